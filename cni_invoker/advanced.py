@@ -15,7 +15,7 @@ from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_o
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
 from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request, TraceContext, requests_for_add
-from cni_invoker.operations.deletion import DeleteHooks, needs_rules
+from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
 from cni_invoker.operations.preflight import PluginFinding, Role
 from cni_invoker.operations.runtime import Collecting
 from cni_invoker.recording import FileRecordingExec, Replayed, replay
@@ -27,6 +27,7 @@ from cni_invoker.versions import VersionInfo
 __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
+    "RULES_BY_ADDRESS",
     "AttachedNetwork",
     "AttachmentCache",
     "AttachmentReader",

@@ -23,6 +23,9 @@ __all__ = [
 _SHOWN_CHARACTERS: Final = 4000
 """How much of a plugin's standard error a message shows, from the end; the error's attributes have more."""
 
+_GO_PANIC: Final = 2
+_GO_MESSAGES: Final = ("panic: ", "fatal error: ")
+
 
 class PluginError(CniError):
     """An error of one plugin.
@@ -156,6 +159,18 @@ class PluginFailed(PluginError):
     def is_transient(self) -> bool:
         """Whether the plugin reports that the same request may succeed later (code 11)."""
         return self.code == ErrorCode.TRY_AGAIN_LATER
+
+    @property
+    def crash(self) -> str | None:
+        """How the plugin crashed, in one line: the signal, or Go's panic. None if it ended by itself.
+
+        Go ends a program that panics with exit status 2, after a message and the stacks of its goroutines.
+        """
+        if self.signal is not None or self.exit_status != _GO_PANIC:
+            return self.signal
+        if not any(line.startswith("goroutine ") for line in self.stderr_tail):
+            return None
+        return next((line for line in self.stderr_tail if line.startswith(_GO_MESSAGES)), "panic")
 
 
 class BadResult(CniError):

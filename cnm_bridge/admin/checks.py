@@ -14,16 +14,21 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
-from cni_invoker import CniError, Result, Runtime
-from cni_invoker.advanced import with_plugins
+from cni_invoker import CniError, PluginFailed, Result, Runtime
+from cni_invoker.advanced import RULES_BY_ADDRESS, with_plugins
 from cni_invoker.errors import VerbUnsupported
 from cnm_bridge.admin.endpoints import EndpointDocuments
 from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.kernel import Kernel, KernelError, Snapshot
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules, is_compared
+from cnm_bridge.planning.expected_artifacts import (
+    find_missing_reservations,
+    find_missing_rules,
+    is_compared,
+    makes_nothing,
+)
 from cnm_bridge.planning.link.endpoint_replies import DEFAULT_ROUTES, known_addresses
-from cnm_bridge.planning.link.sandbox_difference import find_differences
+from cnm_bridge.planning.link.sandbox_difference import find_differences, find_missing_addresses
 from cnm_bridge.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
 
 __all__ = ["EndpointChecks"]
@@ -33,6 +38,9 @@ _LIMIT_S: Final = 20.0
 
 _KEPT_S: Final = 5.0
 """How long the host's artifacts are kept for the next endpoint of the same run."""
+
+_REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
+_NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
 
 _DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
 
@@ -101,14 +109,14 @@ class EndpointChecks:
 
     async def _findings(self, endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> AsyncIterator[_Finding]:
         found = await self._look(endpoint)
-        if found is None:
+        if endpoint.snapshot is None:
+            notes.append(_REBUILT)
+        if endpoint.sandbox is None:
+            notes.append(_NO_SANDBOX)
+        elif found is None:
             yield _Finding("link", f"it is not in the sandbox {endpoint.sandbox}")
-        elif endpoint.snapshot is not None:
-            is_moved = endpoint.record.attach_mode is AttachMode.MOVE
-            differences = find_differences(
-                endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved
-            )
-            for about, what in differences:
+        else:
+            for about, what in _differences(endpoint, found):
                 yield _Finding(about, what)
         for one in _missing(endpoint, owned, notes):
             yield one
@@ -136,8 +144,12 @@ class EndpointChecks:
         attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
         given = None if result is None else _as_found(result, attachment.netns, found)
         for plugin in network.plugins:
-            if is_compared(plugin.document):
+            if is_compared(plugin.document) or makes_nothing(
+                plugin.document, endpoint.record.attachment.capability_args
+            ):
                 continue
+            if endpoint.snapshot is None and plugin.type not in RULES_BY_ADDRESS:
+                continue  # the result of its ADD is lost, except for the addresses
             try:
                 async with asyncio.timeout(_LIMIT_S):
                     await self._runtime.check(with_plugins(network, [plugin]), attachment, given)
@@ -145,7 +157,12 @@ class EndpointChecks:
                 notes.append(f"no plugin was asked: {exc}")
                 return
             except CniError as exc:
-                yield _Finding(plugin.type, str(exc))
+                if isinstance(exc, PluginFailed) and exc.crash is not None:
+                    notes.append(
+                        f"plugin {plugin.type}: its CHECK crashed ({exc.crash}), so what it made is not checked"
+                    )
+                else:
+                    yield _Finding(plugin.type, str(exc))
             except TimeoutError:
                 yield _Finding(plugin.type, f"CHECK did not end within {_LIMIT_S:g} s")
 
@@ -157,6 +174,14 @@ def _parse_since(parameters: Mapping[str, str]) -> float:
         raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
 
 
+def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield what the link in the sandbox lacks."""
+    if endpoint.snapshot is None:
+        return find_missing_addresses(known_addresses(endpoint), found)
+    is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+    return find_differences(endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved)
+
+
 def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
     plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
     for one in find_missing_reservations(plugins, addresses, owned.reservations):
@@ -164,7 +189,8 @@ def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Ite
     if shutil.which("iptables-save") is None:
         notes.append("rules are not examined, because there is no iptables-save")
         return
-    given = endpoint.record.attachment.capability_args
+    # The ports of a rebuilt record are for DEL only.
+    given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
     for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
         yield _Finding("rule", f"{one} is missing")
 

@@ -15,8 +15,11 @@ from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_boo
 from cnm_bridge.kernel import IpInterface
 from cnm_bridge.planning.ports.port_mapping import CAPABILITY
 
-__all__ = ["find_missing_reservations", "find_missing_rules", "is_compared"]
+__all__ = ["find_missing_reservations", "find_missing_rules", "is_compared", "makes_nothing"]
 
+_BANDWIDTH: Final = "bandwidth"
+"""The plugin, and its capability."""
+_RATES: Final = ("ingressRate", "egressRate")
 _MASQUERADING: Final = frozenset({"bridge", "ptp"})
 _NFTABLES: Final = "nftables"
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
@@ -31,6 +34,22 @@ def is_compared(plugin: JsonObject) -> bool:
     portmap looks for the rules of an IPv4 address in ip6tables as well (plugins `meta/portmap`, checkPorts).
     """
     return find_str(plugin, "type") == "portmap" and find_str(plugin, "backend") != _NFTABLES
+
+
+def makes_nothing(plugin: JsonObject, capability_args: JsonObject) -> bool:
+    """Return whether ADD of a plugin made nothing, so that there is nothing to check.
+
+    `bandwidth` without any rate only returns the result before it; its CHECK crashes then (plugins 1.1.1).
+
+    Args:
+        plugin: The plugin's part of the list.
+        capability_args: What the list's plugins received by capability.
+    """
+    if find_str(plugin, "type") != _BANDWIDTH:
+        return False
+    is_declared = get_bool(find_object(plugin, "capabilities") or {}, _BANDWIDTH)
+    given = (find_object(capability_args, _BANDWIDTH) or {}) if is_declared else {}
+    return not any(limits.get(rate) for limits in (plugin, given) for rate in _RATES)
 
 
 def find_missing_reservations(

@@ -189,14 +189,18 @@ async def test_nothing_is_left(tmp_path: Path) -> None:
 
 
 async def test_an_endpoint_without_a_sandbox_differs(tmp_path: Path) -> None:
-    """Its link is missing; an endpoint that is not joined is not checked."""
+    """Its link is missing; where the sandbox is not known, that is a note; an unjoined endpoint is not checked."""
     async with serving(tmp_path) as served:
-        await put(served.store, endpoint("e" * 64))
+        await put(served.store, replace(endpoint("e" * 64), sandbox_key="/nowhere/netns/1"))
+        await put(served.store, endpoint("c" * 64))
         await put(served.store, endpoint("d" * 64, Phase.READY))
         _, joined = await ask(served.admin, f"/v1/endpoints/{'e' * 64}/check")
+        _, unknown = await ask(served.admin, f"/v1/endpoints/{'c' * 64}/check")
         _, ready = await ask(served.admin, f"/v1/endpoints/{'d' * 64}/check")
     (finding,) = get_objects(load_validator("admin/check")(joined), "findings")
-    assert finding["about"] == "link"
+    assert finding == {"about": "link", "what": "it is not in the sandbox /nowhere/netns/1"}
+    assert load_validator("admin/check")(unknown)["findings"] == []
+    assert "its sandbox is not known" in str(load_validator("admin/check")(unknown)["notes"])
     assert load_validator("admin/check")(ready)["findings"] == []
     assert "only joined" in str(load_validator("admin/check")(ready)["notes"])
 

@@ -11,8 +11,9 @@ import pytest
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, get_strings, load_validator
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.scene import Scene, bridge
+from tests.system.scene import PREV_RESULT, Scene, bridge, wait_logged
 
+BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
@@ -101,7 +102,7 @@ def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
 def test_what_was_removed_is_found(scene: Scene) -> None:
     """An untouched container has no difference; a removed rule, reservation or address is named."""
     lab, subnet = scene.lab, scene.subnet()
-    network = scene.network(scene.configure([*bridge(subnet, ipv6=True), PORTMAP]))
+    network = scene.network(scene.configure([*bridge(subnet, ipv6=True), BANDWIDTH, PORTMAP]))
     name = scene.run(network, "-p", "8602:80").name
     assert checked(lab, name) == (0, set()), command(lab, "check", name).stdout
     described = inspect(lab, name)
@@ -133,6 +134,46 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
     lab.run("nsenter", f"--net={get_str(described, 'sandboxKey')}", "ip", "address", "del", address, "dev", "eth0")
     status, about = checked(lab, name)
     assert (status, "address" in about) == (1, True)
+
+
+def test_a_plugin_that_crashes_in_check(scene: Scene) -> None:
+    """That is a note in one line, and no difference of the container."""
+    answer = '[ "$CNI_COMMAND" = CHECK ] || exec python3 -c ' + shlex.quote(PREV_RESULT)
+    trace = "panic: runtime error: invalid memory address\n\ngoroutine 1 [running]:\nmain.cmdCheck(0xc0)"
+    scene.plugin("fragile", f"{answer}; echo '{trace}' >&2; exit 2")
+    scene.plugin("killed", f"{answer}; kill -SEGV $$")
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "fragile"}, {"type": "killed"}]))
+    name = scene.run(network).name
+    done = command(scene.lab, "check", name)
+    assert (done.returncode, "no differences" in done.stdout or "0 differences" in done.stdout) == (0, True)
+    notes = [line for line in done.stderr.splitlines() if "CHECK crashed" in line]
+    assert len(notes) == 2
+    assert "plugin fragile: its CHECK crashed (panic: runtime error: invalid memory address)" in notes[0]
+    assert "plugin killed: its CHECK crashed (SIGSEGV)" in notes[1]
+    assert "goroutine" not in done.stdout + done.stderr
+
+
+def test_a_rebuilt_endpoint_is_checked(private_scene: Scene) -> None:
+    """A healthy one has no difference, and what is removed is named, as far as it can be known."""
+    lab, subnet = private_scene.lab, private_scene.subnet()
+    network = private_scene.network(private_scene.configure([*bridge(subnet), BANDWIDTH, PORTMAP]))
+    name = private_scene.run(network).name
+    sandbox = lab.docker("inspect", "-f", "{{.NetworkSettings.SandboxKey}}", name)
+    lab.stop_daemon()
+    lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
+    lab.start_daemon("--reconcile-interval", "1")
+    private_scene.run(network)  # reveals which engine is Docker's
+    assert name in wait_logged(lab, "endpoint.rebuilt")
+    described = inspect(lab, name)
+    assert described["sandboxKey"] == sandbox
+    assert checked(lab, name) == (0, set()), command(lab, "check", name).stdout
+    (address, *_) = get_strings(described, "addresses")
+    lab.run("iptables", "-D", "CNI-FORWARD", "-s", f"{address.partition('/')[0]}/32", "-j", "ACCEPT")
+    assert checked(lab, name) == (1, {"firewall"})
+    lab.run("nsenter", f"--net={sandbox}", "ip", "address", "flush", "dev", "eth0")
+    assert checked(lab, name) == (1, {"firewall", "address"})
+    lab.run("nsenter", f"--net={sandbox}", "ip", "link", "del", "eth0")
+    assert "link" in checked(lab, name)[1]
 
 
 def test_leftovers_are_removed_by_name(private_scene: Scene) -> None:

@@ -5,13 +5,13 @@
 Default routes are not compared: Docker keeps only those of one network of a container.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from cnm_bridge.kernel import Route, Snapshot
+from cnm_bridge.kernel import IpInterface, Route, Snapshot
 from cnm_bridge.planning.link.endpoint_replies import DEFAULT_ROUTES, given_addresses
 from cnm_bridge.planning.link.sandbox_plan import describe_placement, plan_sandbox
 
-__all__ = ["find_differences"]
+__all__ = ["find_differences", "find_missing_addresses"]
 
 
 def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
@@ -27,8 +27,7 @@ def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_move
         yield "link", f"its MAC is {found.link.mac}, not {made.link.mac}"
     if found.link.mtu != made.link.mtu:
         yield "link", f"its MTU is {found.link.mtu}, not {made.link.mtu}"
-    present = {address.ip for address in given_addresses(found)}
-    yield from (("address", f"{one} is missing") for one in given_addresses(made) if one.ip not in present)
+    yield from find_missing_addresses(given_addresses(made), found)
     destinations = {(route.destination, route.gateway) for route in found.routes}
     for route in _expected(made, internal=internal, is_moved=is_moved):
         if (route.destination, route.gateway) not in destinations:
@@ -39,6 +38,12 @@ def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_move
         yield from (("route", f"{one} is missing") for one in placed if one not in reached | DEFAULT_ROUTES)
     if len(found.rules) < len(made.rules):
         yield "rule", f"{len(made.rules) - len(found.rules)} policy rules are missing in the sandbox"
+
+
+def find_missing_addresses(given: Iterable[IpInterface], found: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield the addresses that plugins gave and that the link does not have, as `find_differences` does."""
+    present = {address.ip for address in given_addresses(found)}
+    yield from (("address", f"{one} is missing") for one in given if one.ip not in present)
 
 
 def _expected(made: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[Route]:

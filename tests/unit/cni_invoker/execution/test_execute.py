@@ -182,6 +182,26 @@ async def test_a_plugin_killed_by_a_signal(plugins: FakePlugins) -> None:
     assert (error.signal, error.exit_status) == ("SIGSEGV", None)
     assert "killed by SIGSEGV" in str(error)
     assert "fatal error: out of memory" in str(error)
+    assert error.crash == "SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "exit_status", "crash"),
+    [
+        ("panic: no such thing\n\ngoroutine 1 [running]:\n", 2, "panic: no such thing"),
+        (
+            "fatal error: all goroutines are asleep\n\ngoroutine 1 [select]:\n",
+            2,
+            "fatal error: all goroutines are asleep",
+        ),
+        ("goroutine 1 [running]:\n" + "\n" * 5, 2, "panic"),
+        ("panic: no such thing\n\ngoroutine 1 [running]:\n", 1, None),
+        ("panic: no address is free\n", 2, None),
+    ],
+)
+async def test_a_crash_of_a_go_program(plugins: FakePlugins, stderr: str, exit_status: int, crash: str | None) -> None:
+    """The status and the stacks distinguish it from an error that a plugin reports."""
+    assert (await failure(plugins, stdout="", stderr=stderr, exit=exit_status)).crash == crash
 
 
 async def test_a_plugin_killed_by_a_real_time_signal(plugins: FakePlugins) -> None:

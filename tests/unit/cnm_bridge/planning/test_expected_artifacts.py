@@ -7,7 +7,7 @@ from ipaddress import ip_interface
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules
+from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules, makes_nothing
 
 ADDRESSES = [ip_interface("10.1.2.3/24"), ip_interface("fd00::3/64")]
 BRIDGE: JsonObject = {"type": "bridge", "ipMasq": True, "ipam": {"type": "host-local"}}
@@ -41,6 +41,23 @@ ENTRIES = [
 ]
 MARKED_BY_OTHERS = [rule.replace("CNI-HOSTPORT-SETMARK", "KUBE-MARK-MASQ") for rule in PUBLISHING]
 UNMARKED = [rule for rule in ENTRIES if "MASQ" not in rule]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "given", "nothing"),
+    [
+        ({}, {}, True),
+        ({"ingressRate": 0}, {}, True),
+        ({"egressRate": 1000, "egressBurst": 1000}, {}, False),
+        ({"capabilities": {"bandwidth": True}}, {}, True),
+        ({"capabilities": {"bandwidth": True}}, {"bandwidth": {"ingressRate": 1000, "ingressBurst": 1000}}, False),
+        ({"capabilities": {"bandwidth": False}}, {"bandwidth": {"ingressRate": 1000}}, True),
+        ({"type": "tuning"}, {}, False),
+    ],
+)
+def test_bandwidth_without_a_rate_makes_nothing(plugin: JsonObject, given: JsonObject, *, nothing: bool) -> None:
+    """It has a rate in the list, or by its capability; other plugins always make something."""
+    assert makes_nothing({"type": "bandwidth", **plugin}, given) is nothing
 
 
 def test_nothing_is_missing() -> None:
