@@ -63,6 +63,19 @@ class PoolRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """A process; the start time distinguishes it from later ones with the same ID.
+
+    Attributes:
+        pid: Its process ID.
+        started: When it started, in clock ticks since boot (proc(5)).
+    """
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRecord:
     """A Docker network and the network configuration list it is bound to.
 
@@ -73,6 +86,8 @@ class NetworkRecord:
         internal: Created with `--internal`: no gateway, no default route.
         options: All options that the user gave with `-o`.
         pools: The pools of Docker's IPAM driver; empty if addresses are left to the plugins.
+        engine: The ID of the engine that lists it, None until one has.
+        caller: The process that requested it: an engine. None if that is unknown.
     """
 
     id: NetworkId
@@ -81,6 +96,8 @@ class NetworkRecord:
     internal: bool
     options: Mapping[str, str]
     pools: tuple[PoolRecord, ...] = ()
+    engine: str | None = None
+    caller: ProcessRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,19 +186,6 @@ class AttachmentRecord:
     def has_capability_args(self) -> bool:
         """Whether there are any."""
         return bool(self.capability_args)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
-    """A process; the start time distinguishes it from later ones with the same ID.
-
-    Attributes:
-        pid: Its process ID.
-        started: When it started, in clock ticks since boot (proc(5)).
-    """
-
-    pid: int
-    started: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,8 @@ def network_driver(
         # Only a swarm manager calls these two, and only for drivers of global scope.
         method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", {"Options": {}}),
         method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
-        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork", _done(parse_create_network, networks.create)),
+        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
+               answered(parse_create_network, networks.create, lambda _: {})),
         method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
         method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
                answered(parse_create_endpoint, endpoints.create, render_interface)),

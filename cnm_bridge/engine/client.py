@@ -62,11 +62,15 @@ class Engine:
             await docker.close()
 
     async def identity(self) -> str:
-        """Return the engine's ID, which is stored in its data directory."""
+        """Return the engine's ID, with its data directory, where it stores its networks.
+
+        Before Engine 24 the ID comes from `/etc/docker`, so that two engines of a host may have the same.
+        """
         async with self._asked() as docker:
             answer: object = await docker.system.info()
         with self._read():
-            return get_str(_json_object(answer, "the answer to GET /info"), "ID")
+            info = _json_object(answer, "the answer to GET /info")
+            return " ".join(filter(None, (get_str(info, "ID"), find_str(info, "DockerRootDir"))))
 
     async def release(self) -> EngineRelease | None:
         """Return the engine's release, None if its version has no number."""

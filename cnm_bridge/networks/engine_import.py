@@ -39,7 +39,7 @@ class EngineImport:
             StateError: The record cannot be written.
         """
         network = await self.ask(network_id)
-        return None if network is None else await self.keep(network)
+        return None if network is None else await self.keep(network, self._store.engine_identity())
 
     async def ask(self, network_id: NetworkId) -> EngineNetwork | None:
         """Return the engine's description of a network; None if the engine does not know it or does not answer.
@@ -59,15 +59,18 @@ class EngineImport:
             await self._store.put_engine_identity(identity)
         return network
 
-    async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
-        """Store a network as the engine describes it; return None, and log why, if that is not possible.
+    async def keep(self, network: EngineNetwork, engine: str | None) -> NetworkRecord | None:
+        """Store a network as an engine describes it; return None, and log why, if that is not possible.
 
-        A network that is stored already only receives its name, if that was unknown.
+        A network that is stored already only receives its name, if that was unknown, and the engine's ID.
 
         Raises:
             StateError: The record cannot be written.
         """
         network_id = NetworkId(network.id)
+        known = self._store.find_network(network_id)
+        if known is not None and known.name is not None and known.engine == engine:
+            return known
         try:
             configuration = parse_options(network.options).configuration_name
         except BridgeError as exc:
@@ -85,10 +88,11 @@ class EngineImport:
                     internal=network.internal,
                     options=network.options,
                     pools=network.pools,
+                    engine=engine,
                 )
                 await self._store.put_network(record)
                 log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
-            elif record.name is None:  # CreateNetwork asks for the name only if it selects the configuration
-                record = replace(record, name=network.name)
+            else:  # CreateNetwork asks for the name only if it selects the configuration
+                record = replace(record, name=record.name or network.name, engine=engine)
                 await self._store.put_network(record)
         return record

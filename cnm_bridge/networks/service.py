@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, RequestedInterface, Store
+from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface, Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
@@ -84,7 +84,7 @@ class NetworkService:
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
 
-    async def create(self, request: CreateNetwork) -> None:
+    async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
         """Store a network after checking its options and configuration. Repeating the request changes nothing.
 
         Raises:
@@ -103,6 +103,7 @@ class NetworkService:
             internal=request.internal,
             options=request.options,
             pools=request.pools,
+            caller=caller,
         )
         async with self._locks.hold(record.id):
             known = self._store.find_network(record.id)

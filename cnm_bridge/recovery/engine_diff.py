@@ -17,6 +17,7 @@ from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 __all__ = [
     "FORGOTTEN",
     "EngineView",
+    "find_foreign",
     "forgotten_endpoints",
     "forgotten_networks",
     "knows_any",
@@ -45,6 +46,33 @@ class EngineView:
 def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
     """Return whether the engine knows one of these networks. Then it is an engine that uses this driver."""
     return any(view.networks.get(network.id) is not None for network in networks)
+
+
+def find_foreign(
+    view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
+) -> frozenset[NetworkId]:
+    """Return the networks that another engine has made, not the one that was asked.
+
+    Only the engine that has made a network can say that it no longer exists: the one that has listed it. If none has
+    listed it yet, the process that requested it tells the engine, if that process has also requested a network that was
+    listed, or an endpoint of one. A network of which neither is known is not returned.
+
+    An engine has a new ID if the file with its ID was lost. So an engine that lists a network of an ID has that ID too.
+    """
+    records = tuple(networks)
+    listed = frozenset(network_id for network_id, network in view.networks.items() if network is not None)
+    engines = {view.identity, *(record.engine for record in records if record.id in listed)}
+    made = {record.id for record in records if record.id in listed or record.engine in engines - {None}}
+    callers = {
+        *(record.caller for record in records if record.id in made),
+        *(endpoint.caller for endpoint in endpoints if endpoint.network_id in made),
+    }
+    return frozenset(
+        record.id
+        for record in records
+        if record.id not in made
+        and (record.engine is not None or (record.caller is not None and record.caller not in callers))
+    )
 
 
 def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:

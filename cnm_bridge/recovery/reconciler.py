@@ -39,6 +39,10 @@ _WITHOUT_LINK: Final = "its container has no network any more; restart the conta
 _NOT_OURS: Final = (
     "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
 )
+_FOREIGN: Final = (
+    "the engine of --docker-host does not know it, so it stays until the engine that has made it removes it; a second "
+    "engine should have an instance of cni-bridge of its own"
+)
 
 
 class Reconciler:
@@ -169,6 +173,8 @@ class Reconciler:
         if found.answer is not None and found.answer.view is None and found.has_networks:
             identity = found.answer.identity
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
+        for network_id in sorted(found.answer.foreign) if found.answer is not None else ():
+            self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
         if found.answer is not None and found.answer.is_new:
             self._wanted.set()  # run another round: now the engine's own list of networks counts too
         for file in found.unwritten:

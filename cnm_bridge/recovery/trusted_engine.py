@@ -8,7 +8,7 @@ once it has known a network that we were asked to create; its ID is stored.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -17,7 +17,7 @@ from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, Store
 from cnm_bridge.engine import Engine, EngineRelease, KnownRelease
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.networks.engine_import import EngineImport
-from cnm_bridge.recovery.engine_diff import EngineView, knows_any
+from cnm_bridge.recovery.engine_diff import EngineView, find_foreign, knows_any
 
 __all__ = ["EngineAnswer", "TrustedEngine"]
 
@@ -34,11 +34,13 @@ class EngineAnswer:
     Attributes:
         identity: The engine's own ID.
         view: Its networks and endpoints, None if the engine is not known to use this driver.
+        foreign: The networks that another engine has made. The view lacks them.
         is_new: Whether the engine is trusted only since this answer. Its own list of networks was not asked for yet.
     """
 
     identity: str
     view: EngineView | None
+    foreign: frozenset[NetworkId] = frozenset()
     is_new: bool = False
 
 
@@ -89,7 +91,9 @@ class TrustedEngine:
             await asyncio.sleep(_PAUSE_S)
 
     async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
-        """Return what the engine has of all networks in some records. Networks without a record get one.
+        """Return what the engine has of all networks in some records, but those that another engine has made.
+
+        Networks without a record get one.
 
         This includes networks that have no record but still an endpoint: Docker may have lost that endpoint.
 
@@ -108,9 +112,9 @@ class TrustedEngine:
             if not knows_any(view, networks):
                 return EngineAnswer(identity=identity, view=None)
             await self._store.put_engine_identity(identity)
+        foreign = find_foreign(view, networks, endpoints)
+        view = replace(view, networks={i: network for i, network in view.networks.items() if i not in foreign})
         for network in view.networks.values():
             if network is not None:
-                record = self._store.find_network(NetworkId(network.id))
-                if record is None or record.name is None:
-                    await self._engine_import.keep(network)
-        return EngineAnswer(identity=identity, view=view, is_new=not is_trusted)
+                await self._engine_import.keep(network, identity)
+        return EngineAnswer(identity=identity, view=view, foreign=foreign, is_new=not is_trusted)

@@ -8,8 +8,10 @@ from typing import Final
 from cni_bridge_spec import (
     JsonObject,
     as_object,
+    find_object,
     find_str,
     get_bool,
+    get_int,
     get_object,
     get_objects,
     get_str,
@@ -17,7 +19,7 @@ from cni_bridge_spec import (
     render_json,
 )
 from cni_bridge_state.errors import RecordDamaged
-from cni_bridge_state.records import NetworkId, NetworkRecord, PoolRecord
+from cni_bridge_state.records import NetworkId, NetworkRecord, PoolRecord, ProcessRecord
 from cni_bridge_state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
 
 __all__ = ["NETWORK_LINES", "parse_network", "render_network"]
@@ -38,6 +40,8 @@ def render_network(record: NetworkRecord) -> bytes:
             {"subnet": str(pool.subnet), "gateway": None if pool.gateway is None else str(pool.gateway)}
             for pool in record.pools
         ],
+        "engine": record.engine,
+        "caller": None if record.caller is None else {"pid": record.caller.pid, "started": record.caller.started},
     }
     return join_lines([render_json(document)])
 
@@ -59,9 +63,17 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
             internal=get_bool(document, "internal"),
             options={name: get_str(options, name) for name in options},
             pools=tuple(map(_parse_pool, get_objects(document, "pools"))),
+            engine=find_str(document, "engine"),
+            caller=_parse_process(find_object(document, "caller")),
         )
     except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
+
+
+def _parse_process(document: JsonObject | None) -> ProcessRecord | None:
+    if document is None:
+        return None
+    return ProcessRecord(pid=get_int(document, "pid"), started=get_int(document, "started"))
 
 
 def _parse_pool(document: JsonObject) -> PoolRecord:

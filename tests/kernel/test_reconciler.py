@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """One round of reconcile, against a fake engine."""
 
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -101,6 +102,28 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
         await daemon.recovery.reconciler.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
     assert daemon.teardown.queue.all.keys() == {record.id}
+
+
+@pytest.mark.parametrize("lists", ["AAAA", "BBBB", None])
+async def test_a_network_that_the_engine_does_not_know(
+    store: Store, engine: FakeEngine, daemon: Daemon, lists: str | None
+) -> None:
+    """It is forgotten, with its endpoints, if this engine has listed it; if another one has, both stay."""
+    await store.put_engine_identity(engine.identity)
+    found = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
+    await store.put_network(found)
+    await store.put_network(replace(found, id=OTHER, engine=lists))
+    record = replace(endpoint(token_hex(32)), network_id=OTHER)
+    await put(store, record)
+    with structlog.testing.capture_logs() as logged:
+        async with engine.running():
+            for _ in range(2):
+                await daemon.recovery.reconciler.once()
+    is_foreign = lists == "BBBB"
+    assert (store.get_endpoint(record.id).phase is Phase.JOINED) is is_foreign
+    assert [one.engine for one in store.networks() if one.id == NETWORK] == [engine.identity]
+    events = [line["network_id"] for line in logged if line["event"] == "network.of_another_engine"]
+    assert events == ([OTHER] if is_foreign else [])
 
 
 async def test_the_sandbox_of_a_rebuilt_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:

@@ -10,7 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, get_object
-from cni_bridge_state import AttachmentRecord, EndpointRecord, NetworkRecord, Phase, RecordDamaged, RequestedInterface
+from cni_bridge_state import (
+    AttachmentRecord,
+    EndpointRecord,
+    NetworkRecord,
+    Phase,
+    ProcessRecord,
+    RecordDamaged,
+    RequestedInterface,
+)
 from cni_bridge_state.codec import (
     as_stored,
     document_of,
@@ -53,6 +61,12 @@ def test_a_network_record_is_read_unchanged(network: NetworkRecord) -> None:
     assert parse_network(NETWORK, render_network(network)) == network
 
 
+def test_a_network_with_a_known_engine_is_read_unchanged(network: NetworkRecord) -> None:
+    """Its engine is known once that has listed it, its caller from the beginning."""
+    known = replace(network, engine="AAAA /var/lib/docker", caller=ProcessRecord(pid=7, started=9))
+    assert parse_network(NETWORK, render_network(known)) == known
+
+
 def test_a_network_without_a_known_name_is_read_unchanged(network: NetworkRecord) -> None:
     """Its configuration is null until its name is known."""
     unbound = replace(network, configuration=None, options={})
@@ -80,7 +94,7 @@ def test_an_endpoint_without_requested_values_is_read_unchanged(endpoint: Endpoi
     assert parse_endpoint(ENDPOINT, render_endpoint(free)) == free
 
 
-_LATER = ("pools", "ifnamePrefix", "caller")
+_LATER = ("pools", "ifnamePrefix", "caller", "engine")
 
 
 def test_records_without_later_fields_are_read(network: NetworkRecord, endpoint: EndpointRecord) -> None:

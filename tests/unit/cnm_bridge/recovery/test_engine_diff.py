@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cni_bridge_state.lazy_field import StoredDocument
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.recovery.engine_diff import (
     EngineView,
+    find_foreign,
     forgotten_endpoints,
     forgotten_networks,
     knows_any,
@@ -66,6 +67,46 @@ def test_a_network_is_forgotten_after_its_endpoints() -> None:
     assert forgotten_networks(NOTHING, [NETWORK], [ENDPOINT]) == ()
     assert forgotten_networks(NOTHING, [NETWORK], []) == (NETWORK,)
     assert forgotten_networks(engine_view(), [NETWORK], []) == ()
+
+
+SECOND = replace(NETWORK, id=NetworkId("n2"))
+FIRST_CALLER, OTHER_CALLER = ProcessRecord(pid=1, started=1), ProcessRecord(pid=2, started=1)
+
+
+@pytest.mark.parametrize(
+    ("listed", "second", "is_foreign"),
+    [
+        ({}, {}, False),
+        ({}, {"engine": "another"}, True),
+        ({"engine": "another"}, {"engine": "another"}, False),
+        ({}, {"engine": "engine"}, False),
+        ({"caller": FIRST_CALLER}, {"caller": OTHER_CALLER}, True),
+        ({"caller": FIRST_CALLER}, {"caller": FIRST_CALLER}, False),
+        ({"caller": FIRST_CALLER}, {"caller": OTHER_CALLER, "engine": "engine"}, False),
+    ],
+    ids=[
+        "nothing known",
+        "listed by another",
+        "new ID",
+        "listed before",
+        "another caller",
+        "same caller",
+        "new caller",
+    ],
+)
+def test_a_network_of_another_engine(
+    listed: dict[str, str | ProcessRecord], second: dict[str, str | ProcessRecord], *, is_foreign: bool
+) -> None:
+    """It was listed by another one, or requested by a process that has requested nothing of this one's."""
+    networks = [replace(NETWORK, **listed), replace(SECOND, **second)]  # type: ignore[arg-type]
+    assert find_foreign(engine_view(), networks, []) == ({SECOND.id} if is_foreign else set())
+
+
+def test_a_process_that_has_requested_an_endpoint_is_known() -> None:
+    """Its networks are those of the engine that lists the endpoint's network, as after a restart of dockerd."""
+    networks = [replace(NETWORK, caller=FIRST_CALLER), replace(SECOND, caller=OTHER_CALLER)]
+    assert find_foreign(engine_view(), networks, [replace(ENDPOINT, caller=OTHER_CALLER)]) == set()
+    assert find_foreign(engine_view(), networks, [replace(ENDPOINT, caller=FIRST_CALLER)]) == {SECOND.id}
 
 
 def test_unknown_endpoints_are_those_without_a_record() -> None:
