@@ -15,10 +15,11 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
+from cnm_bridge.api import CallsUnderWay, Method, make_app
 from cnm_bridge.journal import Journal
 from cnm_bridge.process.network_sockets import Listener
 from cnm_bridge.process.sockets import BACKLOG
+from cnm_bridge.serving import PendingConnections
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["answering"]

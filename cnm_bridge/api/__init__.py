@@ -5,7 +5,6 @@
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.network_driver import network_driver
-from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "CallerLookup",
     "CallsUnderWay",
     "Method",
-    "PendingConnections",
     "make_app",
     "network_driver",
 ]

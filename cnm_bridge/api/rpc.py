@@ -26,10 +26,10 @@ from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_val
 from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.api.activity import CallsUnderWay
-from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import KernelError
+from cnm_bridge.serving import PendingConnections
 from cnm_bridge.trace import traced
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]

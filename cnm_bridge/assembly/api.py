@@ -4,10 +4,11 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, PendingConnections, network_driver
+from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, network_driver
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
+from cnm_bridge.serving import PendingConnections
 
 __all__ = ["ApiRoom", "make_api"]
 

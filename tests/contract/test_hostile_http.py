@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.api import PendingConnections
+from cnm_bridge.serving import PendingConnections
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32

@@ -19,8 +19,9 @@ from pytest_aiohttp.plugin import AiohttpClient
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import RecordNotFound
 from cni_invoker.errors import BadConfiguration
-from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, PendingConnections, make_app
+from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
 from cnm_bridge.errors import Refused
+from cnm_bridge.serving import PendingConnections
 
 NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}

@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
+from cnm_bridge.api import CallsUnderWay, Method, make_app
+from cnm_bridge.serving import PendingConnections
 
 LIMIT_S: Final = 0.2
 NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)
