@@ -24,7 +24,7 @@ from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.process.sockets import BACKLOG
+from cnm_bridge.serving import PendingConnections, accepting, running
 
 __all__ = ["JSON", "Answer", "Request", "admin_app", "answering_admin"]
 
@@ -33,9 +33,6 @@ log = structlog.get_logger()
 JSON: Final = "application/json"
 
 _API_VERSIONS: Final = [1]
-
-_CUT_OFF_S: Final = 0.1
-"""Time limit for closing connections at the end; no request here has effects that must be completed."""
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError)
 
@@ -70,35 +67,57 @@ class Request:
 
 
 @asynccontextmanager
-async def answering_admin(listener: Listener | None, requests: Iterable[Request]) -> AsyncIterator[None]:
-    """Answer requests on the admin socket during the block; do nothing without a socket."""
+async def answering_admin(
+    listener: Listener | None, requests: Iterable[Request], *, is_brief: bool = False
+) -> AsyncIterator[None]:
+    """Answer requests on a listening socket during the block; do nothing without one.
+
+    Args:
+        listener: The listening socket.
+        requests: What is answered.
+        is_brief: Whether a connection is closed at the time limit for requests even if the answer is not complete.
+    """
     if listener is None:
         yield
         return
-    runner = web.AppRunner(admin_app(requests), access_log=None, shutdown_timeout=_CUT_OFF_S, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener.sock, backlog=BACKLOG).start()
+    connections = PendingConnections(is_brief=is_brief)
+    async with (
+        running(admin_app(requests, connections), cancels=True) as server,
+        accepting([listener], lambda one: connections.guarded(server, one)),
+    ):
         yield
-    finally:
-        await runner.cleanup()
 
 
-def admin_app(requests: Iterable[Request]) -> web.Application:
-    """Return the application that answers these requests, the question for the version, and others with an error."""
+def admin_app(requests: Iterable[Request], connections: PendingConnections) -> web.Application:
+    """Return the application that answers these requests, the question for the version, and others with an error.
+
+    Args:
+        requests: The requests.
+        connections: Receives the connections.
+    """
     app = web.Application()
     for request in (Request(path="/version", answer=_version), *requests):
-        app.router.add_route(request.verb, request.path, _handler(request))
+        app.router.add_route(request.verb, request.path, _handler(request, connections))
     app.router.add_route("*", "/{path:.*}", _unknown)
+    app.on_response_prepare.append(_close)
     return app
+
+
+async def _close(_: web.Request, response: web.StreamResponse) -> None:
+    """Close the connection after the answer: one that is kept open takes a descriptor."""
+    response.force_close()
+    response.headers["Connection"] = "close"  # the headers are complete before this is called
 
 
 async def _version(_: Mapping[str, str]) -> JsonObject:
     return {"version": __version__, "api": _API_VERSIONS}
 
 
-def _handler(request: Request) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _handler(
+    request: Request, connections: PendingConnections
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(received: web.Request) -> web.StreamResponse:
+        connections.arrived(received.transport)
         with structlog.contextvars.bound_contextvars(admin=request.path):
             try:
                 answer = await request.answer({**received.query, **received.match_info})

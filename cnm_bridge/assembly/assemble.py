@@ -58,7 +58,7 @@ class Daemon:
 
     def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
         """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
-        return answering_admin(listener, (self.admin.metrics,))
+        return answering_admin(listener, (self.admin.metrics,), is_brief=True)
 
 
 def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:

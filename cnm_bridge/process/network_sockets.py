@@ -12,24 +12,60 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from cnm_bridge.errors import Refused
+from cnm_bridge.process.sockets import BACKLOG
 from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Listener", "TcpAddress", "metrics_listener", "network_listeners", "parse_address"]
+__all__ = [
+    "PLUGIN_SOCKET",
+    "Capacity",
+    "Listener",
+    "TcpAddress",
+    "metrics_listener",
+    "network_listeners",
+    "parse_address",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the connections of a listener may take.
+
+    Attributes:
+        waiting: Maximum number of connections without a request, and of those in a TLS handshake; beyond it, the oldest
+            one is closed.
+        backlog: The kernel's queue of connections that have not been accepted. If it is full, calls of dockerd fail.
+        share: The part of the descriptors that they may use. The rest is kept free.
+    """
+
+    waiting: int = 128
+    backlog: int = 128
+    share: float = 0.75
+
+
+PLUGIN_SOCKET: Final = Capacity(waiting=512, backlog=BACKLOG, share=1.0)
+"""Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket, and how its connections are protected: None for not at all."""
+    """A listening socket, how its connections are protected (None for not at all), and what they may take."""
 
     sock: socket.socket
     tls: "ssl.SSLContext | None" = None
+    capacity: Capacity = Capacity()
+
+    @property
+    def address(self) -> str:
+        """Its address, for the log."""
+        name = self.sock.getsockname()
+        return "{}:{}".format(*name) if isinstance(name, tuple) else str(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Limits the time and the number of connections to the plugin socket that have not sent a request yet.
+"""Limits the time and the number of connections that have not sent a request yet.
 
 aiohttp waits without limit for the first request of a connection, and accepts connections until the process has no
 descriptor left. A client that only connects, or sends a byte a minute, would lock Docker out.
@@ -19,13 +19,14 @@ from typing import Final
 
 import structlog
 
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.serving.seldom import Seldom
+
 __all__ = ["PendingConnections"]
 
 log = structlog.get_logger()
 
 _REQUEST_LIMIT_S: Final = 20.0
-_WAITING: Final = 512
-"""Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
 _LOOK_S: Final = 0.05
 """Pause between a deadline and the next check; enough for an idle event loop to start the call of a request."""
 _LOOKS: Final = 20
@@ -39,11 +40,13 @@ class _Waiting:
     """A connection whose request has not arrived.
 
     Attributes:
+        others: The connections of the same listener, the oldest first, and whether their request has arrived.
         timer: Calls the next check.
         looks: Number of checks so far.
         has_input: Whether bytes have arrived since the last check.
     """
 
+    others: dict[asyncio.BaseTransport, bool]
     timer: asyncio.TimerHandle
     looks: int = 0
     has_input: bool = False
@@ -54,7 +57,7 @@ class PendingConnections:
 
     Args:
         limit_s: Time limit for the request, in seconds from the beginning of the connection.
-        waiting: Maximum number of such connections; beyond it, the oldest one is closed.
+        is_brief: Whether the time limit is that of the answer, too.
         on_hidden: Called when a caller is in a PID namespace that is not visible from here.
     """
 
@@ -62,25 +65,51 @@ class PendingConnections:
         self,
         *,
         limit_s: float = _REQUEST_LIMIT_S,
-        waiting: int = _WAITING,
+        is_brief: bool = False,
         on_hidden: Callable[[], None] = lambda: None,
     ) -> None:
         self._limit_s = limit_s
-        self._limit = waiting
+        self._is_brief = is_brief
         self._on_hidden = on_hidden
         self._has_said = False
         self._waiting: dict[asyncio.BaseTransport, _Waiting] = {}
         self._none_waiting = asyncio.Event()
         self._none_waiting.set()
 
-    def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a protocol factory that wraps the given one and reports its connections to this object."""
-        return lambda: _Guarded(make_protocol(), self)
+    def guarded(
+        self, make_protocol: Callable[[], asyncio.Protocol], listener: Listener
+    ) -> Callable[[], asyncio.Protocol]:
+        """Return a factory of the protocols of a listener, which wraps another one and reports their connections here.
+
+        If too many connections of the listener wait, the oldest is closed for a new one, first of those without a
+        request.
+        """
+        others: dict[asyncio.BaseTransport, bool] = {}
+        address, crowded = listener.address, Seldom()
+
+        def on_opened(transport: asyncio.BaseTransport) -> None:
+            if len(others) >= listener.capacity.waiting:
+                self._end(next((one for one, has_request in others.items() if not has_request), next(iter(others))))
+                if count := crowded.count():
+                    reason = "too many connections without a request"
+                    log.warning("listener.crowded", socket=address, reason=reason, count=count)
+            self.opened(transport, others)
+
+        return lambda: _Guarded(make_protocol(), self, on_opened)
 
     def arrived(self, transport: asyncio.BaseTransport | None) -> None:
-        """Stop tracking a connection, because its request has arrived or it has ended."""
+        """Stop tracking a connection, because its request has arrived; keep the time limit of a brief one."""
+        if not self._is_brief:
+            self.ended(transport)
+        elif transport in self._waiting:
+            self._waiting[transport].others[transport] = True
+
+    def ended(self, transport: asyncio.BaseTransport | None) -> None:
+        """Stop tracking a connection."""
         if transport is not None and transport in self._waiting:
-            self._waiting.pop(transport).timer.cancel()
+            waiting = self._waiting.pop(transport)
+            waiting.timer.cancel()
+            del waiting.others[transport]
             if not self._waiting:
                 self._none_waiting.set()
 
@@ -97,12 +126,11 @@ class PendingConnections:
             self._on_hidden()
         return pid or 0
 
-    def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Start tracking a new connection."""
-        if len(self._waiting) >= self._limit:
-            self._end(next(iter(self._waiting)))
+    def opened(self, transport: asyncio.BaseTransport, others: dict[asyncio.BaseTransport, bool]) -> None:
+        """Start tracking a new connection, as the last one of its listener's."""
+        others[transport] = False
         timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
-        self._waiting[transport] = _Waiting(timer=timer)
+        self._waiting[transport] = _Waiting(others=others, timer=timer)
         self._none_waiting.clear()
 
     def received(self, transport: asyncio.BaseTransport | None) -> None:
@@ -123,7 +151,7 @@ class PendingConnections:
             self._end(transport)
 
     def _end(self, transport: asyncio.BaseTransport) -> None:
-        self.arrived(transport)
+        self.ended(transport)
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
 
@@ -141,7 +169,13 @@ def _find_caller(transport: asyncio.BaseTransport) -> int | None:
 class _Guarded(asyncio.Protocol):
     """Wraps a protocol and reports the beginning, the arrival of bytes and the end of its connection."""
 
-    def __init__(self, protocol: asyncio.Protocol, connections: PendingConnections) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        connections: PendingConnections,
+        on_opened: Callable[[asyncio.BaseTransport], None],
+    ) -> None:
+        self._on_opened = on_opened
         self._protocol = protocol
         self._connections = connections
         self._transport: asyncio.BaseTransport | None = None
@@ -152,7 +186,7 @@ class _Guarded(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._connections.opened(transport)
+        self._on_opened(transport)
         self._protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -160,5 +194,5 @@ class _Guarded(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.arrived(self._transport)
+        self._connections.ended(self._transport)
         self._protocol.connection_lost(exc)

@@ -27,7 +27,7 @@ import structlog
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cnm_bridge.daemon import serve
-from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.network_sockets import PLUGIN_SOCKET, Listener
 from cnm_bridge.reloading import SettingsSource
 from cnm_bridge.settings import Settings
 from tests.system.scene import PREV_RESULT
@@ -182,7 +182,13 @@ async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
         generic = {"com.docker.network.generic": {"cni.network": "many"}}
         network: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [], "IPv6Data": []}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(serve(settings, [Listener(sock)], SettingsSource(read=lambda: settings, options={})))
+            tasks.create_task(
+                serve(
+                    settings,
+                    [Listener(sock, capacity=PLUGIN_SOCKET)],
+                    SettingsSource(read=lambda: settings, options={}),
+                )
+            )
             await call(settings.socket, "CreateNetwork", json.dumps(network).encode())
             print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
             print(f"{'ports':>6}  {'':28}{'took':>14}{'blocked':>14}{'computing':>14}{'another call':>14}   (ms)")

@@ -7,9 +7,9 @@ Store and runtime are real. No network has a usable configuration, so that nothi
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.journal import Journal
-from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
 from cnm_bridge.process.sockets import listening
 from cnm_bridge.settings import Settings
 
@@ -33,12 +33,14 @@ class Served:
     Attributes:
         socket: The path of the plugin socket.
         admin: The path of the admin socket.
+        ports: The ports of the TCP addresses of `listen`, and that for metrics as the last one, if there is one.
         store: The records behind it.
         journal: The daemon's last events.
     """
 
     socket: Path
     admin: Path
+    ports: Sequence[int]
     store: Store
     journal: Journal
 
@@ -73,9 +75,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[Served]:
-    """Serve as the daemon does, with state, configurations and plugins below `directory`."""
-    settings = Settings(
+async def serving(directory: Path, changes: Settings | None = None) -> AsyncIterator[Served]:
+    """Serve as the daemon does, with state, configurations and plugins below `directory`.
+
+    Args:
+        directory: A directory for all files.
+        changes: The other settings, if they are not the defaults.
+    """
+    settings = replace(
+        changes or Settings(),
         state_dir=directory / "state",
         run_dir=directory / "run",
         cni_conf_dirs=(directory / "net.d",),
@@ -85,10 +93,24 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)
-        with listening(directory / "s") as sock, listening(directory / "a") as admin:
-            async with daemon.answering_admin(Listener(admin)), daemon.answering([Listener(sock)], 5.0):
+        with (
+            listening(directory / "s") as sock,
+            listening(directory / "a") as admin,
+            network_listeners(settings) as further,
+            metrics_listener(settings) as scrapes,
+        ):
+            plugins = Listener(sock, capacity=PLUGIN_SOCKET)
+            async with (
+                daemon.answering_admin(Listener(admin)),
+                daemon.answering_scrapes(scrapes),
+                daemon.answering([plugins, *further], 5.0),
+            ):
                 yield Served(
-                    socket=directory / "s", admin=directory / "a", store=store, journal=daemon.resources.journal
+                    socket=directory / "s",
+                    admin=directory / "a",
+                    ports=[one.sock.getsockname()[1] for one in (*further, scrapes) if one is not None],
+                    store=store,
+                    journal=daemon.resources.journal,
                 )
     finally:
         store.close()

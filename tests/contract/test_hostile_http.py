@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.serving import PendingConnections
+from cnm_bridge.process.network_sockets import Capacity, Listener
+from cnm_bridge.process.sockets import listening
+from cnm_bridge.serving import PendingConnections, accepting
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
@@ -162,7 +164,7 @@ async def test_docker_is_answered_beside_slow_clients(tmp_path: Path) -> None:
 async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
     """A connection is closed if its request does not arrive within the limit, and stays open if it does."""
     arrived = asyncio.Event()
-    connections = PendingConnections(limit_s=0.1, waiting=10)
+    connections = PendingConnections(limit_s=0.1)
 
     class Greeter(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -173,7 +175,7 @@ async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
                 connections.arrived(self.transport)
                 arrived.set()
 
-    async with _listening(connections.guarded(Greeter), tmp_path / "s"):
+    async with _listening(connections, Greeter, 10, tmp_path / "s"):
         slow, unused = await asyncio.open_unix_connection(tmp_path / "s")
         waiting, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(b"request")
@@ -187,8 +189,8 @@ async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
 
 async def test_the_oldest_waiting_connection_is_closed_for_a_new_one(tmp_path: Path) -> None:
     """When too many connections wait for a request, the oldest is closed and the others stay open."""
-    connections = PendingConnections(limit_s=60, waiting=2)
-    async with _listening(connections.guarded(asyncio.Protocol), tmp_path / "s"):
+    connections = PendingConnections(limit_s=60)
+    async with _listening(connections, asyncio.Protocol, 2, tmp_path / "s"):
         clients = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(3)]
         assert await clients[0][0].read() == b""
         assert not any(reader.at_eof() for reader, _ in clients[1:])
@@ -203,10 +205,13 @@ async def test_only_root_may_connect(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def _listening(make_protocol: Callable[[], asyncio.Protocol], path: Path) -> AsyncIterator[None]:
-    server = await asyncio.get_running_loop().create_unix_server(make_protocol, path)
-    yield
-    server.close()
+async def _listening(
+    connections: PendingConnections, make_protocol: Callable[[], asyncio.Protocol], waiting: int, path: Path
+) -> AsyncIterator[None]:
+    with listening(path) as sock:
+        listener = Listener(sock, capacity=Capacity(waiting=waiting))
+        async with accepting([listener], lambda one: connections.guarded(make_protocol, one)):
+            yield
 
 
 def _status(answer: bytes) -> int:

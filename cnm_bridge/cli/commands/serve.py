@@ -13,7 +13,7 @@ from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
-from cnm_bridge.process.network_sockets import Listener, metrics_listener, network_listeners
+from cnm_bridge.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
 from cnm_bridge.process.run_directory import locked_run_directory
 from cnm_bridge.process.sockets import open_sockets
 
@@ -48,7 +48,7 @@ def serve(context: click.Context, /, **given: object) -> None:
                 read=lambda: settings_from(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
-            plugins, admin = Listener(sockets.plugin), Listener(sockets.admin)
+            plugins, admin = Listener(sockets.plugin, capacity=PLUGIN_SOCKET), Listener(sockets.admin)
             run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes)
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from aiohttp import web
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.api import CallsUnderWay, Method, make_app
-from cnm_bridge.serving import PendingConnections
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.sockets import listening
+from cnm_bridge.serving import PendingConnections, accepting, running
 
 LIMIT_S: Final = 0.2
 NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)
@@ -29,9 +30,9 @@ class Watched(PendingConnections):
         super().__init__(limit_s=LIMIT_S)
         self.has_opened = asyncio.Event()
 
-    def opened(self, transport: asyncio.BaseTransport) -> None:
+    def opened(self, transport: asyncio.BaseTransport, others: dict[asyncio.BaseTransport, bool]) -> None:
         """Note that the limit of a connection begins."""
-        super().opened(transport)
+        super().opened(transport, others)
         self.has_opened.set()
 
 
@@ -45,18 +46,15 @@ async def calling(path: Path, calls: list[JsonObject]) -> AsyncIterator[socket.s
 
     connections = Watched()
     methods = [Method(name="NetworkDriver.Test", schema="cnm/NetworkReference", answer=answer)]
-    runner = web.AppRunner(make_app(methods, CallsUnderWay(), connections), handler_cancellation=False)
-    await runner.setup()
-    assert runner.server is not None
-    server = await asyncio.get_running_loop().create_unix_server(connections.guarded(runner.server), path)
-    try:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            await connections.has_opened.wait()
-            yield client
-    finally:
-        server.close()
-        await runner.cleanup()
+    with listening(path) as sock:
+        async with (
+            running(make_app(methods, CallsUnderWay(), connections), cancels=False) as server,
+            accepting([Listener(sock)], lambda one: connections.guarded(server, one)),
+        ):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                await connections.has_opened.wait()
+                yield client
 
 
 def request(body: bytes) -> bytes:
