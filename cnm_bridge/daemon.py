@@ -93,6 +93,12 @@ async def serve(
             log.warning(
                 "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
             )
+        open_to_all = [one.address for one in listeners[1:] if one.tls is None]
+        if open_to_all:
+            consequence = (
+                "every user of this host, and every container with the host's network, can run plugins as root"
+            )
+            log.warning("daemon.listens_without_tls", addresses=open_to_all, consequence=consequence)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
         await daemon.endpoints.port_publisher.load()

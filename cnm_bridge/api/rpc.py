@@ -5,7 +5,7 @@
 What dockerd's client (moby `pkg/plugins/client.go`) does determines how this server behaves:
 
 * A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply. Other statuses are for methods
-  that do not exist.
+  that do not exist, and for web pages.
 * After a transport error the client repeats the call with an *empty body*. Such a call is refused without effect,
   because the first one may have been executed.
 * A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from cni_bridge_state import StateError
@@ -29,7 +30,7 @@ from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.serving import PendingConnections
+from cnm_bridge.serving import PendingConnections, Seldom
 from cnm_bridge.trace import traced
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
@@ -48,6 +49,10 @@ _READ_LIMIT_S: Final = 10.0
 """Time limit for the body, after the headers."""
 
 _ERROR_CHARACTERS: Final = 8192
+
+_ORIGIN_CHARACTERS: Final = 200
+
+_BROWSERS_HEADERS: Final = ("origin", "sec-fetch-")
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
@@ -87,7 +92,7 @@ def make_app(
         connections: Receives the connections.
         journal: Receives the calls that have been answered.
     """
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_make_web_page_guard()])
     for method in methods:
         app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))
     app.router.add_route("*", "/{path:.*}", _unknown)
@@ -188,6 +193,25 @@ async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
 def _shortened(error: str) -> str:
     """Limit the length of an error text, which may repeat input of any size."""
     return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
+
+
+def _make_web_page_guard() -> Middleware:
+    """Return what refuses the requests of web pages: a browser on this host may reach a loopback address for any page.
+
+    A browser sends `Origin` with each POST (Fetch standard, "append a request Origin header"), and `Sec-Fetch-…` with
+    each request to a loopback address (Fetch Metadata Request Headers). dockerd sends neither.
+    """
+    seen = Seldom()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not any(name.lower().startswith(_BROWSERS_HEADERS) for name in request.headers):
+            return await handler(request)
+        if count := seen.count():
+            log.warning("listener.web_page", origin=request.headers.get("Origin", "")[:_ORIGIN_CHARACTERS], count=count)
+        return _respond({"Err": "cni-bridge answers no requests of web pages"}, status=403)
+
+    return guard
 
 
 async def _unknown(request: web.Request) -> web.Response:

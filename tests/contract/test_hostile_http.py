@@ -139,6 +139,20 @@ async def test_a_client_of_http_1_0(tmp_path: Path) -> None:
         assert answer.endswith(b"{}")
 
 
+@pytest.mark.parametrize(
+    "header", ["Origin: null", "Origin: https://example.org", "Sec-Fetch-Site: cross-site", "sec-fetch-mode: cors"]
+)
+async def test_a_web_page_is_refused(tmp_path: Path, header: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A browser on this host can reach a loopback address for any page; it says so in these headers."""
+    async with serving(tmp_path) as served:
+        for _ in range(3):
+            status, answer = await served.post(CREATE, BODY, header)
+            assert (status, answer) == (403, {"Err": "cni-bridge answers no requests of web pages"})
+        assert not served.records()
+        assert await served.is_answering()
+    assert capsys.readouterr().out.count("listener.web_page") == 1
+
+
 async def test_500_calls_at_once(tmp_path: Path) -> None:
     """All of them are answered."""
     async with serving(tmp_path) as served:

@@ -115,3 +115,10 @@ def test_junk_is_one_line_of_the_log(tmp_path: Path, certificates: Path, kind: s
         assert daemon.is_answering()
         logged = daemon.log.splitlines()[before:]
     assert len(logged) == 1, logged
+
+
+@pytest.mark.parametrize(("kind", "count"), [("tcp", 1), ("https", 0)])
+def test_a_port_without_tls_is_a_warning(tmp_path: Path, certificates: Path, kind: str, count: int) -> None:
+    """Every user of this host can connect to it, and so can containers with the host's network."""
+    with running_daemon(tmp_path, *options_of(kind, free_port(), certificates)) as daemon:
+        assert daemon.log.count("daemon.listens_without_tls") == count
