@@ -9,6 +9,7 @@
 
 import logging
 import sys
+import time
 from typing import Final
 
 import structlog
@@ -17,7 +18,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from cnm_bridge.process.systemd import is_journal
 from cnm_bridge.settings import LogFormat, LogLevel
 
-__all__ = ["configure_logging"]
+__all__ = ["Seldom", "configure_logging"]
 
 
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
@@ -28,6 +29,26 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 
 _PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """The priorities of syslog."""
+
+
+_SELDOM_S: Final = 60.0
+
+
+class Seldom:
+    """Counts events that may come any number of times, and decides which are logged: one a minute."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._quiet_until = 0.0
+
+    def count(self) -> int:
+        """Count an event. Return how many there were since the last one that was logged, or 0 if it is too soon."""
+        self._count += 1
+        if time.monotonic() < self._quiet_until:
+            return 0
+        count, self._count = self._count, 0
+        self._quiet_until = time.monotonic() + _SELDOM_S
+        return count
 
 
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:

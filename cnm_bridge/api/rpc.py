@@ -30,7 +30,8 @@ from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.serving import PendingConnections, Seldom
+from cnm_bridge.log import Seldom
+from cnm_bridge.serving import PendingConnections
 from cnm_bridge.trace import traced
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]

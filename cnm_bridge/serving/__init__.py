@@ -5,6 +5,5 @@
 from cnm_bridge.serving.acceptor import accepting
 from cnm_bridge.serving.pending_connections import PendingConnections
 from cnm_bridge.serving.runner import running
-from cnm_bridge.serving.seldom import Seldom
 
-__all__ = ["PendingConnections", "Seldom", "accepting", "running"]
+__all__ = ["PendingConnections", "accepting", "running"]

@@ -16,8 +16,8 @@ from typing import Final
 
 import structlog
 
+from cnm_bridge.log import Seldom
 from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.serving.seldom import Seldom
 
 __all__ = ["accepting"]
 

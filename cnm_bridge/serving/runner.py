@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from cnm_bridge.serving.seldom import Seldom
+from cnm_bridge.log import Seldom
 
 __all__ = ["running"]
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Lines of the log carry their priority if they go to the journal."""
+"""Lines of the log carry their priority if they go to the journal; frequent ones are rare."""
 
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from cnm_bridge.log import Seldom
 
 PROGRAM = """
 import logging, os, sys
@@ -55,3 +58,13 @@ def test_each_line_of_a_traceback_too(tmp_path: Path) -> None:
 def test_a_file_gets_no_priority(tmp_path: Path, fmt: str) -> None:
     """It would be noise there."""
     assert not any(line.startswith("<") for line in log_lines(tmp_path, fmt, "file"))
+
+
+def test_frequent_events_are_logged_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is, and the next ones are counted; a minute later the number is that of all since the last line."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    events = Seldom()
+    assert [events.count() for _ in range(3)] == [1, 0, 0]
+    now += 61
+    assert [events.count() for _ in range(2)] == [3, 0]
