@@ -5,8 +5,9 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Literal
 
 import structlog
@@ -20,7 +21,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
 from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.process.systemd import take_notify, take_watchdog_s
+from cnm_bridge.process.systemd import notifying, take_watchdog_s
 from cnm_bridge.process.tuning import (
     keep_memory_small,
     raise_descriptor_limit,
@@ -29,6 +30,7 @@ from cnm_bridge.process.tuning import (
 )
 from cnm_bridge.process.watchdog import feed_watchdog
 from cnm_bridge.reloading import Reloading, SettingsSource
+from cnm_bridge.scheduling.supervised import supervised
 from cnm_bridge.settings import Settings
 
 __all__ = ["run", "serve"]
@@ -38,6 +40,8 @@ log = structlog.get_logger()
 _LATER_S: Final = 5.0
 _START_S: Final = 60.0
 """What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
+
+_Work = Callable[[], Awaitable[None]]
 
 
 def run(
@@ -82,8 +86,21 @@ async def serve(
     Raises:
         StateError: The state directory cannot be used.
     """
+    with notifying() as notify:
+        await _serve(settings, listeners, source, admin=admin, scrapes=scrapes, notify=notify)
+
+
+async def _serve(
+    settings: Settings,
+    listeners: Sequence[Listener],
+    source: SettingsSource,
+    *,
+    admin: Listener | None,
+    scrapes: Listener | None,
+    notify: Callable[[str], None],
+) -> None:
     stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
-    notify, watchdog_s = take_notify(), take_watchdog_s()
+    watchdog_s = take_watchdog_s()
     descriptors = raise_descriptor_limit()
     store = await asyncio.to_thread(Store.open, settings.state_dir)
     settle_memory()
@@ -105,8 +122,12 @@ async def serve(
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with daemon.answering_admin(admin), daemon.answering_scrapes(scrapes), asyncio.TaskGroup() as tasks:
-            works = (*_background(daemon, settings), reloading.run(), feed_watchdog(notify, watchdog_s))
-            background = [tasks.create_task(work) for work in works]
+            works: tuple[tuple[str, _Work], ...] = (
+                *_background(daemon, settings),
+                ("reloading", reloading.run),
+                ("watchdog", partial(feed_watchdog, notify, watchdog_s)),
+            )
+            background = [tasks.create_task(supervised(name, work)) for name, work in works]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.limit_s + _START_S) * 1e6)}")
@@ -141,18 +162,18 @@ def _log_state(store: Store) -> None:
         log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
 
 
-def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, None, None]]:
-    """Yield the background work, which runs until the daemon stops."""
-    yield daemon.networks.name_resolver.run()
-    yield daemon.networks.watch.run()
-    yield daemon.teardown.queue.run()
-    yield daemon.recovery.reconciler.run()
-    yield daemon.recovery.dhcp_leases.run()
-    yield daemon.attach.sandbox_sync.run()
-    yield _load_later()
+def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work]]:
+    """Yield the background work, which runs until the daemon stops, with its names."""
+    yield "network names", daemon.networks.name_resolver.run
+    yield "configurations", daemon.networks.watch.run
+    yield "teardowns", daemon.teardown.queue.run
+    yield "reconcile", daemon.recovery.reconciler.run
+    yield "DHCP leases", daemon.recovery.dhcp_leases.run
+    yield "sandboxes", daemon.attach.sandbox_sync.run
+    yield "imports", _load_later
     if settings.cni_gc:
-        find_gap = daemon.recovery.inventory_check.find_gap
-        yield daemon.recovery.plugin_gc.run(daemon.networks.service.bound, find_gap, every_s=settings.cni_gc_every_s)
+        bound, find_gap = daemon.networks.service.bound, daemon.recovery.inventory_check.find_gap
+        yield "GC", partial(daemon.recovery.plugin_gc.run, bound, find_gap, every_s=settings.cni_gc_every_s)
 
 
 async def _load_later() -> None:

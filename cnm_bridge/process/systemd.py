@@ -8,12 +8,12 @@ Sources: sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3), systemd.exec(5)
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from typing import Final
 
-__all__ = ["is_journal", "take_notify", "take_sockets", "take_watchdog_s"]
+__all__ = ["is_journal", "notifying", "take_sockets", "take_watchdog_s"]
 
 _FIRST_FD: Final = 3
 
@@ -36,22 +36,26 @@ def take_sockets() -> Mapping[str, socket.socket]:
     return found
 
 
-def take_notify() -> Callable[[str], None]:
-    """Return a function that reports a state such as `READY=1` to systemd, and unset its environment variable.
+@contextmanager
+def notifying() -> Iterator[Callable[[str], None]]:
+    """Yield a function that reports a state such as `READY=1` to systemd, and unset its environment variable.
 
-    The returned function raises nothing, even if no supervisor listens.
+    The function raises nothing, even if no supervisor listens, and needs no free descriptor: a daemon that has none
+    left recovers when calls end, so the watchdog must not kill it.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        yield lambda _: None
+        return
     if address.startswith("@"):  # an abstract socket begins with NUL
         address = f"\0{address[1:]}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
 
-    def notify(state: str) -> None:
-        if not address.startswith(("/", "\0")):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock, suppress(OSError):
-            sock.sendto(state.encode(), address)
+        def notify(state: str) -> None:
+            with suppress(OSError):
+                sock.sendto(state.encode(), address)
 
-    return notify
+        yield notify
 
 
 def take_watchdog_s() -> float | None:

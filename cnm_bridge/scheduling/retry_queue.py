@@ -121,6 +121,7 @@ class RetryQueue(Generic[K]):
         self._on_attempt = on_attempt
         self._wanted: asyncio.Queue[K] = asyncio.Queue()
         self._progress: dict[K, _Progress] = {}
+        self._working: set[K] = set()
         self._later: _Backlog[K] = _Backlog()
         self._urgent: _Backlog[K] = _Backlog()
 
@@ -176,10 +177,14 @@ class RetryQueue(Generic[K]):
             await progress.tried.wait()
 
     async def run(self) -> None:
-        """Run the queue until cancelled."""
+        """Run the queue until cancelled. After an error it can be run again, and continues with all of its keys."""
         async with asyncio.TaskGroup() as tasks:
+            for key in tuple(self._working):
+                tasks.create_task(self._work(key))
             while True:
-                tasks.create_task(self._work(await self._wanted.get()))
+                key = await self._wanted.get()
+                self._working.add(key)
+                tasks.create_task(self._work(key))
                 await asyncio.sleep(0)  # ten thousand keys must not all begin in one turn of the event loop
 
     def _begin_due(self) -> None:
@@ -209,6 +214,7 @@ class RetryQueue(Generic[K]):
                 pause_s = min(pause_s * 2, self._longest_pause_s)
         self._was_tried(key)
         del self._progress[key]
+        self._working.discard(key)
         progress.done.set()
         self._on_attempt()
 

@@ -34,10 +34,13 @@ def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str,
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not TOML; the text names line and column.
+        ValueError: It is not TOML; the text names line and column, or says that it is nested too deeply.
         BadOption: A key is not an option, or its value has another type.
     """
-    document = tomllib.loads(path.read_text("utf-8"))
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except RecursionError as exc:
+        raise ValueError("its arrays or tables are nested too deeply") from exc
     for key, value in document.items():
         if key not in kinds:
             raise BadOption.unknown(key, kinds)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.process.systemd import is_journal, take_notify, take_sockets, take_watchdog_s
+from cnm_bridge.process.systemd import is_journal, notifying, take_sockets, take_watchdog_s
 from cnm_bridge.process.watchdog import feed_watchdog
 
 TAKE = """
@@ -69,9 +69,9 @@ def test_the_state_is_sent_to_systemd(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(path))
         monkeypatch.setenv("NOTIFY_SOCKET", str(path))
-        notify = take_notify()
-        assert "NOTIFY_SOCKET" not in os.environ
-        notify("READY=1")
+        with notifying() as notify:
+            assert "NOTIFY_SOCKET" not in os.environ
+            notify("READY=1")
         assert supervisor.recv(100) == b"READY=1"
 
 
@@ -80,7 +80,8 @@ def test_the_state_is_sent_to_an_abstract_socket(monkeypatch: pytest.MonkeyPatch
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(f"\0cni-bridge-test-{os.getpid()}")
         monkeypatch.setenv("NOTIFY_SOCKET", f"@cni-bridge-test-{os.getpid()}")
-        take_notify()("STOPPING=1")
+        with notifying() as notify:
+            notify("STOPPING=1")
         assert supervisor.recv(100) == b"STOPPING=1"
 
 
@@ -88,7 +89,8 @@ def test_the_state_is_sent_to_an_abstract_socket(monkeypatch: pytest.MonkeyPatch
 def test_a_missing_supervisor_is_ignored(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """Without a supervisor, or with an invalid address, nothing is sent and nothing raised."""
     monkeypatch.setenv("NOTIFY_SOCKET", address)
-    take_notify()("READY=1")
+    with notifying() as notify:
+        notify("READY=1")
 
 
 @pytest.mark.parametrize(

@@ -201,3 +201,29 @@ async def test_wait_tried_returns_after_an_earlier_attempt() -> None:
         await retries.wait_tried(["a"])
         await retries.wait_tried(["a"])
         assert retries.attempts == {"a": 1}
+
+
+async def test_a_queue_that_is_run_again_continues_with_all_keys() -> None:
+    """After a bug that ended it: those in an attempt, those in a pause, and those that have not begun."""
+    errors = [ZeroDivisionError("a bug")]
+    tried: set[str] = set()
+
+    async def attempt(key: str) -> bool:
+        tried.add(key)
+        return not errors
+
+    def on_attempt() -> None:
+        if errors and len(tried) == 3:
+            raise errors.pop()
+
+    retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=0.001, longest_pause_s=0.001, on_attempt=on_attempt)
+    for key in ("a", "b", "c"):
+        retries.add(key)
+    with pytest.raises(ExceptionGroup):
+        await retries.run()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(retries.run())
+        for key in ("a", "b", "c"):
+            await retries.wait_done(key)
+        task.cancel()
+    assert retries.attempts == {}
