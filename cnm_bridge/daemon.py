@@ -30,6 +30,7 @@ from cnm_bridge.process.tuning import (
 )
 from cnm_bridge.process.watchdog import feed_watchdog
 from cnm_bridge.reloading import Reloading, SettingsSource
+from cnm_bridge.restoring import Restoring
 from cnm_bridge.scheduling.supervised import supervised
 from cnm_bridge.settings import Settings
 
@@ -51,6 +52,7 @@ def run(
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
+    restoring: Restoring | None = None,
 ) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
@@ -60,7 +62,7 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listeners, source, admin=admin, scrapes=scrapes))
+        asyncio.run(serve(settings, listeners, source, admin=admin, scrapes=scrapes, restoring=restoring))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
@@ -72,6 +74,7 @@ async def serve(
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
+    restoring: Restoring | None = None,
 ) -> None:
     """Answer Docker on listening sockets until SIGTERM or SIGINT, then complete running calls and teardowns.
 
@@ -87,7 +90,7 @@ async def serve(
         StateError: The state directory cannot be used.
     """
     with notifying() as notify:
-        await _serve(settings, listeners, source, admin=admin, scrapes=scrapes, notify=notify)
+        await _serve(settings, listeners, source, admin=admin, scrapes=scrapes, restoring=restoring, notify=notify)
 
 
 async def _serve(
@@ -97,6 +100,7 @@ async def _serve(
     *,
     admin: Listener | None,
     scrapes: Listener | None,
+    restoring: Restoring | None,
     notify: Callable[[str], None],
 ) -> None:
     stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
@@ -121,10 +125,15 @@ async def _serve(
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
-        async with daemon.answering_admin(admin), daemon.answering_scrapes(scrapes), asyncio.TaskGroup() as tasks:
+        async with (
+            daemon.answering_admin(admin) as renew_admin,
+            daemon.answering_scrapes(scrapes),
+            asyncio.TaskGroup() as tasks,
+        ):
             works: tuple[tuple[str, _Work], ...] = (
                 *_background(daemon, settings),
                 ("reloading", reloading.run),
+                *([] if restoring is None else [("restoring", partial(restoring.run, renew_admin))]),
                 ("watchdog", partial(feed_watchdog, notify, watchdog_s)),
             )
             background = [tasks.create_task(supervised(name, work)) for name, work in works]

@@ -5,7 +5,7 @@
 This module shows the dependencies between packages; the module of a package shows those between its objects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -52,11 +52,11 @@ class Daemon:
             drain_timeout_s=drain_timeout_s,
         )
 
-    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
-        """Answer the operator's requests on the admin socket while the block runs; nothing without one."""
+    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
+        """Answer the operator's requests on the admin socket while the block runs; see `cnm_bridge.admin.http`."""
         return answering_admin(listener, self.admin.requests)
 
-    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
+    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:
         """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
         return answering_admin(listener, (self.admin.metrics,), is_brief=True)
 

@@ -40,8 +40,10 @@ them that does send its request is not closed, as the oldest, before the request
 @asynccontextmanager
 async def accepting(
     listeners: Iterable[Listener], protocol_for: Callable[[Listener], Callable[[], asyncio.Protocol]]
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Callable[[Listener], None]]:
     """Accept connections on listening sockets during the block; then close the sockets.
+
+    Yields a function that takes a further socket, and closes the one that had the same address.
 
     When the block has ended, each accepted socket has become a connection of its protocol, or is closed. What the
     kernel has not handed over stays in the queue: if systemd owns the socket, the next daemon accepts it.
@@ -50,13 +52,20 @@ async def accepting(
         listeners: The listening sockets.
         protocol_for: Returns the factory of the protocols of a listener's connections.
     """
-    acceptors = [_Acceptor(one, protocol_for(one)) for one in listeners]
+    acceptors = {one.address: _Acceptor(one, protocol_for(one)) for one in listeners}
+
+    def renew(listener: Listener) -> None:
+        former = acceptors.get(listener.address)
+        if former is not None:
+            former.stop()
+        acceptors[listener.address] = _Acceptor(listener, protocol_for(listener))
+
     try:
-        yield
+        yield renew
     finally:
-        for acceptor in acceptors:
+        for acceptor in acceptors.values():
             acceptor.stop()
-        for acceptor in acceptors:
+        for acceptor in acceptors.values():
             await acceptor.wait_begun()
 
 

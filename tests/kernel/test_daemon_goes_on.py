@@ -48,7 +48,7 @@ BACKGROUND: Final = {
 
 @pytest.mark.parametrize("work", BACKGROUND)
 async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
-    """It is logged with the name of the work, which begins again; the daemon still stops when it is told to."""
+    """It is logged with the name of the work, which begins again; SIGTERM still stops the daemon."""
     again = asyncio.Event()
     begun = 0
 

@@ -34,7 +34,7 @@ def serve(context: click.Context, /, **given: object) -> None:
             open_sockets(settings) as sockets,
             network_listeners(settings) as further,
             metrics_listener(settings) as scrapes,
-            locked_run_directory(settings.run_dir),
+            locked_run_directory(settings.run_dir) as run_directory,
         ):
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
@@ -42,14 +42,17 @@ def serve(context: click.Context, /, **given: object) -> None:
                 from cnm_bridge.daemon import run  # noqa: PLC0415
                 from cnm_bridge.log import configure_logging  # noqa: PLC0415
                 from cnm_bridge.reloading import SettingsSource  # noqa: PLC0415
+                from cnm_bridge.restoring import Restoring  # noqa: PLC0415
 
             configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(
                 read=lambda: settings_from(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
-            plugins, admin = Listener(sockets.plugin, capacity=PLUGIN_SOCKET), Listener(sockets.admin)
-            run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes)
+            plugins = Listener(sockets.plugin, capacity=PLUGIN_SOCKET)
+            admin = Listener(sockets.admin.sock)
+            restoring = Restoring(run_directory, sockets.admin)
+            run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes, restoring=restoring)
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
