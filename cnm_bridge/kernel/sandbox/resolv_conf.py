@@ -2,10 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Edits the resolv.conf of a container, in the file that dockerd has mounted over `/etc/resolv.conf`.
 
-The image decides what `/etc` is, so no symbolic link is followed: it could lead to a file of the host.
+The image decides what `/etc` is, so no symbolic link is followed: it could lead to a file of the host. The container
+may replace the file at any time. So the file is examined through a descriptor that only names it (O_PATH, open(2)), and
+then opened through that one: what is opened is what was examined.
 """
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -15,8 +18,8 @@ from typing import Final
 __all__ = ["edit_in_container"]
 
 _PATH: Final = "/etc/resolv.conf"
-_ROOT, _POINT = 3, 4
-"""Fields of mountinfo: the mounted file within its file system, and where it is mounted (proc(5))."""
+_ID, _ROOT, _POINT = 0, 3, 4
+"""Fields of mountinfo: the ID of a mount, the file within its file system, and where it is mounted (proc(5))."""
 _LARGEST: Final = 1 << 16
 
 
@@ -37,14 +40,19 @@ def edit_in_container(process: Path, container_id: str, edit: Callable[[str], st
         open_at = partial(_open, stack)
         # One descriptor for both: if the process ends, they cannot be those of another one with the same ID.
         directory = open_at(process, os.O_PATH | os.O_DIRECTORY)
-        with open(open_at("mountinfo", os.O_RDONLY, directory), "rb", closefd=False) as mountinfo:
-            mounts = [line.split() for line in mountinfo.read().decode("utf-8", "replace").splitlines()]
-        source = f"/{container_id}/resolv.conf"
-        if not any(mount[_POINT] == _PATH and mount[_ROOT].endswith(source) for mount in mounts):
-            return False
         root = open_at("root", os.O_PATH | os.O_DIRECTORY, directory)
         etc = open_at("etc", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, root)
-        file = open_at("resolv.conf", os.O_RDWR | os.O_NOFOLLOW, etc)
+        found = open_at("resolv.conf", os.O_PATH | os.O_NOFOLLOW, etc)
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            return False
+        with open(open_at("mountinfo", os.O_RDONLY, directory), "rb", closefd=False) as mountinfo:
+            mounts = [line.split() for line in mountinfo.read().decode("utf-8", "replace").splitlines()]
+        mount_id, source = _mount_id(found), f"/{container_id}/resolv.conf"
+        if not any(
+            mount[_ID] == mount_id and mount[_POINT] == _PATH and mount[_ROOT].endswith(source) for mount in mounts
+        ):
+            return False
+        file = open_at(f"/proc/self/fd/{found}", os.O_RDWR)
         changed = edit(os.pread(file, _LARGEST, 0).decode("utf-8", "replace"))
         if changed is None:
             return False
@@ -52,6 +60,12 @@ def edit_in_container(process: Path, container_id: str, edit: Callable[[str], st
         os.pwrite(file, content, 0)  # first: if the daemon is killed in between, old lines follow the new ones
         os.ftruncate(file, len(content))
     return True
+
+
+def _mount_id(descriptor: int) -> str:
+    """Return the ID of the mount that an open file is on (proc(5), fdinfo)."""
+    fields = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").split()
+    return fields[fields.index("mnt_id:") + 1]
 
 
 def _open(stack: ExitStack, path: str | Path, flags: int, directory: int | None = None) -> int:

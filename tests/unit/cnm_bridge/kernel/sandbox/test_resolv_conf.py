@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Only dockerd's own file is edited, wherever the image's `/etc` leads."""
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +25,24 @@ def make_process(tmp_path: Path) -> Path:
     return process
 
 
-def mount(process: Path, source: str) -> None:
-    """Let mountinfo say what is mounted at `/etc/resolv.conf`."""
-    lines = (f"21 20 8:1 {source} /etc/resolv.conf rw - ext4 /dev/sda1 rw", "22 20 0:5 / /dev rw - tmpfs tmpfs rw")
+def mount(process: Path, source: str, number: int | None = None) -> None:
+    """Let mountinfo say what is mounted at `/etc/resolv.conf`, with the ID of the mount that the file is on."""
+    number = mount_id(process / "root/etc") if number is None else number
+    lines = (
+        f"{number} 20 8:1 {source} /etc/resolv.conf rw - ext4 /dev/sda1 rw",
+        f"{number + 1} 20 0:5 / /dev rw - tmpfs tmpfs rw",
+    )
     (process / "mountinfo").write_text("\n".join(lines))
+
+
+def mount_id(path: Path) -> int:
+    """Return the ID of the mount that a file is on (proc(5), fdinfo)."""
+    descriptor = os.open(path, os.O_PATH)
+    try:
+        fields = Path(f"/proc/self/fdinfo/{descriptor}").read_text().split()
+        return int(fields[fields.index("mnt_id:") + 1])
+    finally:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("content", ["nameserver 10.1.0.53\n", BEFORE + "search a.very.long.domain.example\n"])
@@ -49,6 +65,21 @@ def test_a_file_of_the_user(process: Path) -> None:
     assert (process / "root/etc/resolv.conf").read_text() == BEFORE
 
 
+def test_a_file_in_the_place_of_dockerds(process: Path) -> None:
+    """The container has unmounted dockerd's file, or has covered it, after it was looked for: it is not edited."""
+    mount(process, f"/var/lib/docker/containers/{ID}/resolv.conf", mount_id(process / "root/etc") + 1)
+    assert not edit_in_container(process, ID, lambda _: "changed")
+    assert (process / "root/etc/resolv.conf").read_text() == BEFORE
+
+
+def test_what_is_no_regular_file_is_not_opened(process: Path) -> None:
+    """To open a device has effects of its own, and to open a FIFO starts who waits at its other end."""
+    file = process / "root/etc/resolv.conf"
+    file.unlink()
+    os.mkfifo(file)
+    assert not edit_in_container(process, ID, lambda _: "changed")
+
+
 @pytest.mark.parametrize("name", ["etc", "etc/resolv.conf"])
 def test_a_link_is_not_followed(process: Path, tmp_path: Path, name: str) -> None:
     """An image whose `/etc` leads to the host's changes nothing there."""
@@ -59,8 +90,8 @@ def test_a_link_is_not_followed(process: Path, tmp_path: Path, name: str) -> Non
     else:
         (process / "root/etc").mkdir()
         (process / "root/etc/resolv.conf").symlink_to(host / "resolv.conf")
-    with pytest.raises(OSError, match=r"Too many levels|Not a directory"):
-        edit_in_container(process, ID, lambda _: "changed")
+    with pytest.raises(OSError, match="Not a directory") if name == "etc" else nullcontext():
+        assert not edit_in_container(process, ID, lambda _: "changed")
     assert (host / "resolv.conf").read_text() == BEFORE
 
 
