@@ -5,7 +5,7 @@
 ```
                       ┌──▶ JOINING ──┐
 (none) ─▶ PENDING ─▶ READY ◀──────▶ JOINED
-             │         │     │        │
+             │         │     ↕        │
              └─────────┴─────┴────────┴──▶ DELETING ─▶ (none)
 ```
 """
@@ -25,7 +25,7 @@ class Phase(StrEnum):
     READY = "ready"
     """Ready to be joined. Mode *move*: the link is in the host namespace. *hybrid*: the addresses are reserved."""
     JOINING = "joining"
-    """The plugins run in the sandbox. After a crash it is torn down."""
+    """The plugins run in the sandbox, or may run again after an attempt was undone. After a crash it is torn down."""
     JOINED = "joined"
     """Joined to a sandbox."""
     DELETING = "deleting"
@@ -43,6 +43,6 @@ TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     Phase.READY: frozenset({Phase.READY, Phase.JOINING, Phase.JOINED, Phase.DELETING}),
     Phase.JOINING: frozenset({Phase.JOINING, Phase.JOINED, Phase.DELETING}),
     Phase.JOINED: frozenset({Phase.JOINED, Phase.READY, Phase.DELETING}),
-    Phase.DELETING: frozenset({Phase.DELETING, None}),
+    Phase.DELETING: frozenset({Phase.DELETING, Phase.JOINING, None}),
 }
 """From → to; None means "no record". A phase that leads to itself may be stored again with other content."""

@@ -10,6 +10,7 @@ from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.endpoints.attempts import Attempts
 from cnm_bridge.endpoints.creation import EndpointCreation
 from cnm_bridge.endpoints.dns_files import DnsFiles
 from cnm_bridge.endpoints.port_publisher import PortPublisher
@@ -42,13 +43,14 @@ def make_endpoints(
     """Return the objects of the room."""
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(resources.store, resources.engine_in_calls)
+    attempts = Attempts(resources.store, teardown.queue, teardown.contention, attach.locks)
     creation = EndpointCreation(
         store=resources.store,
         networks=networks.service,
         attachers=attach.attachers,
-        teardowns=teardown.queue,
+        attempts=attempts,
         owners=teardown.owners,
-        contention=teardown.contention,
+        locks=attach.locks,
         new_records=attach.new_records,
     )
     joined = JoinedEndpoints(
@@ -65,11 +67,11 @@ def make_endpoints(
         service=EndpointService(
             store=resources.store,
             creation=creation,
+            attempts=attempts,
             attachers=attach.attachers,
             teardowns=teardown.queue,
             rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,
-            contention=teardown.contention,
             locks=attach.locks,
         ),
         joined=joined,

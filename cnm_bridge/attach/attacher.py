@@ -28,7 +28,7 @@ class DeleteProgress(Protocol):
     """The progress of DEL of an endpoint's plugins. The teardown stores it, or keeps it in memory on a full disk."""
 
     deleted: frozenset[int]
-    """The indexes of the plugins in the list whose DEL has completed; they must not run again."""
+    """The indexes of the plugins in the list whose DEL must not run, because it has completed or is not wanted."""
 
     @property
     def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
@@ -99,6 +99,9 @@ class Attacher(Protocol):
             CniError: A plugin's DEL failed.
             KernelError: An operation on the link or the namespace failed.
         """
+
+    def prepare_again(self, record: EndpointRecord) -> None:
+        """Do again what an undone Join has removed and `prepare` had made, so that `attach` can be called again."""
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that can never be used again, because neither sandbox nor link exists.

@@ -6,21 +6,20 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store, WrongPhase
-from cni_invoker import CniError, PluginFailed
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, RecordNotFound, Store, WrongPhase
 from cnm_bridge.attach.attacher import Attacher, Attachers
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.endpoints.attempts import Attempts
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import KernelError
 from cnm_bridge.planning.plugin_suitability import has_device
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.contention import Contention
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 
@@ -39,11 +38,11 @@ class EndpointService:
     Args:
         store: The records.
         creation: Creates endpoints.
+        attempts: Runs the plugins of Join, and undoes failures.
         attachers: The attacher of each mode.
         teardowns: Tears endpoints down in the background.
         rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
         joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
-        contention: Waits for endpoints that are being deleted, and evicts dead ones.
         locks: The locks of endpoints.
     """
 
@@ -52,20 +51,20 @@ class EndpointService:
         *,
         store: Store,
         creation: EndpointCreation,
+        attempts: Attempts,
         attachers: Attachers,
         teardowns: TeardownQueue,
         rebuild_endpoint: RebuildEndpoint,
         joined: JoinedEndpoints,
-        contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store
         self._creation = creation
+        self._attempts = attempts
         self._attachers = attachers
         self._teardowns = teardowns
         self._rebuild_endpoint = rebuild_endpoint
         self._joined = joined
-        self._contention = contention
         self._locks = locks
 
     async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
@@ -79,13 +78,8 @@ class EndpointService:
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.find_endpoint(request.endpoint_id)
-            if record is None:
-                record = await self._creation(request, caller)
-            else:
-                _refuse_other(record, request)
-            return self._attacher(record).create_reply(record)
+        record = await self._creation(request, caller)
+        return self._attacher(record).create_reply(record)
 
     async def join(self, request: Join, caller: ProcessRecord | None) -> Joined:
         """Join an endpoint to a sandbox.
@@ -98,18 +92,12 @@ class EndpointService:
             Refused, CniError, KernelError: The endpoint cannot be attached.
             StateError: The record cannot be written.
         """
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.get_endpoint(request.endpoint_id)
-            if not record.phase.is_attached:
-                raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
-            same_caller = caller if caller == record.caller else None
-            record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
-            record = await self._attach(record)
-            answer = self._attacher(record).join_reply(record)
-            if request.has_ports and answer.gateway is None:
-                log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
-            return answer
+        cni_network = self._store.get_endpoint(request.endpoint_id).cni_network
+        record = await self._attempts(request.endpoint_id, cni_network, partial(self._attach, request, caller))
+        answer = self._attacher(record).join_reply(record)
+        if request.has_ports and answer.gateway is None:
+            log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
+        return answer
 
     async def leave(self, request: EndpointReference) -> None:
         """Let an endpoint leave its sandbox; does nothing if it is not joined or does not exist.
@@ -118,6 +106,8 @@ class EndpointService:
         """
         self._joined.stop(request.endpoint_id)
         await self._rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
+        if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
+            return
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
@@ -141,40 +131,22 @@ class EndpointService:
             if record is not None and has_device(record):
                 await self._teardowns.wait_tried([record.id])
 
-    async def _attach(self, record: EndpointRecord) -> EndpointRecord:
-        """Execute Join. Mode *direct* runs the IPAM plugin now; if it refuses, see `EndpointCreation`."""
-        if record.attach_mode is not AttachMode.DIRECT:
-            return await self._attach_or_undo(record)
-        contention = self._contention.begin(record.cni_network)
+    async def _attach(
+        self, request: Join, caller: ProcessRecord | None, record: EndpointRecord | None, contention: Contention
+    ) -> EndpointRecord:
+        if record is None:
+            raise RecordNotFound("endpoint", request.endpoint_id)
+        if not record.phase.is_attached:
+            raise WrongPhase(record.id, record.phase, Phase.JOINED)
+        # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
+        same_caller = caller if caller == record.caller else None
+        record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
         contention.note_leaving()
-        while True:
-            try:
-                return await self._attach_or_undo(record)
-            except PluginFailed as exc:
-                await contention.wait_or_raise(exc, record.id)
-            await self._store.put_endpoint(replace(record, phase=Phase.PENDING))
-            await self._store.put_endpoint(record)
+        return await self._attacher(record).attach(record, self._store.put_endpoint)
 
-    async def _attach_or_undo(self, record: EndpointRecord) -> EndpointRecord:
-        """Execute Join. If plugins have run and one has failed, tear the endpoint down: Docker deletes it next."""
-        try:
-            return await self._attacher(record).attach(record, self._store.put_endpoint)
-        except Exception:
-            stored = self._store.find_endpoint(record.id)
-            if stored is not None and stored.phase is Phase.JOINING:
-                try:
-                    await self._teardowns.undo(stored)
-                except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
-                    log.warning("endpoint.teardown_pending", error=str(exc))
-            raise
+    def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
+        record = self._store.find_endpoint(endpoint_id)
+        return record is not None and record.phase is Phase.DELETING
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
         return self._attachers[record.attach_mode]
-
-
-def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:
-    """Refuse a CreateEndpoint whose ID exists on another network or is being torn down; a repetition is accepted."""
-    if record.network_id != request.network_id:
-        raise Refused(f"endpoint {record.id} already exists, on network {record.network_id}")
-    if not record.phase.is_attached:
-        raise Refused(f"endpoint {record.id} already exists and is being torn down")

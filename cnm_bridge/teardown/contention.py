@@ -165,15 +165,13 @@ class Contention:
         if not self._has_been_refused:
             self._remember_leaving()
 
-    async def wait_or_raise(self, exc: PluginFailed, endpoint_id: EndpointId) -> None:
-        """Return when another attempt may succeed after an ADD failed and everything was undone.
+    async def wait_or_raise(self, exc: PluginFailed) -> None:
+        """Return when another attempt may succeed after a plugin refused an ADD and the attempt was undone.
 
         Raises:
-            PluginFailed: `exc`: it was no refusal, there is nothing to wait for, or its undo is pending.
+            PluginFailed: `exc`: there is nothing to wait for.
             Refused: The same, with an endpoint that may hold what was refused.
         """
-        if exc.exit_status is None or self._store.find_endpoint(endpoint_id) is not None:
-            raise exc
         if await self._wait_before_retry():
             return
         leaving = self._describe_leaving()

@@ -19,6 +19,9 @@ log = structlog.get_logger()
 class TeardownProgress:
     """The progress of one endpoint's teardown, over all its attempts; a `cnm_bridge.attach.attacher.DeleteProgress`.
 
+    Attributes:
+        kept: The indexes of the plugins whose DEL does not run in this attempt.
+
     Args:
         store: The records.
         find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
@@ -37,7 +40,17 @@ class TeardownProgress:
         self._find_owner = find_owner
         self._unrecorded = unrecorded
         self._find_slot = find_slot
-        self.deleted: frozenset[int] = frozenset()
+        self.kept: frozenset[int] = frozenset()
+        self._deleted: frozenset[int] = frozenset()
+
+    @property
+    def deleted(self) -> frozenset[int]:
+        """The plugins whose DEL must not run: it has completed, or what the plugin has made is kept."""
+        return self._deleted | self.kept
+
+    @deleted.setter
+    def deleted(self, deleted: frozenset[int]) -> None:
+        self._deleted = deleted - self.kept
 
     @property
     def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
@@ -46,7 +59,7 @@ class TeardownProgress:
 
     def with_deleted(self, record: EndpointRecord) -> EndpointRecord:
         """Return a copy of the record that lists the plugins whose DEL has completed."""
-        return replace(record, deleted=tuple(sorted(self.deleted)))
+        return replace(record, deleted=tuple(sorted(self._deleted)))
 
     async def save(self, record: EndpointRecord) -> None:
         """Store a record with the progress. A failure is logged: a full disk must not keep the address and the link."""

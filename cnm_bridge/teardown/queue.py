@@ -2,9 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Runs pending teardowns, and repeats each until it completes. Docker has already forgotten these endpoints."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -30,6 +33,10 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _LOGGED = 5
 """Number of endpoints that one log line names, of those that a call waits for."""
+_UNDO_LIMIT_S: Final = 2.0
+"""How long a call that has failed waits for its undo. Usually that takes some milliseconds."""
+_ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
+"""The phases in which plugins may run ADD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +90,7 @@ class TeardownQueue:
         self._attempts = RunningTeardowns()
         self._errors: dict[EndpointId, str] = {}
         self._failing_since: dict[EndpointId, float] = {}
+        self._unstored: set[EndpointId] = set()  # in DELETING, which could not be stored
         self._retries: RetryQueue[EndpointId] = RetryQueue(
             self._attempt,
             first_pause_s=_FIRST_PAUSE_S,
@@ -164,10 +172,7 @@ class TeardownQueue:
         """
         async with self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) == record:
-                try:
-                    await self._begin(record)
-                except StateError as exc:
-                    log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
+                await self._begin_logged(record)
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until all pending teardowns, or those of these endpoints, have been tried once."""
@@ -201,19 +206,37 @@ class TeardownQueue:
             self._log_wait(wanted)
         await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
 
-    async def undo(self, record: EndpointRecord) -> None:
-        """Tear an endpoint down now. The caller holds its lock. After an error, it is repeated in the background.
+    async def undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
+        """Undo a failed attempt to create or join an endpoint, before all other teardowns; return whether it is undone.
 
-        Raises:
-            CniError, KernelError, StateError: See `Teardown`.
+        Does nothing if no plugin has run. Waits for two seconds at most; then, or if it fails, the endpoint is torn
+        down completely in the background. The caller does not hold the endpoint's lock.
+
+        Args:
+            endpoint_id: The endpoint.
+            keep: What stays: the record from before the attempt, which is then stored as JOINING. None to tear
+                everything down.
         """
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is None or record.phase not in _ATTEMPTED:
+                return True
+            if keep is not None:
+                self._teardown.keep(keep)
+            await self._begin_logged(record)
         try:
-            with self._attempts.attempt(record.id):
-                await self._teardown(record)
-        except Exception as exc:
-            self._note_failure(record.id, exc)
-            self.add(record.id)
-            raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_UNDO_LIMIT_S):
+                    await self._wait_undone(endpoint_id)
+        finally:
+            is_being_kept = keep is not None and not self._teardown.keep_nothing(endpoint_id)
+        if is_being_kept:
+            await self._wait_undone(endpoint_id)  # at most one record is still being stored
+        return endpoint_id not in self._retries.attempts
+
+    async def _wait_undone(self, endpoint_id: EndpointId) -> None:
+        self._prefer([endpoint_id])
+        await self._attempts.wait_until(lambda: not self._is_leaving(endpoint_id))
 
     async def retry(self, endpoints: Iterable[EndpointId], *, go_first: bool = False) -> None:
         """Run the failed teardowns of these endpoints again now, and wait until each has been tried.
@@ -245,8 +268,18 @@ class TeardownQueue:
         """Store that an endpoint is being deleted, and add its teardown. The caller holds its lock."""
         try:
             await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+        except StateError:
+            self._unstored.add(record.id)
+            raise
         finally:  # a full disk must not keep the address and the link
             self.add(record.id)
+
+    async def _begin_logged(self, record: EndpointRecord) -> None:
+        """Do as `_begin`, and log an error."""
+        try:
+            await self._begin(record)
+        except StateError as exc:
+            log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
         """Tear these endpoints down at once and before all others, because a call waits for them."""
@@ -294,6 +327,8 @@ class TeardownQueue:
 
     async def _try(self, record: EndpointRecord) -> bool:
         """Make one attempt, under the endpoint's lock; return whether it has completed."""
+        if record.id in self._unstored:
+            record = replace(record, phase=Phase.DELETING)
         try:
             with self._attempts.attempt(record.id):
                 await self._checked_teardown(record)
@@ -313,4 +348,5 @@ class TeardownQueue:
     def _forget_failure(self, endpoint_id: EndpointId) -> None:
         self._errors.pop(endpoint_id, None)
         self._failing_since.pop(endpoint_id, None)
+        self._unstored.discard(endpoint_id)
         self._slots.forget_hung(endpoint_id)

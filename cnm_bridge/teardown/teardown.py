@@ -49,9 +49,23 @@ class Teardown:
         self._unrecorded = unrecorded
         self._slots = slots
         self._progress: dict[EndpointId, TeardownProgress] = {}
+        self._kept: dict[EndpointId, EndpointRecord] = {}
+
+    def keep(self, record: EndpointRecord) -> None:
+        """Have the next teardown of an endpoint undo only what has been done since a record was stored.
+
+        Then the record is stored again, in JOINING, so that another attempt can begin, and a crash tears all down.
+        """
+        self._kept[record.id] = record
+
+    def keep_nothing(self, endpoint_id: EndpointId) -> bool:
+        """Have the teardown of an endpoint undo everything, also if it has begun; return False if it is too late."""
+        return self._kept.pop(endpoint_id, None) is not None
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Undo an endpoint in any phase and remove its record. The caller holds the endpoint's lock.
+        """Undo an endpoint in any phase and remove its record, unless `keep` says otherwise.
+
+        The caller holds the endpoint's lock.
 
         After an error the record still exists, and another call resumes: a plugin whose DEL has completed does not run
         again. Within this process that holds even if its completion could not be stored.
@@ -66,13 +80,30 @@ class Teardown:
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
             await progress.save(record)
-        link = await self._attachers[record.attach_mode].detach(record, progress)
+        link = await self._detach(record, progress)
+        kept = self._kept.pop(record.id, None)
+        if kept is not None:
+            await self._restore(kept)
+            return
         if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
             await self._store.put_endpoint(progress.with_deleted(record))
         await self._store.remove_endpoint(record.id)
         del self._progress[record.id]
         duration_ms = round((time.monotonic() - started) * 1000, 1)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
+
+    async def _detach(self, record: EndpointRecord, progress: TeardownProgress) -> str:
+        kept = self._kept.get(record.id)
+        progress.kept = frozenset() if kept is None else _attached_plugins(kept)
+        link = await self._attachers[record.attach_mode].detach(record, progress)
+        return link if kept is self._kept.get(record.id) else await self._detach(record, progress)
+
+    async def _restore(self, kept: EndpointRecord) -> None:
+        """Store what was there before an attempt to join, whose plugins have completed DEL."""
+        self._attachers[kept.attach_mode].prepare_again(kept)
+        await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
+        del self._progress[kept.id]
+        log.info("endpoint.join_undone", endpoint_id=kept.id)
 
     def _progress_of(self, record: EndpointRecord) -> TeardownProgress:
         if record.id not in self._progress:
@@ -83,6 +114,11 @@ class Teardown:
         progress = self._progress[record.id]
         progress.deleted |= frozenset(record.deleted)
         return progress
+
+
+def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
+    """Return the indexes of the plugins for which a DEL is pending."""
+    return frozenset(range(len(Endpoint(record).network.plugins))).difference(record.deleted)
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:

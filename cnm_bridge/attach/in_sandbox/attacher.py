@@ -94,7 +94,6 @@ class SandboxAttacher:
         """Run the IPAM plugin, if it is known, and describe the link that will be made."""
         endpoint = Endpoint(record)
         ifname, reservation = record.attachment.ifname, endpoint.reservation
-
         delegate = DELEGATES.get(plan.configuration.plugins[0].type, ANY_PLUGIN)
         if reservation is None:
             await self._leases.find_daemon(endpoint)  # without one, every ADD would fail
@@ -190,6 +189,11 @@ class SandboxAttacher:
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Run DEL through the pin, and remove the pin."""
         return await self._detacher.detach(record, progress)
+
+    def prepare_again(self, record: EndpointRecord) -> None:
+        """Make the file of the pin again, if there is a reservation."""
+        if record.attachment.has_reservation:
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the joined endpoints whose sandbox Docker has removed."""

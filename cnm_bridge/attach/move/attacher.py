@@ -136,6 +136,9 @@ class MoveAttacher:
         """Bring the link back into the staging namespace, run DEL there, and remove the namespace."""
         return await self._detacher.detach(record, progress)
 
+    def prepare_again(self, record: EndpointRecord) -> None:
+        """Do nothing: Join runs no plugin."""
+
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints without a sandbox and without a link in the host namespace."""
         return await find_dead(self._kernel, records)

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A plugin that refuses a second endpoint as long as the first one has a token, as `macvlan` does with a MAC.
+
+In the modes *hybrid* and *direct* it runs at Join, in mode *move* at CreateEndpoint.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject, find_str, get_object, render_json
+from cni_bridge_state import AttachMode, EndpointId, Phase, Store
+from cni_invoker import PluginFailed
+from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.settings import Settings
+from tests.driver_calls import call
+from tests.kernel.namespace import Namespace
+from tests.kernel.real_plugins import find_plugins
+
+NETWORK = "b" * 64
+FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
+IFNAME: JsonObject = {"com.docker.network.endpoint.ifname": "blue0"}
+LIMIT_S = 60.0
+SHORT_S = 10.0
+"""Longer than an undo is waited for, and much shorter than a plugin may take."""
+
+REFUSAL = """echo '{"code": 100, "msg": "the token is taken"}'; exit 1"""
+AT_JOIN: Mapping[str, tuple[str, JsonObject]] = {
+    "hybrid": ("hybrid", IFNAME),
+    "hybrid, moved": ("hybrid", {}),  # the engine does not say whether the container has further networks
+    "direct": ("direct", IFNAME),
+}
+"""Mode and endpoint options of the ways in which the plugin runs at Join."""
+WAYS: Mapping[str, tuple[str, JsonObject]] = {"move": ("move", {}), **AT_JOIN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The daemon, called as Docker does, and the files that control its plugins.
+
+    Attributes:
+        daemon: The daemon's objects.
+        store: Its records.
+        options: The options of endpoints.
+        held: As long as this file exists, DEL of the first plugin hangs for the endpoint that has the token.
+        stuck: As long as this file exists, each DEL of the first plugin hangs.
+        leased: The executions of the IPAM plugin.
+        reserved: Where the IPAM plugin has its reservations.
+    """
+
+    daemon: Daemon
+    store: Store
+    options: JsonObject
+    held: Path
+    stuck: Path
+    leased: Path
+    reserved: Path
+
+    async def create(self, endpoint_id: EndpointId) -> str:
+        """Make an endpoint; return its address, "" if Docker does not learn it."""
+        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+        body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": self.options}
+        return find_str(get_object(await call(self.daemon, "CreateEndpoint", body), "Interface"), "Address") or ""
+
+    async def join(self, endpoint_id: EndpointId, sandbox: Namespace) -> None:
+        """Join an endpoint to a sandbox."""
+        body: JsonObject = {**reference(endpoint_id), "SandboxKey": str(sandbox.path), "Options": {}}
+        await call(self.daemon, "Join", body)
+
+    async def start(self, endpoint_id: EndpointId, sandbox: Namespace) -> None:
+        """Make an endpoint and join it."""
+        await self.create(endpoint_id)
+        await self.join(endpoint_id, sandbox)
+
+    async def delete(self, endpoint_id: EndpointId) -> None:
+        """Delete an endpoint."""
+        await call(self.daemon, "DeleteEndpoint", reference(endpoint_id))
+
+    def executions(self, endpoint_id: EndpointId) -> list[str]:
+        """Return the verbs with which the IPAM plugin was executed for an endpoint."""
+        lines = map(str.split, self.leased.read_text().splitlines())
+        return [verb for verb, container_id in lines if container_id == endpoint_id]
+
+
+def reference(endpoint_id: str) -> JsonObject:
+    """Return the part of a call's body that names an endpoint."""
+    return {"NetworkID": NETWORK, "EndpointID": endpoint_id}
+
+
+def write_plugin(path: Path, script: str) -> None:
+    """Write a plugin in shell that answers VERSION."""
+    version = """echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'; exit 0"""
+    path.write_text(f'#!/bin/sh\n[ "$CNI_COMMAND" = VERSION ] && {{ {version}; }}\n{script}\n')
+    path.chmod(0o755)
+
+
+@asynccontextmanager
+async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Host]:
+    """A network whose first plugin gives one endpoint a token, on real plugins."""
+    mode, options = WAYS[way]
+    real = find_plugins("machine").directory
+    held, stuck, token, leased = (tmp_path / name for name in ("held", "stuck", "token", "leased"))
+    bin_dir, conf_dir = (tmp_path / name for name in ("bin", "net.d"))
+    for directory in (bin_dir, conf_dir):
+        directory.mkdir()
+    leased.touch()
+    is_owner = f'[ "$(cat {token})" = "$CNI_CONTAINERID" ]'
+    take = f"[ -e {token} ] && ! {is_owner} && {{ {REFUSAL}; }}\necho $CNI_CONTAINERID >{token}; exec {real}/ptp"
+    wait = f"while [ -e {stuck} ] || {{ [ -e {held} ] && {is_owner}; }}; do sleep 0.05; done"
+    write_plugin(
+        bin_dir / "ptp",
+        f'[ "$CNI_COMMAND" = DEL ] || {{ {take}; }}\n{wait}\n{real}/ptp || exit $?\n{is_owner} && rm {token}; exit 0',
+    )
+    write_plugin(bin_dir / "host-local", f'echo "$CNI_COMMAND $CNI_CONTAINERID" >>{leased}; exec {real}/host-local')
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]], "dataDir": str(tmp_path / "ips")}
+    conf_dir.joinpath("token.conflist").write_bytes(
+        render_json({"cniVersion": "1.0.0", "name": "token", "plugins": [{"type": "ptp", "ipam": ipam}]})
+    )
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_bin_dirs=(bin_dir, real),
+        cni_conf_dirs=(conf_dir,),
+        docker_host=f"unix://{tmp_path}/no-engine",
+        plugin_timeout_s=LIMIT_S,
+    )
+    await store.put_engine_release("28.5")
+    daemon = assemble(settings, store)
+    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "token", "cni.attach": mode}}
+    data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        background = tasks.create_task(daemon.teardown.queue.run())
+        await call(daemon, "CreateNetwork", body)
+        try:
+            yield Host(
+                daemon=daemon,
+                store=store,
+                options=options,
+                held=held,
+                stuck=stuck,
+                leased=leased,
+                reserved=tmp_path / "ips" / "token",
+            )
+        finally:
+            for path in (held, stuck):
+                path.unlink(missing_ok=True)
+            for record in store.endpoints():
+                await call(daemon, "DeleteEndpoint", reference(record.id))
+            await wait_for(lambda: not store.endpoints())
+            background.cancel()
+
+
+async def wait_for(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true that sets no event."""
+    while not is_true():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def waiting_join(
+    host: Host, gone: Namespace, sandbox: Namespace
+) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
+    """The second endpoint's Join, which waits for the first one; gives its address, too."""
+    await host.start(FIRST, gone)
+    host.held.touch()
+    await host.delete(FIRST)
+    address = await host.create(SECOND)
+    async with asyncio.TaskGroup() as tasks:
+        join = tasks.create_task(host.join(SECOND, sandbox))
+        await wait_for(lambda: host.store.get_endpoint(SECOND).phase is Phase.DELETING)
+        await wait_for(lambda: host.store.get_endpoint(SECOND).phase is Phase.JOINING)
+        yield address.partition("/")[0], join
+
+
+@pytest.mark.parametrize("way", AT_JOIN)
+async def test_an_endpoint_that_leaves_is_waited_for(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """Join succeeds when the token is free, with the address that Docker has been given: the IPAM plugin ran once."""
+    async with (
+        one_token(store, tmp_path, way) as host,
+        waiting_join(host, sandbox, inhabited) as (address, join),
+    ):
+        host.held.unlink()
+        await join
+        (record,) = store.endpoints()
+        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
+        if way != "direct":
+            assert record.addresses == (address,)
+            assert host.executions(SECOND) == ["ADD"]
+
+
+@pytest.mark.parametrize("way", AT_JOIN)
+async def test_the_daemon_is_killed_while_a_join_waits(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """The next run finds what was there before Join, and undoes it, the reservation included."""
+    async with (
+        one_token(store, tmp_path, way) as host,
+        waiting_join(host, sandbox, inhabited) as (_, join),
+    ):
+        join.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await join
+        assert store.get_endpoint(SECOND).attach_mode is AttachMode(WAYS[way][0])
+        assert (tmp_path / "run" / "sandboxes" / SECOND).exists() == (way != "direct")
+        await host.daemon.recovery.unfinished.add()
+        await wait_for(lambda: store.find_endpoint(SECOND) is None)
+        assert inhabited.links() == set()
+        assert host.executions(SECOND)[-1] == "DEL"
+
+
+async def test_an_endpoint_that_stays(store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace) -> None:
+    """The refusal is reported, and nothing is left: no record, reservation, pin or link."""
+    async with one_token(store, tmp_path, "hybrid") as host:
+        await host.create(FIRST)
+        await host.join(FIRST, inhabited)
+        address = await host.create(SECOND)
+        with pytest.raises(PluginFailed, match="the token is taken"):
+            await host.join(SECOND, sandbox)
+        assert [record.id for record in store.endpoints()] == [FIRST]
+        assert host.executions(SECOND) == ["ADD", "DEL"]
+        assert not host.reserved.joinpath(address.partition("/")[0]).exists()
+        assert not (tmp_path / "run" / "sandboxes" / SECOND).exists()
+        assert sandbox.links() == set()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_undo_hangs(store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str) -> None:
+    """The error is returned at once; Docker's DeleteEndpoint and Leave are, too; the DEL goes on in the background."""
+    async with one_token(store, tmp_path, way) as host:
+        await host.start(FIRST, inhabited)
+        host.stuck.touch()
+        started = time.monotonic()
+        with pytest.raises(PluginFailed, match="the token is taken"):
+            await host.start(SECOND, sandbox)
+        await call(host.daemon, "Leave", reference(SECOND))
+        await host.delete(SECOND)
+        assert time.monotonic() - started < SHORT_S
+        assert SECOND in host.daemon.teardown.queue.leaving
+        assert store.get_endpoint(SECOND).phase is Phase.DELETING
+        host.stuck.unlink()
+        await wait_for(lambda: store.find_endpoint(SECOND) is None)
+        assert list(host.reserved.glob("10.*")) == [host.reserved / store.get_endpoint(FIRST).addresses[0]]

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`macvlan` refuses at Join the MAC that an ended container still holds; its successor waits.
+
+Each container holds what its own successor needs, so every refusal passes when another container has left.
+"""
+
+import pytest
+
+from tests.lab import Lab
+from tests.system.scene import Scene, macvlan
+
+MACS = [f"02:42:ac:00:00:{number:02x}" for number in range(1, 9)]
+
+pytestmark = pytest.mark.usefixtures("sandbox_before_join")
+
+
+def running(lab: Lab) -> set[str]:
+    """Return the names of the running containers."""
+    return set(lab.docker("ps", "--format", "{{.Names}}").split())
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_many_containers_restart_at_once(scene: Scene, mode: str) -> None:
+    """Each gets its MAC again, although eight links are being deleted and each call sees all of them."""
+    network = scene.network(scene.configure(macvlan(scene.subnet())), "-o", f"cni.attach={mode}")
+    containers = [scene.run(network, "--mac-address", mac) for mac in MACS]
+    restarts = " ".join(f"docker restart -t 0 {container.name} &" for container in containers)
+    scene.lab.run("sh", "-c", f"{restarts} wait")
+    assert running(scene.lab) >= {container.name for container in containers}
+    assert [container.link().mac for container in containers] == MACS
