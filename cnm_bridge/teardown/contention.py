@@ -48,6 +48,9 @@ _ELSEWHERE_LIMIT_S: Final = 1.0
 class ContentionResolver:
     """Waits for pending teardowns, and tears down dead endpoints.
 
+    Attributes:
+        evictions: The number of dead endpoints that have been torn down for any call.
+
     Args:
         store: The records.
         liveness: Finds the endpoints that are dead.
@@ -60,6 +63,8 @@ class ContentionResolver:
         self._liveness = liveness
         self._in_use = in_use
         self._teardowns = teardowns
+        self._evicting: set[EndpointId] = set()
+        self.evictions = 0
 
     def begin(self, network: str) -> "Contention":
         """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
@@ -74,14 +79,17 @@ class ContentionResolver:
     async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
         """Tear down the dead ones of these endpoints; return whether any is gone within `limit_s` seconds.
 
-        A teardown that fails or takes longer continues in the background.
+        Those that another call is tearing down are waited for. A teardown that fails or takes longer continues in the
+        background.
         """
-        dead: dict[EndpointId, EndpointRecord] = {}
+        wanted = tuple(endpoints)
+        dead = {record.id for record in wanted if record.id in self._evicting}
         try:
             async with asyncio.timeout(limit_s):
-                dead = await self._find_dead(tuple(endpoints))
+                found = await self._find_dead(wanted)
+                dead.update(found)
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
-                    for record in dead.values():
+                    for record in found.values():
                         tasks.create_task(self._evict(record))
                 await self._teardowns.wait_left(dead)
         except TimeoutError:
@@ -97,7 +105,13 @@ class ContentionResolver:
 
     async def _evict(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-        await self._teardowns.abandon(record)
+        self._evicting.add(record.id)
+        try:
+            await self._teardowns.abandon(record)
+            await self._teardowns.wait_left([record.id])
+        finally:
+            self._evicting.discard(record.id)
+            self.evictions += 1
 
 
 class Contention:
@@ -113,7 +127,8 @@ class Contention:
         self._elsewhere: set[EndpointId] = set()
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
-        self._has_evicted_dead = False
+        self._has_evicted_all = False
+        self._evictions = resolver.evictions
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until no endpoint with one of these addresses is being deleted.
@@ -158,10 +173,11 @@ class Contention:
         )
 
     def note_leaving(self) -> None:
-        """Note which endpoints are being deleted before the plugins run for the first time.
+        """Note before each attempt which endpoints are being deleted, at the first one, and how many were evicted.
 
-        If a plugin refuses the ADD, one of them may have been the reason.
+        If a plugin refuses the ADD, one of these may have been the reason.
         """
+        self._evictions = self._resolver.evictions
         if not self._has_been_refused:
             self._remember_leaving()
 
@@ -185,7 +201,8 @@ class Contention:
         Another attempt may succeed when, in this order:
 
         1. an endpoint has left the CNI network, or an attempt to tear it down has failed;
-        2. dead endpoints of the network have been torn down (tried once);
+        2. dead endpoints have been torn down, by this call or, since the last attempt, by another one (tried until
+           there are none);
         3. endpoints have left other networks within a second (tried once).
 
         Endpoints that begin to leave after the first refusal do not count: on a busy host the wait would never end.
@@ -198,11 +215,13 @@ class Contention:
             self._has_been_refused = True
         if await self._wait_any_left(self._here):
             return True
-        if not self._has_evicted_dead and self._remaining_s > 0:
-            self._has_evicted_dead = True
+        if self._remaining_s > 0 and self._evictions != self._resolver.evictions:
+            return True
+        if not self._has_evicted_all and self._remaining_s > 0:
             here = (record for record in self._store.endpoints() if record.cni_network == self._network)
             if await self._resolver.evict_dead(here, self._remaining_s):
                 return True
+            self._has_evicted_all = True
         return await self._wait_elsewhere()
 
     def _describe_leaving(self) -> str:

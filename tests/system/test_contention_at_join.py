@@ -5,9 +5,11 @@
 Each container holds what its own successor needs, so every refusal passes when another container has left.
 """
 
+import signal
+
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, wait_until
 from tests.system.scene import Scene, macvlan
 
 MACS = [f"02:42:ac:00:00:{number:02x}" for number in range(1, 9)]
@@ -29,3 +31,16 @@ def test_many_containers_restart_at_once(scene: Scene, mode: str) -> None:
     scene.lab.run("sh", "-c", f"{restarts} wait")
     assert running(scene.lab) >= {container.name for container in containers}
     assert [container.link().mac for container in containers] == MACS
+
+
+def test_restart_policies_after_a_crash_of_docker(private_scene: Scene) -> None:
+    """Links that Docker has forgotten have the MACs; they are torn down first."""
+    lab = private_scene.lab
+    configuration = private_scene.configure(macvlan(private_scene.subnet()))
+    network = private_scene.network(configuration, "-o", "cni.attach=hybrid")
+    before = lab.state()
+    names = {private_scene.run(network, "--mac-address", mac, "--restart", "always").name for mac in MACS}
+    lab.restart_dockerd(signal.SIGKILL)
+    wait_until(lambda: running(lab) == names, "all containers are running again", timeout_s=30)
+    lab.docker("rm", "-f", *names)
+    assert lab.wait_clean(before, timeout_s=20) == ""
