@@ -299,8 +299,9 @@ class Kernel(KernelView):
         """Return the present name of a link in a pinned sandbox, None if it is not there.
 
         It is found by its alternative name. Plugins that failed or were interrupted leave it without one. Then it is
-        found by its name: by the first call after the plugins, or with its MAC; it receives the alternative name. By a
-        later call, a name alone may be another network's. Settings that are changed for plugins are restored.
+        found by its name: by the first call after the plugins, or with its MAC; it receives the alternative name.
+        Otherwise a name alone may be another network's or the container's. Settings that are changed for plugins are
+        restored.
 
         Args:
             pin: The pin.

@@ -118,6 +118,25 @@ async def test_a_link_of_another_network(
     assert received == {str(pin.parents[1] / "netns" / ID)}
 
 
+async def test_a_link_without_a_mac_of_the_container(
+    store: Store, tear_down: TearDown, pin: Path, sandbox: Namespace
+) -> None:
+    """No plugin has run, because the container has a link of the requested name: its own link keeps all it has."""
+    sandbox.ip("tuntap add dev tun0 mode tun", "address add 10.9.0.2/24 dev tun0")
+    made = endpoint(ID, Phase.PENDING, plugins=[{"type": "bridge"}])
+    link = LinkState(name="tun0", kind=None, mac=None, mtu=0, noarp=False)
+    attachment = replace(made.attachment, mode=AttachMode.DIRECT, ifname="tun0")
+    snapshot = Snapshot(link=link, addresses=(), routes=()).to_json()
+    made = replace(made, attachment=attachment, snapshot=snapshot, deleted=(0,), addresses=(), result=None)
+    for phase in (Phase.PENDING, Phase.READY):
+        await store.put_endpoint(replace(made, phase=phase))
+    with sandbox.living():
+        await tear_down()
+        assert sandbox.addresses("tun0") == ["10.9.0.2/24"]
+        assert sandbox.altnames("tun0") == ()
+    assert not is_namespace(pin)
+
+
 async def test_a_record_from_before_join(
     store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
 ) -> None:

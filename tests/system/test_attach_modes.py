@@ -81,6 +81,20 @@ def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, 
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
+def test_a_name_that_a_link_of_the_container_has(scene: Scene) -> None:
+    """The connect is refused, and the container keeps its link, although neither has a MAC."""
+    network = scene.network(scene.configure(bridge(scene.subnet())), *DIRECT)
+    container = scene.run(scene.builtin_network())
+    pid = scene.lab.docker("inspect", "-f", "{{.State.Pid}}", container.name)
+    inside = ("nsenter", f"--net=/proc/{pid}/ns/net", "ip")
+    scene.lab.run(*inside, "tuntap", "add", "dev", "tun0", "mode", "tun")
+    named = ("--driver-opt", "com.docker.network.endpoint.ifname=tun0")
+    assert "has a link tun0 already" in scene.refusal("network", "connect", *named, network, container.name)
+    wait_torn_down(scene.lab)
+    assert "altname" not in scene.lab.run(*inside, "link", "show", "dev", "tun0").stdout
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "move"])
 def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
     """A second link is moved, under a name that is free; the first one leaves the container at once."""

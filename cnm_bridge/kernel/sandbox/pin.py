@@ -123,16 +123,25 @@ class Pin:
             with attempt("look into", str(self.path)), self._inside() as netlink:
                 defaults = LinkDefaults(self.path)
                 defaults.restore()
-                may_be_unmarked = plugins_have_run and defaults.is_pending
-                link = find_link_by_altname(netlink, self.altname) or find_link(netlink, self.ifname)
-                if link is not None and not (may_be_unmarked or self.altname in link.altnames or link.state.mac == mac):
-                    link = None
+                link = find_link_by_altname(netlink, self.altname)
+                if link is None:
+                    link = self._find_unmarked(netlink, mac, may_be_unfinished=plugins_have_run and defaults.is_pending)
                 if link is not None:
                     self._mark(netlink, link)
                 defaults.forget()
                 return None if link is None else link.state.name
         except NamespaceMissing:
             return None
+
+    def _find_unmarked(self, netlink: Netlink, mac: str | None, *, may_be_unfinished: bool) -> Link | None:
+        """Return the link by its name; None if it may be the container's own.
+
+        Before `finish` it need not have its MAC yet; but until the plugins ran, no link had its name (`make`). That two
+        links have no MAC, such as `tun0`, does not make them the same.
+        """
+        link = find_link(netlink, self.ifname)
+        is_same = link is not None and mac is not None and link.state.mac == mac
+        return link if may_be_unfinished or is_same else None
 
     def _mark(self, netlink: Netlink, link: Link) -> None:
         if self.altname not in link.altnames:
