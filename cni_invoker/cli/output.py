@@ -36,6 +36,8 @@ _WORDS: Final = {
     "{place}: {reason}",
     "delete.incomplete": "resources of {network} may have been left behind: {error}",
     "execution.not_recorded": "executions are not recorded: {file}: {reason}",
+    "lock.kept": "went on without the lock {file}, which {holder} has kept for {waited_s:g} s: "
+    "other processes may create the same iptables chains concurrently",
     "lock.unavailable": "other processes may create the same iptables chains concurrently: "
     "no lock in {directory}: {reason}",
     "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",

@@ -12,24 +12,32 @@ waits for the first ADD of another one, and runs its own first ADD under the loc
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.results.result import Result
+from cni_invoker.worker_threads import run_in_thread
 
-__all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
+__all__ = ["DEFAULT_LOCK_DIR", "WAIT_S", "FirstIptablesUse"]
 
 log = logging.getLogger(__name__)
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
+
+WAIT_S: Final = 3.0
+"""How long the lock may be held, in seconds. Plugins that make chains take a tenth of one."""
 
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
@@ -39,21 +47,41 @@ _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Holder:
+    """The ADD of this object that has the lock.
+
+    Attributes:
+        what: A description for the log.
+        since: When it began, by `time.monotonic`.
+        is_logged: Whether it has been logged that it takes too long.
+    """
+
+    what: str
+    since: float
+    is_logged: bool = False
+
+
 class FirstIptablesUse:
     """Tracks which shared chains have been created since this object exists, and holds the lock for first users.
 
-    At most one first ADD on the host holds the lock; all other ADDs run without it.
+    At most one first ADD on the host holds the lock; all other ADDs run without it. So does a first ADD whose
+    predecessor has had the lock for `WAIT_S`: a plugin that hangs, or a process that keeps the lock, must not stop all
+    containers of the host, and a duplicate rule does less harm.
 
     Args:
         directory: Directory of the lock file; created on first use. None: only users of this object are serialized. If
-            the lock cannot be created, this is logged once and the object behaves as with None, because a duplicate
-            rule does less harm than a host without containers.
+            the lock cannot be created, this is logged once and the object behaves as with None, for the same reason.
+        wait_s: How long to wait, in seconds.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, wait_s: float = WAIT_S) -> None:
         self._directory = directory
+        self._wait_s = wait_s
         self._made: set[_Kind] = set()
         self._first = Slots(1)
+        self._holder: _Holder | None = None
+        self._is_file_kept = False  # by another process, for too long
 
     @asynccontextmanager
     async def serialize_first_add(
@@ -70,27 +98,57 @@ class FirstIptablesUse:
         if kinds <= self._made:
             yield
             return
-        async with self._first.held():
-            if not kinds <= self._made:
-                async with self._alone_on_the_host():
-                    yield
-                self._made |= kinds
-                return
-        yield
+        async with AsyncExitStack() as held:
+            if await self._is_alone(held):
+                if kinds <= self._made:
+                    await held.aclose()
+                else:
+                    what = f"ADD of {plugin.type} for the container {attachment.container_id}"
+                    held.callback(self._forget_holder)
+                    self._holder = _Holder(what=what, since=time.monotonic())
+                    await self._lock_file(held)
+            yield
+            self._made |= kinds
 
-    @asynccontextmanager
-    async def _alone_on_the_host(self) -> AsyncIterator[None]:
+    async def _is_alone(self, held: AsyncExitStack) -> bool:
+        """Wait for the other first ADDs of this object; return False if one takes too long."""
+        before = self._holder
+        passed_s = 0.0 if before is None else time.monotonic() - before.since
+        try:
+            async with asyncio.timeout(self._wait_s - passed_s):
+                await held.enter_async_context(self._first.held())
+        except TimeoutError:
+            if before is not None and before is self._holder and not before.is_logged:
+                before.is_logged = True
+                self._log_kept(f"{before.what}, in this process")
+            return False
+        return True
+
+    def _forget_holder(self) -> None:
+        self._holder = None
+
+    async def _lock_file(self, held: AsyncExitStack) -> None:
+        """Wait for the first ADDs of other processes, unless one has already kept the lock for too long."""
         descriptor = self._open()
         if descriptor is None:
-            yield
             return
-        try:
-            # Polling, because a blocking wait in a thread cannot be cancelled.
-            while not take_file_lock(descriptor):  # noqa: ASYNC110  # other processes set no event
-                await asyncio.sleep(_PAUSE_S)
-            yield
-        finally:
-            os.close(descriptor)
+        held.callback(os.close, descriptor)
+        deadline = time.monotonic() + self._wait_s
+        # Polling, because a blocking wait in a thread cannot be cancelled.
+        while not take_file_lock(descriptor):
+            if self._is_file_kept:
+                return
+            if time.monotonic() > deadline:
+                self._is_file_kept = True
+                assert self._directory is not None  # noqa: S101  # `_open` has opened the file in it
+                self._log_kept(await run_in_thread(partial(find_lock_holder, self._directory / _LOCK)))
+                return
+            await asyncio.sleep(_PAUSE_S)
+        self._is_file_kept = False
+
+    def _log_kept(self, holder: str) -> None:
+        file = None if self._directory is None else str(self._directory / _LOCK)
+        log.warning("lock.kept", extra={"file": file, "holder": holder, "waited_s": self._wait_s})
 
     def _open(self) -> int | None:
         if self._directory is None:

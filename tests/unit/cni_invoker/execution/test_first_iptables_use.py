@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
+from cni_invoker.locks import take_file_lock
+
+HANG_LIMIT_S = 30.0
+"""Ends a test that hangs. It measures nothing."""
 
 PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": [{"hostPort": 8080}]})
 NO_PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": []})
@@ -228,6 +233,67 @@ async def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
         process.wait(timeout=20)
         async with asyncio.timeout(20), FirstIptablesUse(tmp_path).serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
             pass
+
+
+async def add_once(chains: FirstIptablesUse, container_id: str) -> None:
+    """Run the ADD of a container."""
+    attachment = replace(PORTS, container_id=container_id)
+    async with asyncio.timeout(HANG_LIMIT_S), chains.serialize_first_add(plugin(PORTMAP), attachment, IPV4):
+        pass
+
+
+async def test_a_first_add_that_hangs_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that wait go on without it after a while, later ones at once; the log names it, and when it ends too."""
+    chains = FirstIptablesUse(wait_s=0.05)
+
+    async def hang(container_id: str) -> None:
+        async with chains.serialize_first_add(
+            plugin({"type": "firewall"}), replace(PORTS, container_id=container_id), IPV4
+        ):
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        hanging = [tasks.create_task(hang(f"hangs{number}")) for number in range(3)]
+        await asyncio.sleep(0)
+        for number in range(3):
+            await add_once(chains, f"c{number}")
+        for task in hanging:
+            task.cancel()
+    (record,) = caplog.records
+    facts = record.__dict__
+    assert (record.msg, facts["file"], facts["waited_s"]) == ("lock.kept", None, 0.05)
+    assert facts["holder"] == "ADD of firewall for the container hangs0, in this process"
+
+
+@contextmanager
+def keep_lock(lock: Path, *, shell: bool) -> Iterator["subprocess.Popen[bytes]"]:
+    """Keep a lock: by flock(1), or by a shell whose flock(1) has ended."""
+    script = "exec 9>>$0; flock 9; echo; read line" if shell else 'exec flock $0 sh -c "echo; read line"'
+    with subprocess.Popen(["sh", "-c", script, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        yield process
+        process.communicate(b"")
+
+
+@pytest.mark.parametrize("shell", [False, True])
+async def test_a_process_that_keeps_the_lock_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, shell: bool
+) -> None:
+    """It is waited for once, also if the process that took the lock has ended and another one inherited it."""
+    chains = FirstIptablesUse(tmp_path, wait_s=0.05)
+    lock = tmp_path / "shared-chains.lock"
+    with keep_lock(lock, shell=shell) as process:
+        for document in (PORTMAP, {"type": "firewall"}):
+            async with asyncio.timeout(HANG_LIMIT_S), chains.serialize_first_add(plugin(document), PORTS, IPV4):
+                pass
+        (record,) = caplog.records
+        holder = record.__dict__["holder"]
+        assert (record.msg, record.__dict__["file"]) == ("lock.kept", str(lock))
+        assert holder.startswith(f"process {process.pid} ({'sh -c exec' if shell else f'flock {lock}'}")
+    async with chains.serialize_first_add(plugin({"type": "ptp", "ipMasq": True}), PORTS, None):
+        with lock.open() as other:
+            assert not take_file_lock(other.fileno())  # it is taken again when it is free
 
 
 async def test_adds_run_without_a_lock_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
