@@ -11,6 +11,7 @@ from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfigurati
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
 from cni_invoker.execution.executor import Execution, ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
+from cni_invoker.execution.network_slots import SLOW_S, NetworkShares, Turn
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
 from cni_invoker.execution.process import Ended
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
     "RULES_BY_ADDRESS",
+    "SLOW_S",
     "AttachedNetwork",
     "AttachmentCache",
     "AttachmentReader",
@@ -39,6 +41,7 @@ __all__ = [
     "ExecutionObserver",
     "FakeExec",
     "FileRecordingExec",
+    "NetworkShares",
     "NsenterExec",
     "PluginCall",
     "PluginConfiguration",
@@ -50,6 +53,7 @@ __all__ = [
     "Role",
     "ShadowedConfiguration",
     "TraceContext",
+    "Turn",
     "VersionInfo",
     "collect_garbage",
     "convert_result",

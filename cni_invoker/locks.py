@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
 
-__all__ = ["Slots", "TaskLocks", "take_file_lock"]
+__all__ = ["Slots", "TaskLocks", "Waiter", "take_file_lock"]
 
 
 class Slots:
@@ -30,7 +30,7 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._line: deque[_Waiter] = deque()
+        self._line: deque[Waiter] = deque()
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 
     @asynccontextmanager
@@ -49,16 +49,16 @@ class Slots:
         finally:
             self._give_back(count)
 
-    def _take_or_queue(self, count: int) -> "_Waiter | None":
+    def _take_or_queue(self, count: int) -> "Waiter | None":
         with self._mutex:
             if count <= self._free and not self._line:
                 self._free -= count
                 return None
-            waiter = _Waiter(count)
+            waiter = Waiter(count)
             self._line.append(waiter)
             return waiter
 
-    def _leave_line(self, waiter: "_Waiter") -> bool:
+    def _leave_line(self, waiter: "Waiter") -> bool:
         """Remove a waiter; return False if it is in the line no more because it has got its slots."""
         with self._mutex:
             if waiter not in self._line:
@@ -79,7 +79,7 @@ class Slots:
                 self._free -= waiter.count
 
 
-class _Waiter:
+class Waiter:
     """A task that waits for slots.
 
     Args:
@@ -89,7 +89,7 @@ class _Waiter:
         granted: Done when it has got them; it belongs to the task's event loop.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int = 1) -> None:
         self.count = count
         self._loop = asyncio.get_running_loop()
         self.granted: asyncio.Future[None] = self._loop.create_future()

@@ -13,15 +13,18 @@ from typing import Final, Protocol
 from cni_invoker.errors import CniError, PluginFailed, PluginTimeout
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.network_slots import NetworkSlots
 from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
-from cni_invoker.locks import Slots
 from cni_invoker.protocol import Verb
 
-__all__ = ["Execution", "ExecutionObserver", "Executor"]
+__all__ = ["Execution", "ExecutionObserver", "Executor", "Slot"]
 
 log = logging.getLogger(__name__)
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Returns what is held during an execution."""
 
 _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
 """Verbs for which "try again later" is a valid answer."""
@@ -57,7 +60,10 @@ class ExecutionObserver(Protocol):
 
 
 class Executor:
-    """Executes a limited number of plugins at once; DEL has its own slots, so ADDs that hang cannot block it.
+    """Executes a limited number of plugins at once.
+
+    Each network has a share of the slots (module `network_slots`). DEL has slots of its own, so ADDs that hang cannot
+    block it.
 
     Args:
         plugin_dirs: Where plugins are searched; the first directory that has the plugin wins.
@@ -80,8 +86,8 @@ class Executor:
         self._observer = observer
         self._running = running
         self._exec = PluginExec() if plugin_exec is None else plugin_exec
-        self._slots = Slots(limits.executions)
-        self._slots_of_delete = Slots(limits.executions)
+        self._slots = NetworkSlots(limits.executions)
+        self._slots_of_delete = NetworkSlots(limits.executions)
 
     def find(self, plugin_type: str) -> Path:
         """Return the executable of a plugin.
@@ -96,7 +102,7 @@ class Executor:
         request: Request,
         exclusive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
-        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        slot: Slot | None = None,
         undo: Callable[[], Request] | None = None,
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
@@ -127,16 +133,14 @@ class Executor:
             await asyncio.sleep(pause_s)
         return await self._run(request, exclusive(), self._choose_slot(request, slot), complete)
 
-    def _choose_slot(
-        self, request: Request, slot: Callable[[], AbstractAsyncContextManager[None]] | None
-    ) -> AbstractAsyncContextManager[None]:
+    def _choose_slot(self, request: Request, slot: Slot | None) -> AbstractAsyncContextManager[None]:
         if slot is not None:
             return slot()
-        return (self._slots_of_delete if request.verb is Verb.DEL else self._slots).held()
+        return (self._slots_of_delete if request.verb is Verb.DEL else self._slots).held(_share_of(request))
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
         try:
-            await self._run(undo, nullcontext(), self._slots_of_delete.held())
+            await self._run(undo, nullcontext(), self._slots_of_delete.held(_share_of(undo)))
         except CniError as exc:
             failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
             raise failed from exc
@@ -205,3 +209,8 @@ class Executor:
                 )
             except Exception:
                 log.exception("plugin.not_observed", extra=facts)
+
+
+def _share_of(request: Request) -> str:
+    """Return what an execution is counted for: its network; for VERSION, which has none, its plugin."""
+    return request.network or f"/{request.plugin}"  # no network has this name

@@ -57,8 +57,9 @@ class Limits:
         stdout_bytes: How much standard output is kept. A result has some kilobytes; more than this is an error.
         stderr_bytes: How much standard error is kept, from its end.
         stderr_lines: How many lines of that an error message shows.
-        executions: How many plugins run at once for DEL, and as many for everything else. It does not apply to a DEL
-            whose caller limits that itself.
+        executions: How many plugins run at once for DEL, and as many for everything else: of one network, and of all,
+            where those that take long are not counted, so that plugins that hang on one network do not stop the
+            others. It does not apply where the caller limits that itself.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
             A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
 

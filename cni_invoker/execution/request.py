@@ -75,6 +75,7 @@ class Request:
         stdin: Its whole standard input, a JSON object.
         ports: How many ports it is to publish (capability `portMappings`).
         ipam: The type of its IPAM plugin, None if it has none.
+        network: The network's name; empty for VERSION.
     """
 
     plugin: str
@@ -83,6 +84,7 @@ class Request:
     stdin: bytes
     ports: int = 0
     ipam: str | None = None
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ class Requests:
             args=";".join(f"{key}={value}" for key, value in attachment.args),
             ports=len(ports) if isinstance(ports := runtime_config.get("portMappings"), list) else 0,
             ipam=plugin.ipam_type,
+            network=network.name,
         )
 
     def gc(
@@ -136,11 +139,11 @@ class Requests:
         """Return the request for GC; the plugin may delete resources of all attachments that are not in `valid`."""
         attachments: list[JsonValue] = [{"containerID": key.container_id, "ifname": key.ifname} for key in valid]
         document = {**_document(network, plugin), **dict.fromkeys(_VALID_ATTACHMENTS, attachments)}
-        return self._request(Verb.GC, plugin.type, document)
+        return self._request(Verb.GC, plugin.type, document, network=network.name)
 
     def status(self, network: NetworkConfigurationList, plugin: PluginConfiguration) -> Request:
         """Return the request for STATUS."""
-        return self._request(Verb.STATUS, plugin.type, _document(network, plugin))
+        return self._request(Verb.STATUS, plugin.type, _document(network, plugin), network=network.name)
 
     def version(self, plugin_type: str) -> Request:
         """Return the request for VERSION."""
@@ -160,6 +163,7 @@ class Requests:
         path: str | None = None,
         ports: int = 0,
         ipam: str | None = None,
+        network: str = "",
     ) -> Request:
         return Request(
             plugin=plugin_type,
@@ -176,6 +180,7 @@ class Requests:
             stdin=render_json(document),
             ports=ports,
             ipam=ipam,
+            network=network,
         )
 
     def _inherited(self) -> Mapping[str, str]:

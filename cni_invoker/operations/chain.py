@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import BadResult, CniError, GcFailed, PluginError, PluginFailed, VerbUnsupported
-from cni_invoker.execution.executor import Executor
+from cni_invoker.execution.executor import Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
@@ -77,6 +77,7 @@ class Chain:
         attachment: Attachment,
         on_result: Callable[[Result], Awaitable[None]] | None,
         prev_result: Result | None = None,
+        slot: Slot | None = None,
     ) -> Result:
         """Run ADD in list order up to the first failure; each plugin receives the result of the one before.
 
@@ -85,7 +86,7 @@ class Chain:
         result = prev_result
         for plugin in network.plugins:
             converted = result.converted(network.cni_version) if result is not None else None
-            result = await self._add(network, plugin, attachment, converted)
+            result = await self._add(network, plugin, attachment, converted, slot)
             if on_result is not None:
                 await on_result(result)
         assert result is not None  # noqa: S101  # a list has at least one plugin
@@ -204,11 +205,13 @@ class Chain:
         plugin: PluginConfiguration,
         attachment: Attachment,
         prev_result: Result | None,
+        slot: Slot | None,
     ) -> Result:
         requests = self._make_requests()
         output = await self._executions.run(
             requests.attachment(Verb.ADD, network, plugin, attachment, prev_result),
             lambda: self._first_iptables_use.serialize_first_add(plugin, attachment, prev_result),
+            slot=slot,
             undo=lambda: requests.attachment(
                 Verb.DEL, network, plugin, attachment, _result_for_delete(network, prev_result)
             ),

@@ -7,7 +7,7 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 from cni_invoker.config.lists import NetworkConfigurationList
@@ -145,6 +145,7 @@ class Runtime:
         *,
         on_result: Callable[[Result], Awaitable[None]] | None = None,
         prev_result: Result | None = None,
+        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
 
@@ -158,6 +159,8 @@ class Runtime:
             on_result: Awaited with each plugin's result before the next plugin runs, so that the caller can store it:
                 after a failure or a crash, DEL needs the last one. An exception ends the ADD.
             prev_result: What the first plugin receives as `prevResult`, if earlier plugins of the list have run.
+            slot: Returns the slot that is held during an execution, instead of one of the runtime's, for a caller that
+                adds in the background.
 
         Raises:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
@@ -170,7 +173,7 @@ class Runtime:
         for key, value in attachment.args:
             check_argument(key, value)
         async with self._locks.attachment(network.name, attachment.container_id):
-            return await self._chain.add(network, attachment, on_result, prev_result)
+            return await self._chain.add(network, attachment, on_result, prev_result, slot)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").

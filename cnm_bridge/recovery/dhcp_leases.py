@@ -33,7 +33,7 @@ _RETRY_S: Final = 10.0
 _SYSTEMD: Final = 1
 """Process ID."""
 _AT_ONCE: Final = 2
-"""How many leases are got at once: each takes a plugin's slot, for half a minute if the server is silent."""
+"""How many leases are got at once, each for half a minute if the server is silent. Starts have other slots."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A semaphore with priorities: work on which a Docker call is waiting goes first."""
+"""Slots with priorities, shared by networks: work on which a Docker call is waiting goes first.
+
+Each network has a share, by the rules of the library's executions (`cni_invoker/execution/network_slots.py`).
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -8,82 +11,100 @@ from collections.abc import AsyncIterator, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
+from cni_invoker.advanced import SLOW_S, NetworkShares, Turn
+
 __all__ = ["PrioritySlots"]
 
 K = TypeVar("K", bound=Hashable)
 
 
-class _Turn:
+class _Turn(Turn):
     """A waiting or running body.
 
     Attributes:
+        is_preferred: Whether it goes first.
         given: Set when it may run.
-        is_for_preferred: Whether it uses one of the slots reserved for preferred keys.
+        shares: Where it counts when it runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, network: str, number: int, shares: NetworkShares) -> None:
+        super().__init__(network, number)
+        self.is_preferred = False
         self.given = asyncio.Event()
-        self.is_for_preferred = False
+        self.shares = shares
 
 
 class PrioritySlots(Generic[K]):
     """Limits the number of bodies that run concurrently; the others wait, each under its own key.
 
     Args:
-        limit: Number of slots.
+        limit: Number of slots, as for `NetworkShares`.
         for_preferred: Number of additional slots, for preferred keys only.
+        slow_s: After how many seconds a body no longer counts against other networks.
     """
 
-    def __init__(self, limit: int, *, for_preferred: int = 0) -> None:
-        self._free = limit
-        self._free_for_preferred = for_preferred
-        self._waiting: OrderedDict[K, _Turn] = OrderedDict()
-        self._preferred: set[K] = set()
+    def __init__(self, limit: int, *, for_preferred: int = 0, slow_s: float = SLOW_S) -> None:
+        self._shares = NetworkShares(limit)
+        self._shares_of_preferred = NetworkShares(for_preferred)
+        self._slow_s = slow_s
+        self._arrived = 0
+        self._networks: dict[K, str] = {}  # of the waiting keys
+        self._waiting: dict[str, OrderedDict[K, _Turn]] = {}  # in each network, preferred ones first
 
     def prefer(self, keys: Iterable[K]) -> None:
         """Move the waiting bodies of these keys to the front."""
-        waiting = self._waiting.keys() & frozenset(keys)
-        self._preferred |= waiting
-        for key in waiting:
-            self._waiting.move_to_end(key, last=False)
+        for key in self._networks.keys() & frozenset(keys):
+            line = self._waiting[self._networks[key]]
+            line[key].is_preferred = True
+            line.move_to_end(key, last=False)
         self._give()
 
     @asynccontextmanager
-    async def take(self, key: K, *, preferred: bool = False) -> AsyncIterator[None]:
+    async def take(self, key: K, network: str, *, preferred: bool = False) -> AsyncIterator[None]:
         """Run the body as soon as a slot is free; a preferred key goes first."""
-        turn = self._waiting[key] = _Turn()
-        if preferred:
-            self.prefer((key,))
-        else:
-            self._give()
+        self._arrived += 1
+        turn = _Turn(network, self._arrived, self._shares)
+        self._networks[key] = network
+        self._waiting.setdefault(network, OrderedDict())[key] = turn
+        self.prefer((key,) if preferred else ())
+        slow = None
         try:
             await turn.given.wait()
+            slow = asyncio.get_running_loop().call_later(self._slow_s, self._slow_down, turn)
             yield
         finally:
+            if slow is not None:
+                slow.cancel()
             if turn.given.is_set():
-                self._take_back(turn)
+                turn.shares.end(turn)
+                self._give()
             else:
-                del self._waiting[key]
-                self._preferred.discard(key)
+                self._remove(key)
 
     def _give(self) -> None:
-        """Grant free slots to the first waiters."""
-        while self._waiting:
-            key, turn = next(iter(self._waiting.items()))
-            if self._free:
-                self._free -= 1
-            elif key in self._preferred and self._free_for_preferred:
-                self._free_for_preferred -= 1
-                turn.is_for_preferred = True
-            else:
-                return
-            del self._waiting[key]
-            self._preferred.discard(key)
+        """Grant free slots to those that go first."""
+        while ready := [found for line in self._waiting.values() if (found := self._find_ready(line)) is not None]:
+            key, turn = min(ready, key=lambda found: self._rank(found[1]))
+            self._remove(key)
+            turn.shares.begin(turn)
             turn.given.set()
 
-    def _take_back(self, turn: _Turn) -> None:
-        if turn.is_for_preferred:
-            self._free_for_preferred += 1
-        else:
-            self._free += 1
+    def _find_ready(self, line: OrderedDict[K, _Turn]) -> tuple[K, _Turn] | None:
+        """Return the first one of a network if it may run now."""
+        key, turn = next(iter(line.items()))
+        is_ordinary = self._shares.admits(turn.network)
+        turn.shares = self._shares if is_ordinary or not turn.is_preferred else self._shares_of_preferred
+        return (key, turn) if is_ordinary or turn.shares.admits(turn.network) else None
+
+    def _rank(self, turn: _Turn) -> tuple[bool, int, int]:
+        return not turn.is_preferred, self._shares.running(turn.network), turn.number
+
+    def _remove(self, key: K) -> None:
+        network = self._networks.pop(key)
+        del self._waiting[network][key]
+        if not self._waiting[network]:
+            del self._waiting[network]
+
+    def _slow_down(self, turn: _Turn) -> None:
+        turn.shares.slow_down(turn)
         self._give()

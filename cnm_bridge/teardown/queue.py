@@ -318,7 +318,9 @@ class TeardownQueue:
                 self._idle_gate.forget(endpoint_id)
 
     async def _attempt_in_slot(self, endpoint_id: EndpointId) -> bool:
-        async with self._slots.teardown(endpoint_id), self._locks.hold(endpoint_id):
+        before = self._store.find_endpoint(endpoint_id)
+        network = "" if before is None else before.cni_network
+        async with self._slots.teardown(endpoint_id, network), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)

@@ -24,8 +24,9 @@ _TEARDOWNS: Final = 8
 class TeardownSlots:
     """Slots for teardowns, and fewer for their plugins.
 
-    The same number of slots again is reserved for teardowns that a call waits for. A plugin that was killed because it
-    hung will probably hang again, so all teardowns with such a plugin share half of the slots.
+    The same number of slots again is reserved for teardowns that a call waits for. Each network has a share, so that
+    plugins that hang on one do not hold up the others. A plugin that was killed because it hung will probably hang
+    again, so all teardowns with such a plugin share half of the slots.
 
     Args:
         plugins: Number of plugin slots, and of additional ones for teardowns that a call waits for.
@@ -36,7 +37,7 @@ class TeardownSlots:
         self._teardowns: PrioritySlots[EndpointId] = PrioritySlots(teardowns, for_preferred=teardowns)
         self._plugins: PrioritySlots[EndpointId] = PrioritySlots(plugins, for_preferred=plugins)
         self._preferred: set[EndpointId] = set()
-        self._in_background: set[EndpointId] = set()
+        self._in_background: dict[EndpointId, str] = {}
         self._hung: set[EndpointId] = set()
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 
@@ -48,17 +49,17 @@ class TeardownSlots:
         self._plugins.prefer(preferred)
 
     @asynccontextmanager
-    async def teardown(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
-        """Run the body, a teardown in the background, in a slot of its own."""
+    async def teardown(self, endpoint_id: EndpointId, network: str) -> AsyncIterator[None]:
+        """Run the body, a teardown in the background on a CNI network, in a slot of its own."""
         try:
             async with (
                 self._for_hung if endpoint_id in self._hung else nullcontext(),
-                self._teardowns.take(endpoint_id, preferred=endpoint_id in self._preferred),
+                self._teardowns.take(endpoint_id, network, preferred=endpoint_id in self._preferred),
             ):
-                self._in_background.add(endpoint_id)
+                self._in_background[endpoint_id] = network
                 yield
         finally:
-            self._in_background.discard(endpoint_id)
+            self._in_background.pop(endpoint_id, None)
             self._preferred.discard(endpoint_id)
 
     def find_plugin_slot(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
@@ -78,4 +79,5 @@ class TeardownSlots:
         self._hung.discard(endpoint_id)
 
     def _plugin(self, endpoint_id: EndpointId) -> AbstractAsyncContextManager[None]:
-        return self._plugins.take(endpoint_id, preferred=endpoint_id in self._preferred)
+        network = self._in_background[endpoint_id]
+        return self._plugins.take(endpoint_id, network, preferred=endpoint_id in self._preferred)

@@ -7,11 +7,12 @@ is executed alone: the link and its addresses stay as they are.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Final
 
 from cni_bridge_state import EndpointRecord, ProcessRecord
 from cni_invoker import NetworkConfigurationList, Result, Runtime
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker.advanced import DeleteHooks, PluginConfiguration
 from cni_invoker.errors import PluginError
 from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.errors import Refused
@@ -19,6 +20,8 @@ from cnm_bridge.model.dhcp import daemon_socket, explain_no_lease, find_dhcp, le
 from cnm_bridge.model.endpoint import Endpoint
 
 __all__ = ["Leases"]
+
+_NO_SLOT: Final = DeleteHooks(slot=nullcontext)
 
 
 class Leases:
@@ -71,7 +74,8 @@ class Leases:
         """Get the lease of a joined endpoint again, from a daemon that does not keep it.
 
         What an earlier attempt may have left in the daemon is released first, because 1.1.1 would keep both leases. If
-        the server gives other addresses, they are released; the link keeps its own.
+        the server gives other addresses, they are released; the link keeps its own. The caller limits how many run at
+        once: a plugin waits long for a silent server, and must not take the slot of a container that starts.
 
         Raises:
             Refused: No server gave an address, or other ones than before.
@@ -82,12 +86,12 @@ class Leases:
         if plugin is None:
             return
         network = lease_list(endpoint.network, plugin)
-        await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1)
+        await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1, hooks=_NO_SLOT)
         with _explained(plugin):
-            given = await self._runtime.add(network, endpoint.attachment)
+            given = await self._runtime.add(network, endpoint.attachment, slot=nullcontext)
         leased, has = _addresses(given), _addresses(endpoint.result)
         if not leased <= has:
-            await self._runtime.delete(network, endpoint.attachment, given, added_plugins=1)
+            await self._runtime.delete(network, endpoint.attachment, given, added_plugins=1, hooks=_NO_SLOT)
             raise Refused(
                 f"the DHCP server gave {', '.join(sorted(leased))}, and the container has "
                 f"{', '.join(sorted(has)) or 'no address'}, which may be another host's now; restart the "

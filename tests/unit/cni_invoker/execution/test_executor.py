@@ -190,6 +190,29 @@ async def test_executions_are_bounded(plugins: FakePlugins) -> None:
     )
 
 
+async def test_plugins_that_hang_on_one_network_do_not_stop_others(plugins: FakePlugins) -> None:
+    """An ADD, a DEL and the first VERSION on another network run at once, although twelve ADDs and DELs hang on one."""
+    plugins.install("slow", ADD={"sleep_s": 60}, DEL={"sleep_s": 60})
+    runtime = Runtime([plugins.directory], LIMITS)
+    hung = NetworkConfigurationList.from_document({"name": "hung", "plugins": [{"type": "slow"}]})
+    async with asyncio.TaskGroup() as tasks:
+        hanging: list[asyncio.Task[object]] = []
+        for number in range(12):
+            added, deleted = (replace(ATTACHMENT, container_id=f"{letter}{number}") for letter in "ad")
+            hanging.append(tasks.create_task(runtime.add(hung, added)))
+            hanging.append(tasks.create_task(runtime.delete(hung, deleted, None)))
+        async with asyncio.timeout(HANG_LIMIT_S):
+            while len(plugins.commands) < 2 * LIMITS.executions:  # noqa: ASYNC110  # other processes write them
+                await asyncio.sleep(0.01)
+            await runtime.version("first")
+            plugins.install("first", ADD={"result": {"cniVersion": "1.1.0"}})
+            await runtime.add(network({"type": "first"}), ATTACHMENT)
+            await runtime.delete(network({"type": "first"}), ATTACHMENT, None)
+        for task in hanging:
+            task.cancel()
+    assert [call[0] for call in plugins.calls].count("slow") == 2 * LIMITS.executions
+
+
 async def test_delete_does_not_wait_for_adds(plugins: FakePlugins) -> None:
     """However many plugins hang in ADD, a DEL starts immediately, with its full time limit."""
     plugins.install("slow", ADD={"sleep_s": 60})

@@ -10,14 +10,14 @@ from cnm_bridge.scheduling.priority_slots import PrioritySlots
 class Work:
     """Bodies that run until the test ends them, in the order in which they began."""
 
-    def __init__(self, limit: int, for_preferred: int = 0) -> None:
-        self.slots: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred)
+    def __init__(self, limit: int, for_preferred: int = 0, slow_s: float = 1000.0) -> None:
+        self.slots: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred, slow_s=slow_s)
         self.began: list[str] = []
         self.running: dict[str, asyncio.Event] = {}
 
-    async def run(self, key: str, *, preferred: bool = False) -> None:
+    async def run(self, key: str, *, network: str = "lan", preferred: bool = False) -> None:
         """Run the body of a key."""
-        async with self.slots.take(key, preferred=preferred):
+        async with self.slots.take(key, network, preferred=preferred):
             self.began.append(key)
             self.running[key] = asyncio.Event()
             await self.running[key].wait()
@@ -105,7 +105,7 @@ async def test_a_cancelled_key_releases_its_slot() -> None:
         await run_until_blocked()
         assert work.began == ["a", "d"]
         tasks["d"].cancel()
-    async with work.slots.take("e"):
+    async with work.slots.take("e", "lan"):
         pass
 
 
@@ -122,3 +122,17 @@ async def test_a_preference_ends_with_the_running_body() -> None:
         await run_until_blocked()
         await work.end_all()
     assert work.began == ["a", "b", "c", "a"]
+
+
+async def test_bodies_that_hang_hold_up_no_other_network() -> None:
+    """After a while none of them counts against other networks, however many networks have some."""
+    work = Work(2, for_preferred=1, slow_s=0.01)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for network in "abcd":
+            for number in range(3):
+                tasks.create_task(work.run(f"{network}{number}", network=network))
+        tasks.create_task(work.run("healthy", network="e"))
+        while len(work.running) < 9:  # noqa: ASYNC110  # a timer of the slots
+            await asyncio.sleep(0.01)
+        assert sorted(work.running) == [*(f"{network}{number}" for network in "abcd" for number in (0, 1)), "healthy"]
+        await work.end_all()

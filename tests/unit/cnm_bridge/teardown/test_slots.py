@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from cni_bridge_state import EndpointId
 from cnm_bridge.teardown.slots import TeardownSlots
 
@@ -39,10 +41,10 @@ class Teardowns:
         self._group = group
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
 
-    async def begin(self, endpoints: Iterable[EndpointId]) -> None:
+    async def begin(self, endpoints: Iterable[EndpointId], network: str = "lan") -> None:
         """Start some teardowns, and run all of them until they wait."""
         for endpoint_id in endpoints:
-            self._tasks[endpoint_id] = self._group.create_task(self._run(endpoint_id))
+            self._tasks[endpoint_id] = self._group.create_task(self._run(endpoint_id, network))
         await self.run_until_blocked()
 
     async def run_until_blocked(self) -> None:
@@ -58,8 +60,8 @@ class Teardowns:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.run_until_blocked()
 
-    async def _run(self, endpoint_id: EndpointId) -> None:
-        async with self.slots.teardown(endpoint_id):
+    async def _run(self, endpoint_id: EndpointId, network: str) -> None:
+        async with self.slots.teardown(endpoint_id, network):
             plugin_slot = self.slots.find_plugin_slot(endpoint_id)
             assert plugin_slot is not None
             async with plugin_slot():
@@ -80,6 +82,19 @@ async def test_preferred_teardowns_have_slots_of_their_own() -> None:
         teardowns.slots.prefer(ids(100))
         await teardowns.begin(ids(100))
         assert teardowns.running[PLUGINS:] == [endpoints[PLUGINS], endpoints[-1], *ids(100)]
+
+
+@pytest.mark.parametrize("preferred", [False, True])
+async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferred: bool) -> None:
+    """They hang for the first time, and calls wait for all of them, or for none."""
+    async with run_teardowns() as teardowns:
+        hanging, (other,) = ids(*range(100)), ids(100)
+        if preferred:
+            teardowns.slots.prefer([*hanging, other])
+        await teardowns.begin(hanging)
+        assert len(teardowns.running) == PLUGINS * (2 if preferred else 1)
+        await teardowns.begin([other], "other")
+        assert teardowns.running[-1] == other
 
 
 async def test_teardowns_that_hung_before_take_half_of_the_slots() -> None:
