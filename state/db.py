@@ -4,7 +4,8 @@
 
 One process owns a state directory: it locks the file `lock`, which contains its process ID. The content is small and is
 kept in memory, so reads never wait, and even with a full or broken disk we know what has to be cleaned up. Writes are
-synced to disk, which may take long, and run on the database's worker thread.
+synced to disk, which may take long, and run on the database's worker thread. Those that come meanwhile share the next
+sync, so that a slow disk delays many writes no longer than one or two.
 
 A failed write, for example on a full disk, may leave half a record at the end of LevelDB's log. Records that are
 written after it would be lost at the next open, although they were acknowledged. So after a failure the files are
@@ -16,6 +17,7 @@ import asyncio
 import errno
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +40,9 @@ _BUFFER_BYTES: Final = 1 << 20
 _LEFT_BYTES: Final = 1 << 14
 """Disk space to leave free: opening the database needs some kilobytes."""
 
+_BATCH: Final = 64
+"""Number of writes that share a sync: the event loop ends all of them in one turn."""
+
 Check = Callable[[Mapping[str, bytes]], None]
 
 
@@ -45,7 +50,7 @@ class Database:
     """An open LevelDB.
 
     Use it from one event loop. Every write is atomic and on disk when `write` returns; if `write` raises, none of it
-    will ever be read.
+    will ever be read. Writes reach the disk in the order of the calls.
 
     Attributes:
         path: The state directory.
@@ -62,6 +67,7 @@ class Database:
         self._unsure: set[str] = set()  # keys of failed writes: they may be on disk nevertheless
         self._is_holding = False
         self._memory = threading.Lock()  # makes a batch visible atomically
+        self._queue: deque[_Write] = deque()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
 
     @classmethod
@@ -121,8 +127,7 @@ class Database:
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
 
-        def end() -> None:
-            error = writing.exception()
+        def end(error: BaseException | None) -> None:
             if error is None:
                 try:
                     on_written()
@@ -135,10 +140,33 @@ class Database:
             else:
                 written.set_exception(error)
 
+        self._queue.append(_Write(changes=changes, end=lambda error: loop.call_soon_threadsafe(end, error)))
         # `run_in_executor` would take two more turns of the event loop
-        writing = self._writer.submit(self.write_now, changes)
-        writing.add_done_callback(lambda _: loop.call_soon_threadsafe(end))
+        self._writer.submit(self._write_queued)
         await written
+
+    def _write_queued(self) -> None:
+        """Store the writes that wait in one transaction; does nothing if an earlier call has stored them.
+
+        If it fails, each is stored by itself: one that is refused must not take the others along.
+        """
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
+        try:
+            if batch:
+                self.write_now({key: value for write in batch for key, value in write.changes.items()})
+        except Exception as exc:  # noqa: BLE001 - the caller gets it
+            for write in batch:
+                write.end(self._try_alone(write) if len(batch) > 1 else exc)
+        else:
+            for write in batch:
+                write.end(None)
+
+    def _try_alone(self, write: "_Write") -> Exception | None:
+        try:
+            self.write_now(write.changes)
+        except Exception as exc:  # noqa: BLE001 - the caller gets it
+            return exc
+        return None
 
     def hold(self, changes: Mapping[str, bytes]) -> None:
         """Put values into memory now, and on disk together with the next write."""
@@ -171,6 +199,19 @@ class Database:
                     self._values.pop(key, None)
                 else:
                     self._values[key] = value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """A write that waits.
+
+    Attributes:
+        changes: Keys and values.
+        end: Called with its error, or with None when it is on disk.
+    """
+
+    changes: Mapping[str, bytes | None]
+    end: Callable[[BaseException | None], object]
 
 
 @dataclass(frozen=True, slots=True)

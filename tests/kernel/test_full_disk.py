@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A state directory on a disk that is really full: every write is stored or refused, and no record is lost."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -80,6 +81,35 @@ async def test_a_write_is_stored_or_refused(disk: Path, size: int) -> None:
     store.close()
     assert errors
     assert all(f"cannot write the state in {directory}" in text and "No space left" in text for text in errors)
+
+
+async def test_writes_that_share_a_sync_are_stored_or_refused(disk: Path) -> None:
+    """With any number of free pages, each of several writes at once has its own outcome, also after a restart."""
+    directory = disk / "state"
+    store = Store.open(directory)
+    expected: dict[str, NetworkRecord] = {}
+    refused = 0
+    for pages in range(14):
+        fill(disk, but_bytes=pages * PAGE_BYTES)
+        records = [network(100 * pages + step, size) for step, size in enumerate((1_500, 6_000, 300, 40_000, 1_500))]
+        outcomes = await asyncio.gather(*map(store.put_network, records), return_exceptions=True)
+        assert all(outcome is None or isinstance(outcome, StateUnusable) for outcome in outcomes)
+        stored = [record for record, outcome in zip(records, outcomes, strict=True) if outcome is None]
+        refused += len(records) - len(stored)
+        expected |= {record.id: record for record in stored}
+        assert {found.id: found for found in store.networks()} == expected
+        (disk / "filling").unlink()
+        for record in stored:
+            await store.remove_network(record.id)
+            del expected[record.id]
+        await store.put_network(network(pages))
+        expected[network(pages).id] = network(pages)
+        store.close()
+        store = Store.open(directory)
+        assert store.findings == ()
+        assert {found.id: found for found in store.networks()} == expected
+    store.close()
+    assert 0 < refused < 14 * 5
 
 
 def test_no_space_to_open(disk: Path) -> None:

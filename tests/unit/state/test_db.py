@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Writes that wait for the disk share the next sync; each has its own outcome."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_state.db import Database
+from cni_bridge_state.salvage.leveldb_log import read_log
+
+
+@pytest.fixture(name="db")
+def open_database(tmp_path: Path) -> Iterator[Database]:
+    """An empty database."""
+    db = Database.open(tmp_path, lambda _: None)
+    yield db
+    db.close()
+
+
+@contextmanager
+def busy(db: Database) -> Iterator[None]:
+    """Keep the disk busy while the body runs."""
+    free = threading.Event()
+    db._writer.submit(free.wait)
+    try:
+        yield
+    finally:
+        free.set()
+
+
+def count_transactions(db: Database) -> int:
+    """Return how many transactions LevelDB's log has; each was synced."""
+    (log,) = (db.path / "leveldb").glob("*.log")
+    return len(read_log(log.read_bytes()).records)
+
+
+async def test_writes_that_wait_share_a_sync(tmp_path: Path) -> None:
+    """48 writes that come while the disk is busy are one transaction, and all of them are on disk."""
+    db = Database.open(tmp_path, lambda _: None)
+    async with asyncio.TaskGroup() as tasks:
+        with busy(db):
+            for number in range(48):
+                tasks.create_task(db.write({f"k/{number:02}": b"value"}))
+            await asyncio.sleep(0)  # all of them wait
+    assert count_transactions(db) == 1
+    db.close()
+    again = Database.open(db.path, lambda _: None)
+    assert [key for key, _ in again.scan("k/")] == [f"k/{number:02}" for number in range(48)]
+    again.close()
+
+
+async def test_a_transaction_is_limited(db: Database) -> None:
+    """The event loop ends all writes of one in one turn, so very many become several."""
+    async with asyncio.TaskGroup() as tasks:
+        with busy(db):
+            for number in range(200):
+                tasks.create_task(db.write({f"k/{number}": b"value"}))
+            await asyncio.sleep(0)  # all of them wait
+    assert count_transactions(db) == 4
+    assert len(db.scan("k/")) == 200
+
+
+async def test_the_order_is_kept(db: Database) -> None:
+    """The last write of a key counts, and the callers are answered in the order of their calls."""
+    answered: list[str] = []
+    async with asyncio.TaskGroup() as tasks:
+        with busy(db):
+            for name, value in (("a", b"1"), ("b", b"1"), ("gone", b"1"), ("a", b"2"), ("gone", None), ("b", None)):
+                on_written = lambda name=name, value=value: answered.append(f"{name}{value}")  # noqa: E731
+                tasks.create_task(db.write({name: value}, on_written))
+            await asyncio.sleep(0)  # all of them wait
+    assert answered == ["ab'1'", "bb'1'", "goneb'1'", "ab'2'", "goneNone", "bNone"]
+    assert db.scan("") == (("a", b"2"),)
+
+
+async def test_a_cancelled_write_is_not_taken_back(db: Database) -> None:
+    """It may have been on its way already; the others of its transaction are not affected."""
+    async with asyncio.TaskGroup() as tasks:
+        with busy(db):
+            first, _ = (tasks.create_task(db.write({name: b"1"})) for name in "ab")
+            await asyncio.sleep(0)  # both wait
+            first.cancel()
+            await asyncio.sleep(0)
+    assert db.scan("") == (("a", b"1"), ("b", b"1"))
+
+
+def test_one_write_that_fails_fails_alone(tmp_path: Path) -> None:
+    """If a transaction does not fit, those that fit are stored, and nothing of the others is ever read."""
+    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["-", "-", "StateUnusable", "-", "TypeError", "-", "0", "1", "3", "5"], done.stderr
+    db = Database.open(tmp_path, lambda _: None)
+    assert db.scan("") == (("0", b"old"), ("1", b"small"), ("3", b"small"), ("5", b"small"))
+    assert db.findings == ()
+    db.close()
+
+
+LIMITED = """
+import asyncio, resource, signal, sys, threading
+from pathlib import Path
+from cni_bridge_state.db import Database
+
+async def main():
+    db = Database.open(Path(sys.argv[1]), lambda _: None)
+    await db.write({"0": b"old"})
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))  # a write ends halfway
+    free = threading.Event()
+    db._writer.submit(free.wait)
+    values = [b"old", b"small", b"x" * 100_000, b"small", "no bytes", b"small"]
+    writes = [asyncio.ensure_future(db.write({str(name): value})) for name, value in enumerate(values)]
+    await asyncio.sleep(0)
+    free.set()
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
+        print("-" if outcome is None else type(outcome).__name__)
+    print(*(key for key, _ in db.scan("")))
+    db.close()
+
+asyncio.run(main())
+"""
