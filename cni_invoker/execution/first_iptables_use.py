@@ -5,15 +5,16 @@
 adds jumps from the kernel's chains. Plugins check first and write later, so concurrent first users all write: 16
 parallel first ADDs left duplicate jumps in 4 of 4 trials. Once the chains exist, parallel use is safe.
 
-Each object tracks for itself which chains exist; the lock is shared by all objects and processes. So a new process
-waits for the first ADD of another one, and runs its own first ADD under the lock as well.
+Each object tracks for itself which chains exist, and looks whether they still do if it can: an operator may remove them
+(`iptables -X`). The lock is shared by all objects and processes. So a new process waits for the first ADD of another
+one, and runs its own first ADD under the lock as well.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,15 @@ WAIT_S: Final = 3.0
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
 """Pause between attempts to take the lock; a plugin takes some tens of milliseconds."""
+
+HasChain = Callable[[int, str, str], bool]
+
+_CHAINS: Final = {
+    "firewall": ("filter", "CNI-FORWARD"),
+    "portmap": ("nat", "CNI-HOSTPORT-DNAT"),
+    "masquerade": ("nat", "POSTROUTING"),
+}
+"""For each owner the table and a chain that exists after its first ADD."""
 
 _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
@@ -72,13 +82,18 @@ class FirstIptablesUse:
     Args:
         directory: Directory of the lock file; created on first use. None: only users of this object are serialized. If
             the lock cannot be created, this is logged once and the object behaves as with None, for the same reason.
+        has_chain: Returns whether the host has a chain, by address family, table and name. A chain that it has found
+            after the first ADD, and finds no more, has been removed: the next ADD is a first one. None: not known.
         wait_s: How long to wait, in seconds.
     """
 
-    def __init__(self, directory: Path | None = None, *, wait_s: float = WAIT_S) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, has_chain: HasChain | None = None, wait_s: float = WAIT_S
+    ) -> None:
         self._directory = directory
+        self._has_chain: HasChain = (lambda *_: False) if has_chain is None else has_chain
         self._wait_s = wait_s
-        self._made: set[_Kind] = set()
+        self._made: dict[_Kind, bool] = {}  # whether its chain was found
         self._first = Slots(1)
         self._holder: _Holder | None = None
         self._is_file_kept = False  # by another process, for too long
@@ -95,12 +110,12 @@ class FirstIptablesUse:
             prev_result: The `prevResult` of the plugin.
         """
         kinds = _kinds(plugin, attachment, prev_result)
-        if kinds <= self._made:
+        if self._exist(kinds):
             yield
             return
         async with AsyncExitStack() as held:
             if await self._is_alone(held):
-                if kinds <= self._made:
+                if kinds <= self._made.keys():
                     await held.aclose()
                 else:
                     what = f"ADD of {plugin.type} for the container {attachment.container_id}"
@@ -108,7 +123,18 @@ class FirstIptablesUse:
                     self._holder = _Holder(what=what, since=time.monotonic())
                     await self._lock_file(held)
             yield
-            self._made |= kinds
+            self._made |= {kind: self._is_found(kind) for kind in kinds}
+
+    def _exist(self, kinds: frozenset[_Kind]) -> bool:
+        """Return whether no ADD has to create chains; forget those that have been removed."""
+        for kind in kinds & self._made.keys():
+            if self._made[kind] and not self._is_found(kind):
+                del self._made[kind]
+        return kinds <= self._made.keys()
+
+    def _is_found(self, kind: _Kind) -> bool:
+        owner, family = kind
+        return isinstance(family, int) and self._has_chain(family, *_CHAINS[owner])
 
     async def _is_alone(self, held: AsyncExitStack) -> bool:
         """Wait for the other first ADDs of this object; return False if one takes too long."""

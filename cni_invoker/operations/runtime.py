@@ -52,6 +52,9 @@ class Runtime:
         running_dir: Where the running plugins are recorded, so that `kill_orphaned_plugins` finds those of a killed
             process; with a `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
         plugin_exec: Finds and runs plugins in another way (`cni_invoker.advanced`); None: on this host.
+        has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain, before and
+            after ADDs of plugins that share chains. So the first ADD after an operator has removed it takes the lock
+            again. None: a chain that was created is assumed to exist.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -68,6 +71,7 @@ class Runtime:
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
         plugin_exec: PluginExec | None = None,
+        has_chain: Callable[[int, str, str], bool] | None = None,
     ) -> None:
         limits = Limits() if limits is None else require_type(limits, Limits, "limits")
         # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
@@ -84,7 +88,7 @@ class Runtime:
             require_type(plugin_exec, PluginExec, "plugin_exec")
         self._executions = Executor(directories, limits, observer, running, plugin_exec)
         self._negotiation = Negotiation(self._executions, make_requests)
-        first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"))
+        first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
         self._chain = Chain(self._executions, make_requests, self._negotiation, first_iptables_use)
         self._locks = TaskLocks(limits.wait_s)
 

@@ -12,7 +12,7 @@ from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
 from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.journal import Journal
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, has_chain
 from cnm_bridge.model.dhcp import LEASE_LIMIT_S
 from cnm_bridge.settings import Settings
 from cnm_bridge.trace import find_trace
@@ -80,6 +80,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             environment=dict(os.environ),  # reading it takes long, and it is read for every execution
             observer=journal,
             find_trace=find_trace,
+            has_chain=has_chain,
         ),
         limits=limits,
         running_dir=running_dir,

@@ -22,6 +22,7 @@ from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.kernel.host_ports import HostPorts
 from cnm_bridge.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.kernel.namespaces.first_process import SandboxProcess
+from cnm_bridge.kernel.netlink.iptables_chain import has_chain
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
 from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
@@ -82,5 +83,6 @@ __all__ = [
     "SandboxProcess",
     "Snapshot",
     "Sysctl",
+    "has_chain",
     "is_left_to_libnetwork",
 ]
