@@ -112,8 +112,8 @@ def test_the_library_works_alone(python: Sequence[str], tmp_path: Path) -> None:
 
 
 def test_the_library_is_small() -> None:
-    """Its wheel has at most 155 kB."""
-    assert find_wheel("cni_invoker").stat().st_size <= 155_000
+    """Its wheel has at most 160 kB."""
+    assert find_wheel("cni_invoker").stat().st_size <= 160_000
 
 
 @pytest.mark.parametrize("name", OUR_PACKAGES)
