@@ -118,18 +118,18 @@ class FirstIptablesUse:
                 if kinds <= self._made.keys():
                     await held.aclose()
                 else:
+                    await self._lock_file(held)
                     what = f"ADD of {plugin.type} for the container {attachment.container_id}"
                     held.callback(self._forget_holder)
                     self._holder = _Holder(what=what, since=time.monotonic())
-                    await self._lock_file(held)
             yield
             self._made |= {kind: self._is_found(kind) for kind in kinds}
 
     def _exist(self, kinds: frozenset[_Kind]) -> bool:
         """Return whether no ADD has to create chains; forget those that have been removed."""
         for kind in kinds & self._made.keys():
-            if self._made[kind] and not self._is_found(kind):
-                del self._made[kind]
+            if self._made.get(kind) and not self._is_found(kind):
+                self._made.pop(kind, None)
         return kinds <= self._made.keys()
 
     def _is_found(self, kind: _Kind) -> bool:
