@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the scripts of the Debian package find in use, and what they delete, on a root directory of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "packaging/debian"
+DAEMON = """#!/bin/sh
+# No daemon runs. The state of a directory is the file `leveldb/exported` in it.
+[ "$1" = state ] && exec cat "$4/leveldb/exported"
+exit 1
+"""
+WANTED = "etc/systemd/system/multi-user.target.wants"
+
+
+@pytest.fixture(name="root")
+def make_root(tmp_path: Path) -> Path:
+    """A root directory with the package, its instance `blue`, and a managed plugin with settings of its own."""
+    for name in ("config", "blue", "plugin"):
+        _write(tmp_path / f"etc/cni-bridge/{name}.toml", "")
+    for name in ("cni-bridge", "cni-bridge-blue", "cni-bridge-plugin", "cni-bridge-other"):
+        add_state(tmp_path, name)
+    home = tmp_path / "usr/lib/cni-bridge"
+    _write(home / "in-use", (SCRIPTS / "in-use").read_text("utf-8"))
+    _write(home / "bin/cni-bridge", DAEMON)
+    (home / "bin/cni-bridge").chmod(0o755)
+    (home / "bin/python3").symlink_to(sys.executable)
+    return tmp_path
+
+
+def test_a_purge_deletes_the_states_of_the_packages_own_units(root: Path) -> None:
+    """The first daemon's state goes, and that of each instance; a managed plugin's and an unknown daemon's stay."""
+    done = purge(root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (root / "var/lib").iterdir()} == {"cni-bridge-plugin", "cni-bridge-other"}
+    assert {path.name for path in (root / "run").iterdir()} == {"cni-bridge-plugin", "cni-bridge-other"}
+    assert not (root / "etc/cni-bridge").exists()
+
+
+def test_a_purge_without_settings_and_state_has_nothing_to_delete(tmp_path: Path) -> None:
+    """A package that was never started is purged."""
+    assert purge(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["cni-bridge", "cni-bridge-blue"])
+def test_a_purge_empties_a_mount_point(root: Path, name: str) -> None:
+    """A state directory that is a file system of its own is emptied; the purge says that it stays, and succeeds."""
+    mounted = root / "var/lib" / name
+    script = (
+        f'mount -t tmpfs state "{mounted}" && mkdir -p "{mounted}/leveldb" && sh -e "$0" purge && ls -A "{mounted}"'
+    )
+    if subprocess.run(("unshare", "--user", "--map-root-user", "--mount", "true"), check=False).returncode:
+        pytest.skip("this user may not make user namespaces")
+    done = run(root, "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, "cni-bridge.postrm")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"remove what is left of {mounted}" in done.stderr
+    assert not (root / "etc/cni-bridge").exists()
+
+
+@pytest.mark.parametrize("name", ["cni-bridge", "cni-bridge-blue"])
+def test_endpoints_of_the_packages_units_keep_it_installed(root: Path, name: str) -> None:
+    """An endpoint of the first daemon or of an instance is found, and the status says so."""
+    add_state(root, name, "4e0f")
+    done = in_use(root)
+    assert done.returncode == 1
+    assert done.stdout == "  endpoint 4e0f on network 77aa, container ?\n"
+
+
+@pytest.mark.parametrize("name", ["cni-bridge-plugin", "cni-bridge-other"])
+def test_endpoints_of_other_daemons_do_not_keep_it_installed(root: Path, name: str) -> None:
+    """The removal of the package harms no endpoint of a managed plugin, or of a daemon that was started by hand."""
+    add_state(root, name, "4e0f")
+    assert (in_use(root).returncode, in_use(root).stdout) == (0, "")
+
+
+def test_an_enabled_instance_without_settings_counts(root: Path) -> None:
+    """Also one called `plugin`: what its unit has made is this package's."""
+    add_state(root, "cni-bridge-plugin", "4e0f")
+    (root / WANTED).mkdir(parents=True)
+    (root / WANTED / "cni-bridge@plugin.service").symlink_to("/usr/lib/systemd/system/cni-bridge@.service")
+    assert in_use(root).returncode == 1
+
+
+def add_state(root: Path, name: str, *endpoints: str) -> None:
+    """Write a state with these endpoints, and a run directory."""
+    document = {"endpoints": [{"id": endpoint, "networkId": "77aa"} for endpoint in endpoints]}
+    _write(root / f"var/lib/{name}/leveldb/exported", json.dumps(document))
+    _write(root / f"run/{name}/daemon.lock", "")
+
+
+def purge(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run what dpkg runs when the package is purged, after its files were removed."""
+    return run(root, "sh", "cni-bridge.postrm", "purge")
+
+
+def in_use(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run the package's search for endpoints."""
+    return run(root, "sh", str(root / "usr/lib/cni-bridge/in-use"))
+
+
+def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the directory of the scripts, for a root directory and without Docker."""
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "DPKG_ROOT": str(root),
+        "DOCKER_HOST": "unix:///nonexistent",
+    }
+    return subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True, check=False)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
