@@ -17,6 +17,7 @@ from jsonschema.validators import extend
 
 from cni_bridge_spec.quick_check import Check, compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
+from cni_invoker.documents.schema import show
 
 __all__ = ["find_error"]
 
@@ -98,6 +99,6 @@ def _path(error: ValidationError) -> str:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return jsonschema's message, truncated: it may contain the whole document."""
-    message = error.message
+    """Return jsonschema's message without a value that may be a credential; truncated."""
+    message = error.message.replace(repr(error.instance), show(error.instance), 1)
     return message if len(message) <= _REASON_CHARACTERS else f"{message[:_REASON_CHARACTERS]}…"

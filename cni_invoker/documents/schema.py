@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 
-__all__ = ["SchemaError", "Validator", "inline_references", "load_schema", "load_validator"]
+__all__ = ["SchemaError", "Validator", "inline_references", "load_schema", "load_validator", "show"]
 
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document if it is valid, or raises `SchemaError`."""
 
-_SHOWN_CHARACTERS: Final = 150
 _ERRORS: Final = 20
 """How many errors are compared to find the one that is nearest to the root; a hostile document has millions."""
 
@@ -29,6 +28,11 @@ _TYPES: Final[Mapping[str, type]] = {
     "null": type(None),
     "object": dict,
     "string": str,
+}
+_DESCRIPTIONS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
 }
 
 
@@ -134,7 +138,7 @@ def _errors(rule: _Rule, value: JsonValue, where: str = "", depth: int = 0) -> I
     """Yield depth, place and reason of each violation, in the words of the library jsonschema."""
     kind = int if type(value) is float and value.is_integer() else type(value)
     if rule.types and kind not in rule.types:
-        yield depth, where, f"{_show(value)} is not of type {', '.join(map(repr, rule.kinds))}"
+        yield depth, where, f"{show(value)} is not of type {', '.join(map(repr, rule.kinds))}"
     if isinstance(value, dict):
         for key in rule.required:
             if key not in value:
@@ -148,10 +152,9 @@ def _errors(rule: _Rule, value: JsonValue, where: str = "", depth: int = 0) -> I
         for index, item in enumerate(value):
             yield from _errors(rule.items, item, f"{where}[{index}]", depth + 1)
     elif value == "" and rule.is_nonempty:
-        yield depth, where, f"{_show(value)} should be non-empty"
+        yield depth, where, f"{show(value)} should be non-empty"
 
 
-def _show(value: JsonValue) -> str:
-    """Return a value, truncated: it may be the whole document."""
-    shown = repr(value)
-    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+def show(value: object) -> str:
+    """Return how an error shows a value: only the type of what may be a credential, or the whole document."""
+    return _DESCRIPTIONS.get(type(value)) or repr(value)

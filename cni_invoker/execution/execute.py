@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 _THIS_HOST: Final = PluginExec()
 
+_LOGGED_LINES: Final = 100
+"""How many of the last lines of an output are logged."""
+
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
 
@@ -88,9 +91,11 @@ async def execute(
         PluginFailed: It ended with an error.
     """
     ended = await _run(request, path, deadline, limits, on_started=on_started, plugin_exec=plugin_exec)
-    stderr_tail = _last_lines(ended.stderr, limits.stderr_lines)
-    for line in stderr_tail:
-        log.debug("plugin.stderr", extra={"plugin": request.plugin, "verb": request.verb.value, "line": line})
+    lines = _last_lines(ended.stderr)
+    stderr_tail = lines[len(lines) - min(limits.stderr_lines, len(lines)) :]
+    about = {"plugin": request.plugin, "verb": request.verb.value}
+    for line in lines:
+        log.debug("plugin.stderr", extra={**about, "line": line})
     if ended.timed_out:
         raise PluginTimeout(
             plugin=request.plugin,
@@ -101,6 +106,8 @@ async def execute(
             stderr_tail=stderr_tail,
         )
     if ended.status != 0:
+        for line in _last_lines(ended.stdout):
+            log.debug("plugin.stdout", extra={**about, "line": line})
         raise plugin_failure(
             plugin=request.plugin,
             verb=request.verb,
@@ -108,6 +115,7 @@ async def execute(
             status=ended.status,
             stdout=ended.stdout,
             stderr_tail=stderr_tail,
+            hides_output=limits.stderr_lines == 0 and bool(lines or ended.stdout),
             duration_s=ended.duration_s,
         )
     return Output(
@@ -166,5 +174,5 @@ def _why_not_started(exc: OSError, path: Path) -> str:
     return "; ".join(filter(None, (exc.strerror or str(exc), obstacle)))
 
 
-def _last_lines(stderr: bytes, lines: int) -> tuple[str, ...]:
-    return tuple(stderr.decode("utf-8", "replace").strip().splitlines()[-lines:])
+def _last_lines(output: bytes) -> tuple[str, ...]:
+    return tuple(output.decode("utf-8", "replace").strip().splitlines()[-_LOGGED_LINES:])

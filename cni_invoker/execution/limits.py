@@ -56,7 +56,8 @@ class Limits:
         text_busy_s: How long to retry starting a plugin whose file is being written (ETXTBSY).
         stdout_bytes: How much standard output is kept. A result has some kilobytes; more than this is an error.
         stderr_bytes: How much standard error is kept, from its end.
-        stderr_lines: How many lines of that an error message shows.
+        stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error: what a plugin
+            writes besides may contain credentials. It is logged at level debug all the same.
         executions: How many plugins run at once for DEL, and as many for everything else: of one network, and of all,
             where those that take long are not counted, so that plugins that hang on one network do not stop the
             others. It does not apply where the caller limits that itself.

@@ -17,6 +17,7 @@ from cni_invoker.protocol import ErrorCode
 
 __all__ = ["find_error", "find_obstacle", "plugin_failure"]
 
+_LOST: Final = "whether it did what it was to do is not known"
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
 """How much of the end of the standard output is searched for an error."""
@@ -35,6 +36,7 @@ def plugin_failure(
     status: int | None,
     stdout: bytes,
     stderr_tail: Sequence[str] = (),
+    hides_output: bool = False,
     duration_s: float,
 ) -> PluginFailed:
     """Return the error of a plugin that did not end with status 0.
@@ -46,6 +48,7 @@ def plugin_failure(
         status: Its exit status, negative if a signal ended it; None if it was lost.
         stdout: Its standard output.
         stderr_tail: The last lines of its standard error.
+        hides_output: Whether the error quotes nothing that is no CNI error, and says where that is instead.
         duration_s: How long it ran, in seconds.
     """
     exit_status = status if status is not None and status >= 0 else None
@@ -59,7 +62,11 @@ def plugin_failure(
         path=path,
         code=code if isinstance(code, int) and code else ErrorCode.INTERNAL,
         msg=find_str(found, "msg")
-        or _substitute(status, stdout, error, stderr_tail, describe_end(exit_status, ended_by)),
+        or (
+            _hint(status, describe_end(exit_status, ended_by))
+            if hides_output
+            else _substitute(status, stdout, error, stderr_tail, describe_end(exit_status, ended_by))
+        ),
         details=find_str(found, "details") or "",
         exit_status=exit_status,
         signal=ended_by,
@@ -73,12 +80,21 @@ def _substitute(
 ) -> str:
     """Return a message for a plugin that printed none, in libcni's words (`RawExec.pluginErr`)."""
     if status is None:
-        return "whether it did what it was to do is not known"
+        return _LOST
     said = stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
     if said and error is None:
         return f"netplugin failed but error parsing its diagnostic message: it printed no CNI error, but: {said}"
     written = " | ".join(stderr_tail)
     return f"netplugin failed: {written}" if written else f"netplugin failed with no error message: {end}"
+
+
+def _hint(status: int | None, end: str) -> str:
+    """Return a message for a plugin that printed none, without what it printed instead."""
+    return (
+        _LOST
+        if status is None
+        else f"netplugin failed with no error message: {end}; its output is logged at level debug"
+    )
 
 
 def _signal_name(number: int) -> str:

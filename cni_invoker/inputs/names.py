@@ -98,17 +98,20 @@ def check_plugin_dir(directory: "Path") -> None:
 
 
 def check_argument(key: str, value: str) -> None:
-    """Raise `InvalidParameter` (code 4) if this cannot be in CNI_ARGS, `K=V;K2=V2`, which has no quoting."""
+    """Raise `InvalidParameter` (code 4) if this cannot be in CNI_ARGS, `K=V;K2=V2`, which has no quoting.
+
+    The error has only the key, because the value may be a credential.
+    """
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
         rule = "the key must not be empty, and neither key nor value may have ';' or '='"
-        raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("CNI argument", key, rule, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_given_argument(key: str, value: str) -> None:
     """Raise `InvalidParameter` (code 4) if no runtime can have used this in CNI_ARGS.
 
-    Other runtimes accept a value with '='; the DEL of what they added needs the same value.
+    Other runtimes accept a value with '='; the DEL of what they added needs the same value. The error has only the key.
     """
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT_VALUE.fullmatch(value) is None:
         rule = "the key must not be empty, nor have ';' or '=', and the value must not have ';'"
-        raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("CNI argument", key, rule, code=ErrorCode.INVALID_ENVIRONMENT)

@@ -64,6 +64,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         add_s=settings.plugin_timeout_s,
         dhcp_s=LEASE_LIMIT_S,
         delete_s=settings.plugin_timeout_s,
+        stderr_lines=0,  # it may contain credentials, and errors reach the log and Docker's users
         descriptors=plugin_descriptors,
     )
     running_dir = settings.run_dir / _RUNNING

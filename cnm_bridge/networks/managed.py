@@ -15,7 +15,7 @@ import structlog
 from cni_bridge_state import NetworkId
 from cnm_bridge.engine import EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.planning.options.cni_options import CONFIGURATION
+from cnm_bridge.planning.options.cni_options import CONFIGURATION, different_options
 from cnm_bridge.settings import ManagedNetwork
 
 __all__ = ["ManagedNetworks", "NetworkCreator"]
@@ -179,7 +179,7 @@ def _find_difference(found: EngineNetwork, wanted: ManagedNetwork, driver: str) 
     if found.driver != driver:
         return f"driver {found.driver}"
     if dict(found.options) != _options_of(wanted):
-        return f"options {dict(found.options)}, not {_options_of(wanted)}"
+        return f"other values of {', '.join(different_options(found.options, _options_of(wanted)))}"
     if found.internal != wanted.internal:
         return f"internal = {str(found.internal).lower()}"
     return None

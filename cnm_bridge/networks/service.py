@@ -27,6 +27,7 @@ from cnm_bridge.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,
     Options,
+    different_options,
     merge_options,
     origin_of,
     parse_options,
@@ -287,5 +288,9 @@ class NetworkService:
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
-    if (known.options, known.internal, known.pools) != (wanted.options, wanted.internal, wanted.pools):
-        raise Refused(f"network {known.id} already exists with other options: {dict(known.options)}")
+    # Only names: the value of an option may be a credential.
+    if known.options != wanted.options:
+        different = ", ".join(different_options(known.options, wanted.options))
+        raise Refused(f"network {known.id} already exists with other options: {different}")
+    if (known.internal, known.pools) != (wanted.internal, wanted.pools):
+        raise Refused(f"network {known.id} already exists with another --internal or other address pools")

@@ -33,6 +33,7 @@ __all__ = [
     "OPTION_FAMILIES",
     "Options",
     "WantedAddress",
+    "different_options",
     "merge_options",
     "origin_of",
     "parse_options",
@@ -71,8 +72,6 @@ _OWN_WAY: Final[Mapping[str, str]] = {
 }
 """Capabilities, in lower case, with their own options, whose values are checked."""
 
-_SHOWN: Final = 60
-"""The number of characters of a value that an error shows."""
 _IGNORE_UNKNOWN: Final = "IgnoreUnknown"
 _KNOWN_ARGS: Final = {
     key.lower(): key
@@ -146,6 +145,11 @@ def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> di
     defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
     spelt = {name.lower(): name for name in defaults}
     return {**defaults, **{spelt.get(name, name) if name not in defaults else name: own[name] for name in own}}
+
+
+def different_options(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the options that only one of two networks has, or that have different values."""
+    return tuple(sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name)))
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -228,7 +232,7 @@ def _parse_attach(text: str) -> AttachOption:
 
 def _parse_identifier(text: str) -> str:
     if _IDENTIFIER.fullmatch(text) is None:
-        raise BadOption(_CLIENT_ID, f"{text[:_SHOWN]!r} is no identifier; give 1 to 128 printable ASCII characters")
+        raise BadOption(_CLIENT_ID, "is no identifier; give 1 to 128 printable ASCII characters")
     return text
 
 
@@ -324,8 +328,8 @@ def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonV
         try:
             yield name, parse_json(text.encode())
         except (JsonError, UnicodeEncodeError) as exc:
-            shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
-            raise BadOption(option, f"{shown} is not JSON ({exc}); a string needs quotes: '\"text\"'") from exc
+            where = exc if isinstance(exc, JsonError) else "not UTF-8"
+            raise BadOption(option, f"its value is not JSON ({where}); a string needs quotes: '\"text\"'") from exc
 
 
 def _parse_prefix(text: str) -> str:

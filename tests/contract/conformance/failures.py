@@ -72,9 +72,9 @@ async def last_error(case: Case, scene: Scene) -> None:
 
 async def last_words(case: Case, scene: Scene) -> None:
     """The standard error of a plugin that printed a CNI error is also shown and logged."""
-    logged: list[str] = []
+    logged: list[tuple[str, str]] = []
     handler = logging.Handler()
-    handler.emit = lambda record: logged.append(str(record.__dict__.get("line")))  # type: ignore[method-assign]
+    handler.emit = lambda record: logged.append((record.msg, str(record.__dict__.get("line"))))  # type: ignore[method-assign]
     logger = logging.getLogger("cni_invoker.execution.execute")
     level = logger.level
     logger.addHandler(handler)
@@ -87,7 +87,7 @@ async def last_words(case: Case, scene: Scene) -> None:
     assert (error.code, error.msg, error.details) == (5, "m", "d")
     assert error.stderr_tail == ("panic trace",)
     assert str(error).endswith("panic trace")
-    assert logged == ["panic trace"]
+    assert [line for event, line in logged if event == "plugin.stderr"] == ["panic trace"]
 
 
 async def try_later(case: Case, scene: Scene) -> None:

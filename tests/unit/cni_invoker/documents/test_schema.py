@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, get_object
-from cni_invoker.documents.schema import SchemaError, load_schema, load_validator
+from cni_invoker.documents.schema import SchemaError, load_schema, load_validator, show
 
 NAMES = ("error", "list", "plugin", "result")
 KEYS = ("name", "type", "plugins", "cniVersion", "cniVersions", "disableGC", "capabilities", "ipam", "msg", "code")
@@ -26,7 +27,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 @pytest.mark.parametrize("name", NAMES)
 @given(value=VALUES)
 def test_the_check_agrees_with_jsonschema(name: str, value: JsonValue) -> None:
-    """Both accept a value, or both reject it, and the error is one that jsonschema finds at the same place."""
+    """Both accept a value, or both reject it, and the error is one of jsonschema's, with a type instead of a text."""
     errors = list(Draft202012Validator(load_schema(name)).iter_errors(value))
     found: SchemaError | None = None
     try:
@@ -36,9 +37,15 @@ def test_the_check_agrees_with_jsonschema(name: str, value: JsonValue) -> None:
     assert (found is None) is (errors == [])
     if found is not None:
         assert any(
-            _path(error.absolute_path) == found.where and error.message[:100] == found.reason[:100] for error in errors
+            _path(error.absolute_path) == found.where and _without_value(error)[:100] == found.reason[:100]
+            for error in errors
         )
         assert _depth(found.where) == min(len(error.absolute_path) for error in errors)
+
+
+def _without_value(error: ValidationError) -> str:
+    value = error.instance
+    return error.message.replace(repr(value), show(value), 1)
 
 
 def _path(steps: object) -> str:

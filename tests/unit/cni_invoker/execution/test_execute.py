@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Verb
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.execute import Output, execute
@@ -159,6 +159,29 @@ async def test_a_failed_plugin_that_wrote_to_standard_error_only(plugins: FakePl
     error = await failure(plugins, stdout=stdout, stderr="cannot open /dev/net/tun\n", exit=1)
     assert error.msg == "netplugin failed: cannot open /dev/net/tun"
     assert str(error).count("cannot open") == 1
+
+
+@pytest.mark.parametrize("answer", [{"stdout": ""}, {"stdout": "hunter2"}, {"stdout": '{"code": 999, "msg": ""}'}])
+async def test_output_that_may_be_secret_is_logged_only(
+    plugins: FakePlugins, caplog: pytest.LogCaptureFixture, answer: JsonObject
+) -> None:
+    """With no line of standard error allowed, an error quotes no output, and says where it is."""
+    path = plugins.install("noop", ADD={**answer, "stderr": "one\nhunter2\n", "exit": 1})
+    with caplog.at_level(logging.DEBUG), pytest.raises(PluginFailed) as caught:
+        await run(path, limits=replace(LIMITS, stderr_lines=0))
+    assert "hunter2" not in str(caught.value)
+    assert "exit status 1; its output is logged at level debug" in caught.value.msg
+    assert caught.value.stderr_tail == ()
+    assert {"one", "hunter2"} <= {record.__dict__["line"] for record in caplog.records}
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+
+
+async def test_an_error_of_a_plugin_is_shown_without_its_output(plugins: FakePlugins) -> None:
+    """Its message is for users."""
+    path = plugins.install("noop", ADD={"error": {"code": 7, "msg": "banana"}, "stderr": "hunter2"})
+    with pytest.raises(PluginFailed, match="banana") as caught:
+        await run(path, limits=replace(LIMITS, stderr_lines=0))
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("msg", ["", ', "msg": null'])

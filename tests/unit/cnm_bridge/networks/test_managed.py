@@ -78,7 +78,7 @@ async def test_a_missing_network_is_created_once() -> None:
     ("change", "text"),
     [
         ({"driver": "bridge"}, "driver bridge"),
-        ({"options": {"cni.network": "other"}}, "options {'cni.network': 'other'}"),
+        ({"options": {"cni.network": "other"}}, "other values of cni.attach, cni.network"),
         ({"internal": True}, "internal = true"),
     ],
 )
