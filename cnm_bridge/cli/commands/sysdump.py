@@ -26,9 +26,10 @@ def sysdump(
     """Write FILE (a .tar.gz, by default in the working directory) for a bug report.
 
     It has the daemon's documents, state, events and log, the findings of doctor, the CNI configurations, and what the
-    kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are removed;
-    how many, and from which files, is printed. A secret under another name is not recognised, so look at it before you
-    publish it; names, addresses and image names are in it as well.
+    kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are
+    removed, in texts that are not JSON or TOML with the rest of the line; how many, and from which files, is printed.
+    A secret under another name is not recognised, so look at it before you publish it; names, addresses and image
+    names are in it as well.
 
     Without a daemon it has everything else. FILE is complete, or does not exist.
 

@@ -3,53 +3,51 @@
 """Removes secrets from documents and texts, for bug reports; pure.
 
 A value is secret if the name before it says so (password, token, key, …), if it is the password in a URL, or a private
-key in PEM form. What a name does not reveal cannot be found.
+key in PEM form. What a name does not reveal cannot be found. JSON and TOML are parsed.
 """
 
-import re
+import tomllib
 from collections.abc import Mapping
 from typing import Final
 
-from cni_bridge_spec import JsonValue
+from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
+from cnm_bridge.cli.content.secret_lines import REDACTED, redact_lines
+from cnm_bridge.cli.content.secret_names import is_secret_name
 from cnm_bridge.cli.output.table import count
 
-__all__ = ["REDACTED", "describe_redacted", "redact", "redact_text"]
+__all__ = ["REDACTED", "describe_redacted", "redact", "redact_file", "redact_text"]
 
-REDACTED: Final = "[redacted]"
-
-# The kernel's bridge-nf-pass-vlan-input-dev is no password; any other name with `pass` as a part may be one.
-_WORD: Final = (
-    r"(?!pass-vlan-input-dev)pass(?:word|wd|phrase)?|pwd|secret|token|(?:api|private|auth|access|encryption|shared|preshared)[_.-]?key|psk"
-    r"|credentials?|authorization|auth"
-)
-_SECRET_NAME: Final = re.compile(
-    rf"(?i)(?:^|[^a-z])(?:{_WORD})s?(?:$|[^a-z])|(?:password|passwd|secret|token|apikey|privatekey|psk)s?$"
-)
-_ASSIGNED: Final = re.compile(
-    rf"""(?ix)
-    ( (?:[\w.-]*[_.-])? (?:{_WORD}|\w+(?:password|passwd|secret|token|apikey)) s? \d* (?:[_.-][\w.-]*)?
-      \\*["']? \s* [:=] \s* )
-    ( \\*"(?:[^"\\]|\\[^"])*\\*" | '[^']*' | (?:bearer|basic)\s+\S+ | [^\s,;}}\]]+ )
-    """
-)
-_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
-_PEM: Final = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
+_PAIRS: Final = ({"key", "value"}, {"name", "value"})
+"""How CNI arguments are stored, and Kubernetes writes variables."""
 
 
 def redact(value: JsonValue) -> JsonValue:
     """Return a document without secrets."""
     if isinstance(value, dict):
-        return {key: REDACTED if item and _is_secret(key) else redact(item) for key, item in value.items()}
+        if set(value) in _PAIRS:
+            return _redact_pair(value)
+        return {
+            redact_text(key): REDACTED if item and is_secret_name(key) else redact(item) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_redact_pair(item) for item in value]
+        before = [None, *value]
+        return [REDACTED if _is_flag(flag) else redact(item) for flag, item in zip(before, value, strict=False)]
     return redact_text(value) if isinstance(value, str) else value
+
+
+def redact_file(name: str, content: bytes) -> bytes:
+    """Return a file without secrets; JSON and TOML as JSON, which has no comments."""
+    text = content.decode("utf-8", "replace")
+    try:
+        document = tomllib.loads(text) if name.endswith(".toml") else parse_json(content)
+        return render_json(redact(_as_json(document)), indent=2) + b"\n"
+    except (JsonError, tomllib.TOMLDecodeError, RecursionError):
+        return redact_text(text).encode()
 
 
 def redact_text(text: str) -> str:
     """Return a text without secrets: logs, configuration files, output of commands."""
-    text = _PEM.sub(REDACTED, text)
-    text = _URL.sub(rf"\g<scheme>:{REDACTED}@", text)
-    return _ASSIGNED.sub(rf"\1{REDACTED}", text)
+    return "\n".join(redact_lines(text.split("\n"), _redact_json))
 
 
 def describe_redacted(files: Mapping[str, bytes]) -> str:
@@ -60,13 +58,29 @@ def describe_redacted(files: Mapping[str, bytes]) -> str:
     return f"{redacted}. Secrets whose names do not say so are not recognised: look at the file before you send it"
 
 
-def _redact_pair(item: JsonValue) -> JsonValue:
-    """Redact an item of a list; `{"key": name, "value": value}` is how CNI arguments are stored."""
-    if isinstance(item, dict) and set(item) == {"key", "value"} and _is_secret(str(item["key"])):
-        return {**item, "value": REDACTED}
-    return redact(item)
+def _redact_pair(item: Mapping[str, JsonValue]) -> JsonValue:
+    name = next(str(item[key]) for key in ("key", "name") if key in item)
+    return {key: REDACTED if key == "value" and is_secret_name(name) else redact(one) for key, one in item.items()}
 
 
-def _is_secret(name: str) -> bool:
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return _SECRET_NAME.search(spaced) is not None
+def _is_flag(item: JsonValue) -> bool:
+    """Return whether the next item of a list, such as a command line, is the value of a secret flag."""
+    return isinstance(item, str) and item.startswith("-") and "=" not in item and is_secret_name(item)
+
+
+def _as_json(value: object) -> JsonValue:
+    """Return a TOML value as JSON: dates and times as texts."""
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _redact_json(text: str) -> str | None:
+    """Return a JSON object without secrets, None if the text is none."""
+    try:
+        document = parse_json(text.encode())
+    except (JsonError, UnicodeEncodeError):
+        return None
+    return render_json(redact(document)).decode() if isinstance(document, dict) else None

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonError, parse_json, render_json
+from cni_bridge_spec import render_json
 from cnm_bridge import __version__
 from cnm_bridge.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.cli.content.redaction import redact, redact_text
+from cnm_bridge.cli.content.redaction import redact, redact_file
 
 __all__ = ["collect", "pack"]
 
@@ -98,10 +98,7 @@ def _read(file: Path) -> bytes:
         content = file.read_bytes()
     except OSError as exc:
         return f"{exc}\n".encode()
-    try:
-        return render_json(redact(parse_json(content)), indent=2) + b"\n"
-    except JsonError:
-        return redact_text(content.decode("utf-8", "replace")).encode()
+    return redact_file(file.name, content)
 
 
 def _run(command: Sequence[str]) -> bytes:
@@ -110,5 +107,4 @@ def _run(command: Sequence[str]) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as exc:
         return f"{exc}\n".encode()
     status = f"exit status {done.returncode}\n" if done.returncode else ""
-    text = (done.stdout + done.stderr).decode("utf-8", "replace")
-    return redact_text(status + text).encode()
+    return redact_file("", status.encode() + done.stdout + done.stderr)
