@@ -154,12 +154,14 @@ class PathFacts:
         owner: The user ID of its owner.
         mode: Its permissions.
         is_private: Whether only its owner may read it.
+        leads_to: What root trusts, if this is only a directory on the way there; None for what root trusts itself.
     """
 
     path: Path
     owner: int
     mode: int
     is_private: bool = False
+    leads_to: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-from cnm_bridge.doctor.facts import Facts
+from cnm_bridge.doctor.facts import Facts, PathFacts
 from cnm_bridge.doctor.finding import Finding, Severity
 
 __all__ = ["ADMIN_SOCKET", "SERVICE", "SOCKET", "check_installation"]
@@ -106,24 +106,34 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
 
 def _check_permissions(facts: Facts) -> Iterator[Finding]:
     for one in facts.installation.paths:
-        foreign = one.mode & (stat.S_IWGRP | stat.S_IWOTH) or one.owner != 0
-        if foreign and not one.mode & stat.S_ISVTX:
+        if _is_writable_by_others(one):
+            what = "change" if one.leads_to is None else f"replace {one.leads_to},"
+            chown = f"chown root:root {one.path} && chmod go-w {one.path}"
             yield Finding(
                 severity=Severity.ERROR,
                 code="writable-by-others",
                 subject=str(one.path),
-                text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may change "
-                "what the daemon runs or reads as root",
-                fix=f"chown root:root {one.path} && chmod go-w {one.path}",
+                text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
+                f"{what} what the daemon runs or reads as root",
+                fix=chown if one.leads_to is None else f"move it to where only root can write; or {chown}",
             )
         elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
             yield Finding(
                 severity=Severity.WARNING,
                 code="readable-by-others",
                 subject=str(one.path),
-                text=f"its mode is {one.mode & 0o7777:o}: configurations may hold credentials",
+                text=f"its mode is {one.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
                 fix=f"chmod go= {one.path}",
             )
+
+
+def _is_writable_by_others(one: PathFacts) -> bool:
+    """Return whether others than root can change a file, add to a directory, or replace what is on the way to one.
+
+    The sticky bit only helps on the way, as in /tmp: there it keeps others from replacing what is root's.
+    """
+    is_protected = one.leads_to is not None and one.mode & stat.S_ISVTX
+    return one.owner != 0 or bool(one.mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_protected)
 
 
 def _check_space(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,9 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -48,31 +50,56 @@ async def gather_units() -> dict[str, UnitFacts] | None:
 
 
 def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ...]:
-    """Return the owners and permissions of what the daemon runs and reads as root."""
-    return tuple(_paths(settings, configuration))
+    """Return the owners and permissions of what the daemon runs and reads as root, and of all directories to it."""
+    private = (settings.state_dir, settings.socket, settings.admin_path, settings.tls_key)
+    trusted = {
+        **dict.fromkeys(_with_content(settings.cni_bin_dirs)),
+        **dict.fromkeys(_with_content(settings.cni_conf_dirs, levels=2)),
+        **dict.fromkeys((configuration, settings.run_dir, settings.tls_cert, settings.tls_ca, *private)),
+    }
+    leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}
+    return (
+        *(facts for path in trusted for facts in _describe(path, is_private=path in private)),
+        *(facts for one, path in leading.items() if one not in trusted for facts in _describe(one, leads_to=path)),
+    )
 
 
-def _paths(settings: Settings, configuration: Path) -> Iterator[PathFacts]:
-    for directory in (*settings.cni_bin_dirs, *settings.cni_conf_dirs):
-        yield from _describe(directory)
+def _with_content(directories: Iterable[Path], levels: int = 1) -> Iterator[Path]:
+    """Yield directories and what is in them, in configurations with the further plugins of a list (`NAME/*.conf`)."""
+    for directory in directories:
+        yield directory
         try:
-            files = sorted(directory.iterdir())
-        except OSError:
+            content = sorted(directory.iterdir())
+        except OSError:  # it is missing, or a file
             continue
-        for file in files:
-            yield from _describe(file)
-    yield from _describe(configuration)
-    yield from _describe(settings.state_dir, is_private=True)
-    yield from _describe(settings.socket, is_private=True)
-    yield from _describe(settings.admin_path, is_private=True)
+        yield from content
+        if levels > 1:
+            for inner in content:
+                yield from islice(_with_content((inner,)), 1, None)
 
 
-def _describe(path: Path, *, is_private: bool = False) -> Iterator[PathFacts]:
+def _directories_to(path: Path) -> Iterator[Path]:
+    """Yield the directories through which a path leads, those of symbolic links included."""
+    seen: set[Path] = set()
+    waiting = [path.absolute()]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if one != path.absolute() and not one.is_symlink():
+            yield one
+        waiting.extend([one.parent] if one != one.parent else [])
+        with suppress(OSError):  # it is no link
+            waiting.append(one.parent / one.readlink())
+
+
+def _describe(path: Path, *, is_private: bool = False, leads_to: Path | None = None) -> Iterator[PathFacts]:
     try:
         status = path.stat()
     except OSError:
         return
-    yield PathFacts(path=path, owner=status.st_uid, mode=status.st_mode, is_private=is_private)
+    yield PathFacts(path=path, owner=status.st_uid, mode=status.st_mode, is_private=is_private, leads_to=leads_to)
 
 
 def gather_space(settings: Settings) -> dict[Path, int]:

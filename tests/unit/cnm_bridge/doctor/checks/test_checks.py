@@ -223,12 +223,36 @@ def test_a_stopped_daemon() -> None:
         (0, 0o100775, False, ["writable-by-others"]),
         (0, 0o40755, True, ["readable-by-others"]),
         (0, 0o40700, True, []),
+        (0, 0o41777, False, ["writable-by-others"]),
+        (1000, 0o41755, False, ["writable-by-others"]),
+        (0, 0o100666, True, ["writable-by-others"]),
     ],
 )
 def test_permissions(owner: int, mode: int, private: bool, expected: list[str]) -> None:
     """Only root may change what root runs."""
     path = PathFacts(path=Path("/opt/cni/bin/bridge"), owner=owner, mode=mode, is_private=private)
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, paths=(path,)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "expected"),
+    [
+        (0, 0o40755, []),
+        (0, 0o41777, []),
+        (0, 0o40777, ["writable-by-others"]),
+        (0, 0o42775, ["writable-by-others"]),
+        (1000, 0o40755, ["writable-by-others"]),
+        (1000, 0o41777, ["writable-by-others"]),
+    ],
+)
+def test_permissions_on_the_way(owner: int, mode: int, expected: list[str]) -> None:
+    """Who can rename a directory replaces what is in it; not in one like /tmp, with what is root's."""
+    path = PathFacts(path=Path("/opt"), owner=owner, mode=mode, leads_to=Path("/opt/cni/bin/bridge"))
+    facts = replace(HEALTHY, installation=replace(HEALTHY.installation, paths=(path,)))
+    assert codes(facts) == expected
+    if expected:
+        assert "may replace /opt/cni/bin/bridge, what the daemon runs" in only(facts).text
+        assert only(facts).fix.startswith("move it to where only root can write")
 
 
 def test_space_and_clock_and_rights() -> None:
