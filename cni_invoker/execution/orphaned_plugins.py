@@ -7,6 +7,8 @@ whatever it runs, such as its IPAM plugin or iptables, even after the plugin its
 session are killed, and nothing else. A daemon that a plugin started on purpose has its own session, or is in the
 session of a plugin that has ended normally and is no longer recorded.
 
+The files of an earlier boot are removed, and nothing is killed for them.
+
 A session without its leader is identified by the container's ID in the environment of one of its processes, that of a
 GC by its command; otherwise its number might have been reused. The same applies to a plugin whose process ID was not
 recorded because the runtime was killed at that moment.
@@ -116,6 +118,8 @@ def _find_sessions(executions: Collection[Execution]) -> Mapping[int, Execution]
     spared = set(own_sessions()) if executions else set()
     sessions: dict[int, Execution] = {}
     for execution in executions:
+        if not execution.is_of_this_boot:
+            continue
         found = _sessions_of(execution, existing)
         sessions.update((session, execution) for session in found if session not in spared)
     return sessions

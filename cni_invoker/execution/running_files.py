@@ -4,14 +4,15 @@
 Each execution for a container has a file, named `<process ID>-<start>-<number>` after the runtime's process:
 
 ```
-4f2a… 1830267       the container ID, `*` for GC, and a time before the plugin was started
-71243 1830268       the plugin's process ID, and when it was started
+4f2a… 1830267 9c1b…  the container ID, `*` for GC, a time before the plugin was started, and the boot ID
+71243 1830268        the plugin's process ID, and when it was started
 ```
 
 The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
 ended. A file whose process no longer runs therefore identifies a plugin that was left behind. The file of a plugin that
 hangs in the kernel, which even SIGKILL does not end, stays until the next start of the runtime: no DEL may run beside
 it. Times are in clock ticks since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
+If a file does, in a directory on a disk, the boot ID tells that its process IDs are those of other processes now.
 """
 
 import errno
@@ -32,6 +33,7 @@ __all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugins", "find_abandoned"]
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
@@ -47,12 +49,14 @@ class Execution:
         container_id: The container that it works for, or `ALL_CONTAINERS`.
         since: A time before its start.
         leader: Its process ID and start time, None if unknown.
+        is_of_this_boot: Whether it may still run. Earlier versions wrote no boot ID; their files count as of this boot.
     """
 
     file: Path
     container_id: str
     since: int
     leader: tuple[int, int] | None
+    is_of_this_boot: bool = True
 
 
 class RunningPlugins:
@@ -99,7 +103,7 @@ class RunningPlugins:
 
     def _make(self, container_id: str) -> Path | None:
         assert self._directory is not None  # noqa: S101  # the caller checks this
-        content = f"{container_id} {ticks_now()}\n".encode()
+        content = f"{container_id} {ticks_now()} {_boot_id()}\n".encode()
         file = self._directory
         try:
             while True:
@@ -136,6 +140,11 @@ def _start_of(pid: int) -> int:
     return process.started if process is not None else 0
 
 
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    return _BOOT_ID.read_text("ascii").strip()
+
+
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
     """Return the executions for some containers, and all of GC, whose runtime no longer runs.
 
@@ -153,10 +162,11 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
         return ()
     for file in files:
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
-            if not _runs(file.name):
-                execution = _parse(file)
-                if container_ids is None or execution.container_id in {*container_ids, ALL_CONTAINERS}:
-                    found.append(execution)
+            runs = _runs(file.name)
+            execution = _parse(file)
+            is_wanted = container_ids is None or execution.container_id in {*container_ids, ALL_CONTAINERS}
+            if is_wanted and not (runs and execution.is_of_this_boot):
+                found.append(execution)
     return tuple(found)
 
 
@@ -174,12 +184,15 @@ def _still_runs(plugin: Process) -> bool:
 
 def _parse(file: Path) -> Execution:
     first, *others = file.read_text("utf-8").splitlines()
-    container_id, since = first.split()
+    container_id, since, *boot_id = first.split()
     leader = None
     if others:
         pid, started = map(int, others[-1].split())  # earlier lines are from attempts while the plugin's file was busy
         leader = (pid, started)
-    return Execution(file=file, container_id=container_id, since=int(since), leader=leader)
+    is_of_this_boot = not boot_id or boot_id == [_boot_id()]
+    return Execution(
+        file=file, container_id=container_id, since=int(since), leader=leader, is_of_this_boot=is_of_this_boot
+    )
 
 
 def _write(file: Path, flags: int, content: bytes) -> None:

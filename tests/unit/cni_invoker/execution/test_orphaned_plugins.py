@@ -160,6 +160,32 @@ def test_a_reused_process_id_is_not_killed(scene: Scene) -> None:
     assert all(map(is_alive, scene.pids.values()))
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_process_of_an_earlier_boot_is_not_killed(scene: Scene, is_recorded: bool) -> None:
+    """A file that has survived a reboot may name any process, down to its start; it is removed, and kills nothing."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    (file,) = scene.running.iterdir()
+    first, second = file.read_text().splitlines()
+    container_id, _, boot_id = first.split()
+    assert boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    other = f"{container_id} 0 00000000-0000-4000-8000-000000000000\n"
+    file.write_text(f"{other}{second}\n" if is_recorded else other)
+    assert find_orphaned_plugins(scene.running, None) == ()
+    assert kill(scene) == set()
+    assert all(map(is_alive, scene.pids.values()))
+    assert not list(scene.running.iterdir())
+
+
+def test_a_file_of_an_earlier_version_counts(scene: Scene) -> None:
+    """It has no boot ID, and is usually from before an upgrade."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    (file,) = scene.running.iterdir()
+    file.write_text(file.read_text().replace(f" {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}", ""))
+    assert kill(scene) == set(scene.pids.values())
+
+
 def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None:
     """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
