@@ -146,6 +146,7 @@ async def _run(
             stdout_bytes=limits.stdout_bytes,
             stderr_bytes=limits.stderr_bytes,
             descriptors=limits.descriptors,
+            oom_score=limits.oom_score,
             on_started=on_started,
             prefix=prefix,
         )

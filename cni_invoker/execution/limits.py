@@ -11,7 +11,7 @@ __all__ = ["Limits"]
 
 
 _DHCP: Final = "dhcp"
-_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s"})
+_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score"})
 
 
 def _executions() -> int:
@@ -63,6 +63,8 @@ class Limits:
             others. It does not apply where the caller limits that itself.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
             A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
+        oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own to be spared; None:
+            inherited. A plugin that uses up the memory should be killed before others.
 
     Raises:
         TypeError: A limit is no number.
@@ -87,6 +89,7 @@ class Limits:
     stderr_lines: int = 20
     executions: int = field(default_factory=_executions)
     descriptors: int | None = None
+    oom_score: int | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -58,6 +58,7 @@ async def run_program(
     stdout_bytes: int,
     stderr_bytes: int,
     descriptors: int | None = None,
+    oom_score: int | None = None,
     on_started: Callable[[int], None] = lambda _: None,
     prefix: Sequence[str] = (),
 ) -> Ended:
@@ -78,6 +79,7 @@ async def run_program(
         stdout_bytes: How much standard output is kept, from its beginning; the rest is read and dropped.
         stderr_bytes: How much standard error is kept, from its end.
         descriptors: Its soft limit of open descriptors; None: inherited.
+        oom_score: Its `oom_score_adj`; None: inherited.
         on_started: Called with its process and session ID as soon as it runs; in another thread.
         prefix: The words of a command that runs it, before its path.
 
@@ -93,6 +95,8 @@ async def run_program(
             stopped,
             _Program(argv, environment, stdin, stop=stopped.fileno(), grace_s=grace_s, kept=kept) as running,
         ):
+            if oom_score is not None:  # first, because what it starts inherits it
+                running.set_oom_score(oom_score)
             on_started(running.pid)
             if descriptors is not None:
                 running.limit_descriptors(descriptors)
@@ -180,6 +184,11 @@ class _Program:
                     self.status = _reap(self.pid)
                 else:
                     _reap_at_end(self.pid)
+
+    def set_oom_score(self, score: int) -> None:
+        """Set how likely the kernel is to kill it when memory is short, if it has not ended."""
+        with suppress(OSError):  # it has ended, or the kernel refuses: then it keeps the inherited score
+            Path(f"/proc/{self.pid}/oom_score_adj").write_text(str(score), "ascii")
 
     def limit_descriptors(self, count: int) -> None:
         """Set its soft limit of open descriptors, if it has not ended."""

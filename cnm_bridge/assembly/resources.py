@@ -14,6 +14,7 @@ from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import Kernel, has_chain
 from cnm_bridge.model.dhcp import LEASE_LIMIT_S
+from cnm_bridge.process.tuning import find_plugin_oom_score
 from cnm_bridge.settings import Settings
 from cnm_bridge.trace import find_trace
 
@@ -66,6 +67,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         delete_s=settings.plugin_timeout_s,
         stderr_lines=0,  # it may contain credentials, and errors reach the log and Docker's users
         descriptors=plugin_descriptors,
+        oom_score=find_plugin_oom_score(),
     )
     running_dir = settings.run_dir / _RUNNING
     journal = Journal()

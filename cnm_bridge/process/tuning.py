@@ -6,11 +6,18 @@ import ctypes
 import gc
 import resource
 import sys
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-__all__ = ["keep_memory_small", "raise_descriptor_limit", "settle_memory", "shorten_thread_turns"]
+__all__ = [
+    "find_plugin_oom_score",
+    "keep_memory_small",
+    "raise_descriptor_limit",
+    "settle_memory",
+    "shorten_thread_turns",
+]
 
 log = structlog.get_logger()
 
@@ -18,6 +25,7 @@ _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_ARENA_MAX: Final = -8
 _TRIM_THRESHOLD_BYTES: Final = 128 * 1024
 _ARENAS: Final = 2
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _THREAD_TURN_S: Final = 0.0005
 
 _libc: Final = ctypes.CDLL(None)
@@ -34,6 +42,15 @@ def raise_descriptor_limit() -> int:
     except (OSError, ValueError) as exc:  # setrlimit(2) EPERM is a ValueError
         log.warning("daemon.descriptors_limited", limit=soft, wanted=hard, error=str(exc))
     return soft
+
+
+def find_plugin_oom_score() -> int | None:
+    """Return the score for plugins if this process has a lower one, by which the kernel spares it; else None.
+
+    A plugin that uses up the memory would be spared too, and something else killed. A score that someone has raised
+    holds for plugins as well.
+    """
+    return 0 if int(_OOM_SCORE.read_text("ascii")) < 0 else None
 
 
 def shorten_thread_turns() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The units of a further instance are those of the first but for the names."""
+"""The units of a further instance are those of the first but for the names; what they set for the daemon."""
 
 from pathlib import Path
 
@@ -33,6 +33,12 @@ def test_the_units_of_an_instance(name: str) -> None:
         template = template.replace(instance, first)
     assert "%i" not in template
     assert _settings(template) == _settings((UNITS / name).read_text("utf-8"))
+
+
+def test_a_plugin_is_killed_for_memory_before_the_daemon() -> None:
+    """And then the daemon goes on, to undo what the plugin had begun."""
+    settings = _settings((UNITS / "cni-bridge.service").read_text("utf-8"))
+    assert {"OOMPolicy=continue", "OOMScoreAdjust=-500"} <= set(settings)
 
 
 def _settings(unit: str) -> list[str]:

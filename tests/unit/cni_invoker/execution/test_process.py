@@ -31,6 +31,8 @@ from tests.unit.cni_invoker.execution.programs import (
 )
 from tests.unit.cni_invoker.processes import is_alive
 
+INHERITED_SCORE = Path("/proc/self/oom_score_adj").read_bytes()
+
 
 async def test_a_program_receives_input_and_returns_its_output(tmp_path: Path) -> None:
     """A program gets exactly its input and environment; both outputs and the exit status are returned."""
@@ -77,6 +79,25 @@ async def test_a_program_has_its_own_limit_of_descriptors(tmp_path: Path) -> Non
         descriptors=123,
     )
     assert (ended.timed_out, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 123) == (False, False)
+
+
+async def test_a_program_has_its_own_oom_score(tmp_path: Path) -> None:
+    """The kernel kills it before the process that runs it; what it starts inherits the score."""
+    wait = (
+        'until [ "$(cat /proc/self/oom_score_adj)" = 700 ]; do :; done; echo reset'  # it may be faster than the reset
+    )
+    for score, script_lines, expected in ((700, (wait,), b"reset\n"), (None, ("cat /proc/self/oom_score_adj",), None)):
+        ended = await run_program(
+            script(tmp_path, *script_lines),
+            dict(os.environ),
+            b"",
+            deadline=time.monotonic() + DEADLINE_S,
+            grace_s=GRACE_S,
+            stdout_bytes=100,
+            stderr_bytes=100,
+            oom_score=score,
+        )
+        assert ended.stdout == (expected or INHERITED_SCORE)
 
 
 async def test_a_large_input_and_output_do_not_block_each_other(tmp_path: Path) -> None:

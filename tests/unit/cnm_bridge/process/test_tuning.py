@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cnm_bridge.process import tuning
 from cnm_bridge.process.tuning import (
+    find_plugin_oom_score,
     keep_memory_small,
     raise_descriptor_limit,
     settle_memory,
@@ -43,6 +45,16 @@ def test_a_limit_that_cannot_be_raised(limits: tuple[int, int], monkeypatch: pyt
         earlier.setattr(resource, "getrlimit", lambda _: (limits[0], too_high))
         assert raise_descriptor_limit() == limits[0]
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+
+
+@pytest.mark.parametrize(("own", "of_plugins"), [("-500", 0), ("0", None), ("300", None)])
+def test_plugins_are_not_spared_when_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, of_plugins: int | None
+) -> None:
+    """The unit spares the daemon; its plugins get the usual score."""
+    (tmp_path / "score").write_text(f"{own}\n")
+    monkeypatch.setattr(tuning, "_OOM_SCORE", tmp_path / "score")
+    assert find_plugin_oom_score() == of_plugins
 
 
 def test_garbage_collection_starts_after_the_records_are_read() -> None:
