@@ -38,6 +38,10 @@ __all__ = ["run", "serve"]
 
 log = structlog.get_logger()
 
+_HIDDEN: Final = (
+    "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
+    "cni-bridge in the PID namespace of dockerd"
+)
 _LATER_S: Final = 5.0
 _START_S: Final = 60.0
 """What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
@@ -121,6 +125,7 @@ async def _serve(
             )
             log.warning("daemon.listens_without_tls", addresses=open_to_all, consequence=consequence)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
+        _check_sight(daemon)
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
@@ -198,6 +203,16 @@ def _event_for(*numbers: signal.Signals) -> asyncio.Event:
     for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, event.set)
     return event
+
+
+def _check_sight(daemon: Daemon) -> None:
+    """Have all mounted sandboxes count as in use if processes of containers are not visible, before anything is undone.
+
+    If the engine is not there yet, its first call tells (`caller.hidden`).
+    """
+    if daemon.resources.engine.is_hidden():
+        log.warning("engine.hidden", consequence=_HIDDEN)
+        daemon.resources.kernel.distrust_processes()
 
 
 def _appliers(networks: NetworkRoom) -> Mapping[str, Callable[[Settings], None]]:

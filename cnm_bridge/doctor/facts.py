@@ -103,6 +103,7 @@ class EngineFacts:
         version: E.g. `28.5.2+dfsg3`, None if it did not answer.
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
+        is_hidden: Whether its processes, and those of containers, are not visible from here.
         networks: Its networks of our driver.
     """
 
@@ -110,6 +111,7 @@ class EngineFacts:
     version: str | None = None
     silence: str = ""
     is_rootless: bool = False
+    is_hidden: bool = False
     networks: Sequence[DockerNetwork] = ()
 
 

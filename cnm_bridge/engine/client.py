@@ -13,6 +13,8 @@ import asyncio
 import json
 import os
 import re
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
@@ -37,6 +39,10 @@ _NOT_CONNECTED: Final = 900
 _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
+_UNIX: Final = "unix://"
+_UCRED: Final = struct.Struct(
+    "=iII"
+)  # unix(7): PID, UID, GID; of the process that called listen(2), which may be systemd
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
 
 
@@ -60,6 +66,20 @@ class Engine:
         docker, self._open = self._open, None
         if docker is not None:
             await docker.close()
+
+    def is_hidden(self) -> bool:
+        """Return whether the process at the engine's socket is not visible: it is outside of our PID namespace.
+
+        Then the processes of containers are not visible either. False if it is not known, such as over TCP.
+        """
+        path = self._host.removeprefix(_UNIX)
+        if path == self._host:
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock, suppress(OSError):
+            sock.connect(path)
+            pid, _, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            return bool(pid == 0)
+        return False
 
     async def identity(self) -> str:
         """Return the engine's ID, with its data directory, where it stores its networks.

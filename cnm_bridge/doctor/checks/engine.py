@@ -50,6 +50,15 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             "(moby #51558)",
             fix="install Docker Engine 29.0.3 or newer",
         )
+    if engine.is_hidden and not engine.is_rootless:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="engine-hidden",
+            subject=subject,
+            text="it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
+            "that seem to be dead stay, as long as their sandboxes are mounted",
+            fix="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
+        )
     if engine.is_rootless:
         yield Finding(
             severity=Severity.ERROR,

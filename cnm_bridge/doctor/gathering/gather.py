@@ -75,6 +75,7 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
+        is_hidden=engine.is_hidden(),
         networks=tuple(map(_docker_network, found_networks)),
     )
 

@@ -3,6 +3,9 @@
 """Requests to an engine over a real Unix socket; a missing answer is an error, and does not hang."""
 
 import asyncio
+import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -37,6 +40,30 @@ async def ask(path: Path, networks: Handler, timeout_s: float = 5) -> str | None
         return await Engine(f"unix://{path}", timeout_s).network_name("n1")
     finally:
         await runner.cleanup()
+
+
+_LOOK = "import sys; from cnm_bridge.engine import Engine; print(Engine(sys.argv[1], 1.0).is_hidden())"
+_APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
+
+
+def look(address: str, *prefix: str) -> str:
+    """Return whether a process, started by a command, finds the engine hidden."""
+    command = (*prefix, sys.executable, "-c", _LOOK, address)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_an_engine_outside_of_the_pid_namespace_is_hidden(tmp_path: Path) -> None:
+    """Without an engine, or over TCP, that is not known, and counts as visible."""
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(tmp_path / "s"))
+        assert look(f"unix://{tmp_path}/s") == "False"
+        engine.listen()
+        assert look(f"unix://{tmp_path}/s") == "False"
+        assert look("tcp://127.0.0.1:1") == "False"
+        assert look(f"unix://{tmp_path}/none") == "False"
+        if subprocess.run((*_APART, "true"), check=False).returncode:
+            pytest.skip("this user may not make user namespaces")
+        assert look(f"unix://{tmp_path}/s", *_APART) == "True"
 
 
 async def test_the_name_of_a_network(tmp_path: Path) -> None:

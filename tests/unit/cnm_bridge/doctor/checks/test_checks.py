@@ -178,6 +178,9 @@ def test_an_engine_that_cannot_be_used() -> None:
     silent = EngineFacts(address="unix:///x", silence="no answer")
     assert codes(replace(HEALTHY, engine=silent)) == ["engine-silent"]
     assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_rootless=True))) == ["engine-rootless"]
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_hidden=True))) == ["engine-hidden"]
+    hidden = replace(HEALTHY.engine, is_rootless=True, is_hidden=True)
+    assert codes(replace(HEALTHY, engine=hidden)) == ["engine-rootless"]
 
 
 # The installation
