@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Managed networks: those that the operator lists in the configuration file, and that the daemon creates in Docker.
 
-A *locked* one has its CNI configuration for itself: other networks of that configuration are refused. Docker ignores
+A *locked* one has its CNI configuration for itself: other networks of that configuration are refused, and so are
+containers that would replace its options. Docker ignores
 the driver's refusal to delete a network (moby `libnetwork/network.go`, delete), so a locked one that was removed is
 created again.
 """
@@ -14,8 +15,8 @@ import structlog
 
 from cni_bridge_state import NetworkId
 from cnm_bridge.engine import EngineNetwork
-from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.planning.options.cni_options import CONFIGURATION, different_options
+from cnm_bridge.errors import BadOption, EngineUnavailable, Refused
+from cnm_bridge.planning.options.cni_options import CONFIGURATION, different_options, merge_options
 from cnm_bridge.settings import ManagedNetwork
 
 __all__ = ["ManagedNetworks", "NetworkCreator"]
@@ -118,6 +119,28 @@ class ManagedNetworks:
         owner = self._find_locked(configuration)
         if owner is not None and dict(options) != _options_of(owner):
             raise _locked(owner)
+
+    def refuse_override(self, network: Mapping[str, str], container: Mapping[str, str]) -> None:
+        """Refuse a container that has other values for options of its network, if that is locked; it may add options.
+
+        Args:
+            network: The options of the container's network.
+            container: The options of the container on it.
+
+        Raises:
+            BadOption: It would replace an option of a locked network, or has one twice.
+        """
+        owner = next((one for one in self._wanted if one.locked and _options_of(one) == network), None)
+        if owner is None:
+            return
+        given, merged = merge_options(network, {}), merge_options(network, container)
+        for option in given:
+            if merged[option] != given[option]:
+                raise BadOption(
+                    option,
+                    f"network {owner.name} is locked by the configuration of cni-bridge, so a container cannot "
+                    "replace its options; leave it out",
+                )
 
     def refuse_name(self, name: str) -> None:
         """Refuse a network that has the configuration of its own name, if that belongs to a locked network.

@@ -169,6 +169,7 @@ class NetworkService:
                 f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
                 "check --docker-host, or remove the Docker network and create it again"
             )
+        self._managed.refuse_override(network.options, given)
         options = parse_options(merge_options(network.options, given))
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)

@@ -31,6 +31,8 @@ def test_a_locked_network(private_scene: Scene) -> None:
     other = scene.network(scene.configure(bridge(scene.subnet())))
     asked = f"name={other},driver-opt=cni.network={configuration}"
     assert "only network kubernetes may use it" in scene.run_refusal(asked)
+    elsewhere = scene.configure(bridge(scene.subnet()))
+    assert "network kubernetes is locked" in scene.run_refusal(f"name=kubernetes,driver-opt=cni.network={elsewhere}")
     lab.docker("network", "rm", other)
     lab.docker("rm", "-f", container.name)
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from cni_bridge_state import NetworkId
 from cnm_bridge.engine import EngineNetwork
-from cnm_bridge.errors import EngineUnavailable, Refused
+from cnm_bridge.errors import BadOption, EngineUnavailable, Refused
 from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.settings import ManagedNetwork
 
@@ -94,6 +94,29 @@ async def test_another_network_of_that_name_stays_and_is_reported_once(change: M
     assert entry["event"] == "network.not_managed"
     assert text in entry["reason"]
     assert "docker network rm kubernetes" in entry["reason"]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"cni.network": "other"},
+        {"cni.attach": "direct"},
+        {"cni.args.k8s_pod_name": "web"},
+        {"cni.bandwidth.ingress-rate": "10G", "cni.ips": "10.1.0.9"},
+    ],
+)
+def test_a_container_cannot_replace_options_of_a_locked_network(container: Mapping[str, str]) -> None:
+    """Known arguments in no spelling; it may repeat them, add others, and replace those of other networks."""
+    options = (("cni.attach", "move"), ("cni.args.K8S_POD_NAME", "all"), ("cni.bandwidth.ingress-rate", "10M"))
+    locked = replace(PODS, options=options)
+    network = {"cni.network": "pods", **dict(options)}
+    managed = manage(Docker(), locked)
+    with pytest.raises(BadOption, match="network kubernetes is locked") as caught:
+        managed.refuse_override(network, container)
+    assert "other" not in str(caught.value)
+    managed.refuse_override(network, {"cni.ips": "10.1.0.9", "cni.attach": "move", "cni.args.OTHER": "x"})
+    managed.refuse_override({**network, "cni.ips": "10.1.0.9"}, container)
+    manage(Docker(), replace(locked, locked=False)).refuse_override(network, container)
 
 
 async def test_an_engine_that_does_not_answer_is_asked_again() -> None:
