@@ -156,6 +156,18 @@ def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
 
 @pytest.mark.addresses_in_docker
 @pytest.mark.smoke
+def test_nothing_of_the_daemon_is_visible(scene: Scene) -> None:
+    """A container has no mount, file, descriptor or socket of the daemon, and no link of another container."""
+    network, _ = scene.bridge_network()
+    first, second = (scene.run(network) for _ in range(2))
+    look = "cat /proc/mounts /proc/net/unix; ls -l /proc/1/fd; ls /run /run/docker/plugins /var/lib /etc/cni 2>&1; true"
+    seen = first.exec("sh", "-c", look)
+    assert "/proc" in seen
+    assert not [line for line in seen.splitlines() if "cni" in line and "No such file" not in line]
+    links = [container.exec("ls", "/sys/class/net").split() for container in (first, second)]
+    assert links == [["eth0", "lo"], ["eth0", "lo"]]
+
+
 def test_stop_start_restart(scene: Scene) -> None:
     """A container that starts again is on its network again, and each stop removes its attachment completely."""
     network, subnet = scene.bridge_network()
