@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb test-deb plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ wheels: man ## source archives and wheels of cni-invoker and cni-bridge, into di
 constraints: wheels ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
+
+inventory: wheels ## dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
+	$(BIN)/python packaging/inventory.py dist/inventory.json
 
 deb: wheels ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
 	@PACKAGES="build-essential $$(awk '/^[^ ]/ { on = /^Build-Depends:/ } /^ / && on { sub(/-compat|,$$/, "", $$1); print $$1 }' packaging/debian/control)" tests/lab/install-packages
