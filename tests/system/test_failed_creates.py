@@ -22,7 +22,7 @@ if [ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ]; then echo "xtables lock is held"
 "$firewall" || exit $?
 [ "$CNI_COMMAND" = DEL ] || [ ! -e /run/sabotage ] && exit 0
 . /run/sabotage
-echo "late-firewall has no luck" >&2
+echo '{{"cniVersion": "1.0.0", "code": 999, "msg": "late-firewall has no luck"}}'
 exit 1
 """
 """A wrapper of `firewall`. While `/run/sabotage` exists, its ADD makes the rules, runs that file, and fails."""

@@ -152,7 +152,7 @@ def test_a_list_that_makes_no_link(scene: Scene) -> None:
 
 
 def test_failing_plugin(scene: Scene) -> None:
-    """The plugin's message, code, details and standard error reach the user, and the plugins before it are undone."""
+    """Its message, code and details reach the user, its standard error does not; the plugins before it are undone."""
     scene.plugin(
         "grumpy",
         """
@@ -165,8 +165,9 @@ def test_failing_plugin(scene: Scene) -> None:
     network = scene.network(scene.configure([*LISTS["bridge dual stack"](scene.subnet()), {"type": "grumpy"}]))
     before = scene.lab.state()
     error = scene.run_refusal(network)
-    for part in ('"grumpy" failed (add)', "no carrier", "117", "port 3", "the cable is not in"):
+    for part in ('"grumpy" failed (add)', "no carrier", "117", "port 3"):
         assert part in error
+    assert "cable" not in error
     assert scene.lab.wait_clean(before) == ""
 
 
