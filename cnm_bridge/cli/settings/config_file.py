@@ -45,7 +45,9 @@ def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str,
         if key not in kinds:
             raise BadOption.unknown(key, kinds)
         if not _is(kinds[key], value):
-            raise BadOption(key, f"must be {kinds[key].value}, not {value!r}")
+            from cni_invoker.documents.schema import show  # noqa: PLC0415 - only a mistake needs it
+
+            raise BadOption(key, f"must be {kinds[key].value}, not {show(value)}")
     return document
 
 

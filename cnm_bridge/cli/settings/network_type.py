@@ -66,13 +66,14 @@ def refuse_conflicts(networks: Sequence[ManagedNetwork]) -> None:
 
 def _from_table(table: Mapping[str, Any]) -> ManagedNetwork:
     # Imported for the first network: a daemon without one listens 50 ms earlier.
+    from cni_invoker.documents.schema import show  # noqa: PLC0415
     from cnm_bridge.planning.options.cni_options import CONFIGURATION, parse_options  # noqa: PLC0415
 
     for key, value in table.items():
         if key not in _KEYS:
             raise BadOption.unknown(key, _KEYS)
         if not isinstance(value, _KEYS[key]):
-            raise BadOption(key, f"must be {_KINDS[_KEYS[key]]}, not {value!r}")
+            raise BadOption(key, f"must be {_KINDS[_KEYS[key]]}, not {show(value)}")
     name, options = table.get("name", ""), table.get("options", {})
     if not _NAME.fullmatch(name):
         raise BadOption("name", f"must be the name of a Docker network, not {name!r}")
@@ -81,7 +82,7 @@ def _from_table(table: Mapping[str, Any]) -> ManagedNetwork:
         raise BadOption("configuration", "must be the name of a CNI configuration")
     for key, value in options.items():
         if not isinstance(value, str):
-            raise BadOption(key, f"must be a text, not {value!r}")
+            raise BadOption(key, f"must be a text, not {show(value)}")
         if key == CONFIGURATION:
             raise BadOption(key, "is the key `configuration` here")
     parse_options(options)

@@ -55,17 +55,20 @@ def test_words_and_tables(value: str | Mapping[str, object], expected: ManagedNe
         ({"name": "a b"}, "not 'a b'"),
         ({"name": 1}, "option name: must be a text, not 1"),
         ({"name": "a", "lock": True}, "did you mean locked"),
-        ({"name": "a", "locked": "yes"}, "option locked: must be true or false, not 'yes'"),
+        ({"name": "a", "locked": "yes"}, "option locked: must be true or false, not a string"),
         ({"name": "a", "configuration": ""}, "must be the name of a CNI configuration"),
         ({"name": "a", "options": {"cni.ips": 1}}, "option cni.ips: must be a text, not 1"),
+        ({"name": "a", "options": {"cni.args.x": ["hunter2"]}}, "option cni.args.x: must be a text, not an array"),
+        ({"name": "a", "options": [{"cni.args.x": "hunter2"}]}, "must be a table of texts, not an array"),
         ({"name": "a", "options": {"cni.ipz": "1"}}, "did you mean cni.ips"),
         ({"name": "a", "options": {"cni.network": "b"}}, "is the key `configuration` here"),
     ],
 )
 def test_what_could_not_be_created_is_refused(table: Mapping[str, object], error: str) -> None:
-    """The text names the network and the key."""
-    with pytest.raises(click.BadParameter, match=error):
+    """The text names the network and the key, and has no value that may be a credential."""
+    with pytest.raises(click.BadParameter, match=error) as caught:
         convert(table)
+    assert "hunter2" not in caught.value.message
 
 
 @pytest.mark.parametrize(
