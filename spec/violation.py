@@ -100,5 +100,7 @@ def _path(error: ValidationError) -> str:
 
 def _reason(error: ValidationError) -> str:
     """Return jsonschema's message without a value that may be a credential; truncated."""
-    message = error.message.replace(repr(error.instance), show(error.instance), 1)
+    message = error.message
+    if "propertyNames" not in error.absolute_schema_path:  # a name is shown, a value is not
+        message = message.replace(repr(error.instance), show(error.instance), 1)
     return message if len(message) <= _REASON_CHARACTERS else f"{message[:_REASON_CHARACTERS]}…"
