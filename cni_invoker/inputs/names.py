@@ -6,6 +6,7 @@ They are checked for every verb, because each name becomes part of a path, an en
 
 import os
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from cni_invoker.errors import InvalidParameter
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
 
 __all__ = [
     "check_argument",
+    "check_arguments",
     "check_container_id",
     "check_given_argument",
     "check_ifname",
@@ -36,6 +38,8 @@ _IFNAME_BYTES: Final = 15  # IFNAMSIZ - 1
 _FILE_NAME: Final = re.compile(rf"[^/{_UNENCODABLE}]+")
 _ARGUMENT: Final = re.compile(rf"[^;={_UNENCODABLE}]*")
 _ARGUMENT_VALUE: Final = re.compile(rf"[^;{_UNENCODABLE}]*")
+_ARGUMENTS_BYTES: Final = 32 * 4096 - len("CNI_ARGS=") - 1
+"""The longest CNI_ARGS: an environment variable has at most 32 pages, with its final NUL (execve(2))."""
 _PATH: Final = re.compile(rf"[^{_UNENCODABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
 
@@ -105,6 +109,19 @@ def check_argument(key: str, value: str) -> None:
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
         rule = "the key must not be empty, and neither key nor value may have ';' or '='"
         raise InvalidParameter("CNI argument", key, rule, code=ErrorCode.INVALID_ENVIRONMENT)
+
+
+def check_arguments(args: Iterable[tuple[str, str]]) -> None:
+    """Raise `InvalidParameter` (code 4) if these cannot be CNI_ARGS: one is invalid, or they are too long together."""
+    texts = []
+    for key, value in args:
+        check_argument(key, value)
+        texts.append(f"{key}={value}")
+    size = len(";".join(texts).encode())
+    if size > _ARGUMENTS_BYTES:
+        keys = ", ".join(text.partition("=")[0] for text in texts)
+        rule = f"together they have {size} bytes, and a process can receive {_ARGUMENTS_BYTES}; shorten a value"
+        raise InvalidParameter("CNI arguments", keys, rule, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_given_argument(key: str, value: str) -> None:

@@ -20,7 +20,7 @@ from cni_invoker.execution.request import Requests, TraceContext
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
-from cni_invoker.inputs.names import check_argument, check_netns, check_plugin_dir
+from cni_invoker.inputs.names import check_arguments, check_netns, check_plugin_dir
 from cni_invoker.locks import TaskLocks
 from cni_invoker.operations.chain import Chain
 from cni_invoker.operations.deletion import DeleteHooks
@@ -174,8 +174,7 @@ class Runtime:
         require_result(prev_result, "prev_result")
         self.find_plugins(network)
         check_netns(attachment.netns, is_needed=True)
-        for key, value in attachment.args:
-            check_argument(key, value)
+        check_arguments(attachment.args)
         async with self._locks.attachment(network.name, attachment.container_id):
             return await self._chain.add(network, attachment, on_result, prev_result, slot)
 

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The typed endpoint: names, paths and documents read from its record, each parsed once; pure."""
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,8 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.model.recent import RecentDocuments, Same, recently
@@ -71,13 +74,16 @@ class Endpoint:
         The container ID is the attachment's own ID, not that of Docker's container: plugins name iptables chains, port
         mappings and ifb devices after it without the ifname. Two attachments of one container would remove each
         other's.
+
+        Earlier versions stored CNI_ARGS that no plugin can receive. Without these DEL can run.
         """
         stored = self.record.attachment
+        args = _receivable(stored.args)
         return Attachment(
             container_id=stored.id,
             ifname=stored.ifname,
             netns=str(netns),
-            args=stored.args if stored.reservation is None else without_addresses(stored.args),
+            args=args if stored.reservation is None else without_addresses(args),
             capability_args=stored.capability_args,
         )
 
@@ -133,6 +139,19 @@ def _network_with_reservation(configuration: Same, cni_version: str, reserved: S
     return with_reservation(
         _network(configuration, cni_version), None if reserved is None else _results.typed(reserved.document)
     )
+
+
+def _receivable(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS without those that no plugin can receive."""
+    with suppress(InvalidParameter):
+        check_arguments(args)
+        return args
+    kept: tuple[tuple[str, str], ...] = ()
+    for arg in args:
+        with suppress(InvalidParameter):
+            check_arguments((*kept, arg))
+            kept = (*kept, arg)
+    return kept
 
 
 _results: Final = RecentDocuments(Result.from_document)

@@ -13,6 +13,8 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject
 from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.model.dhcp import attachment_with_identifier, find_dhcp
@@ -144,7 +146,7 @@ def _plan(
         configuration = with_labels(configuration, options.labels)
     return Plan(
         configuration=configuration,
-        args=(*ANY_ARGS, *args.items()) if args else (),
+        args=_checked((*ANY_ARGS, *args.items())) if args else (),
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
@@ -157,6 +159,19 @@ def _plan(
         dns=options.dns,
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
+
+
+def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS that a process can receive.
+
+    Raises:
+        Refused: They are too long.
+    """
+    try:
+        check_arguments(args)
+    except InvalidParameter as exc:
+        raise Refused(f"cni.args: {exc}") from exc
+    return args
 
 
 def with_mac(plan: Plan, mac: str) -> Plan:

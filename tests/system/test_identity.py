@@ -14,6 +14,9 @@ from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge
 
 STARTS = 20
+PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+LONGEST_LABEL = 131_000
+"""As many characters as a word of a command line can have, and CNI_ARGS cannot."""
 BOOTING = "the Docker Engine is booting"
 RECORD = """
 mkdir -p /run/who
@@ -48,6 +51,12 @@ def entries(log: str, event: str) -> list[JsonObject]:
     lines, _, _ = log.rpartition("\n")
     found = (as_object(json.loads(line), "entry") for line in lines.splitlines())
     return [entry for entry in found if entry.get("event") == event]
+
+
+def log_of(scene: Scene) -> str:
+    """Return the daemon's log."""
+    assert scene.lab.daemon is not None
+    return scene.lab.daemon.log()
 
 
 def arguments(record: JsonObject) -> Mapping[str, str]:
@@ -109,6 +118,28 @@ def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
     container = scene.run(name, "--network", scene.builtin_network())
     (record,) = received(scene)
     assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, mode: str) -> None:
+    """They are left out with a warning, the others are passed, and the address is free when the container is gone."""
+    scene = private_scene
+    options = ("-o", "cni.identity=docker", "-o", "cni.identity-labels=*")
+    name = scene.network(network, "-o", f"cni.attach={mode}", *options)
+    before = scene.lab.state()
+    labels = (f"{PROJECT}=a=b", f"{SERVICE}={'x' * LONGEST_LABEL}", "tier=front")
+    container = scene.run(name, *(word for label in labels for word in ("--label", label)))
+    (record,) = received(scene)
+    assert set(arguments(record)) == {
+        "IgnoreUnknown",
+        *(f"DOCKER_{key}" for key in ("CONTAINER_ID", "CONTAINER_NAME", "IMAGE")),
+    }
+    cni = as_object(as_object(as_object(record["stdin"], "configuration")["args"], "args")["cni"], "cni")
+    assert {one["key"]: one["value"] for one in get_objects(cni, "labels")} == {PROJECT: "a=b", "tier": "front"}
+    (warning,) = entries(log_of(scene), "endpoint.identity_incomplete")
+    assert warning["left_out"] == ["DOCKER_COMPOSE_PROJECT", "DOCKER_COMPOSE_SERVICE", f"label {SERVICE}"]
+    scene.lab.docker("rm", "--force", container.name)
+    assert scene.lab.wait_clean(before) == ""
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")

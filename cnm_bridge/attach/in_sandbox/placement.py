@@ -61,7 +61,10 @@ class Place:
         if request is None:
             return record
         if self.container is not None:
-            return replace(record, attachment=with_identity(record.attachment, request, self.container))
+            identified = with_identity(record.attachment, request, self.container)
+            if identified.left_out:
+                log.warning("endpoint.identity_incomplete", endpoint_id=record.id, left_out=identified.left_out)
+            return replace(record, attachment=identified.attachment)
         if request.is_required:
             raise Refused(f"cni.identity-required: the container's identity is not known: {self.unknown}")
         log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.unknown)

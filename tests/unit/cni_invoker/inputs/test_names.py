@@ -7,6 +7,7 @@ import pytest
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import (
     check_argument,
+    check_arguments,
     check_container_id,
     check_given_argument,
     check_ifname,
@@ -103,6 +104,17 @@ def test_arguments_that_cni_args_cannot_represent_are_invalid(key: str, value: s
     with pytest.raises(InvalidParameter) as caught:
         check_argument(key, value)
     assert caught.value.code == 4
+
+
+def test_arguments_that_a_process_cannot_receive() -> None:
+    """One environment variable has 128 KiB at most; the error has no value of them."""
+    longest = 131_072 - len("CNI_ARGS=A=;B=1") - 1
+    check_arguments([("A", "x" * longest), ("B", "1")])
+    with pytest.raises(InvalidParameter, match=r"arguments 'A, B': together they have 131063 bytes") as caught:
+        check_arguments([("A", "x" * (longest + 1)), ("B", "1")])
+    assert caught.value.code == 4
+    with pytest.raises(InvalidParameter, match="CNI argument"):
+        check_arguments([("A", "1"), ("B", "a=b")])
 
 
 @pytest.mark.parametrize(("key", "value"), [("", "a"), ("a=b", "c"), ("a;b", "c"), ("a", "b;c"), ("a", "\0")])

@@ -75,6 +75,12 @@ def test_fixed_addresses_are_known() -> None:
     }
 
 
+def test_arguments_that_no_process_can_receive() -> None:
+    """They are refused before anything is stored: DEL could not run either."""
+    with pytest.raises(Refused, match=r"cni\.args: .* 'IgnoreUnknown, LONG': together they have 200021 bytes"):
+        plan({"type": "bridge", "ipam": HOST_LOCAL}, args_LONG="x" * 200_000)
+
+
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
