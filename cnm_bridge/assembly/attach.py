@@ -15,6 +15,7 @@ from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.new_records import NewRecords
+from cnm_bridge.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
@@ -27,6 +28,7 @@ class AttachRoom:
 
     attachers: Attachers
     placing: Placing
+    owners: SandboxOwners
     sandbox_sync: SandboxSync
     dhcp_daemons: DhcpDaemons
     leases: Leases
@@ -42,7 +44,8 @@ def make_attach(resources: Resources) -> AttachRoom:
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
-    placing = Placing(resources.store, kernel, resources.engine_at_join, resources.release)
+    owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
+    placing = Placing(resources.store, kernel, owners, resources.release)
     move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher, placing.find_prefix)
     in_sandbox = SandboxAttacher(
         runtime=runtime,
@@ -59,6 +62,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     return AttachRoom(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
         placing=placing,
+        owners=owners,
         sandbox_sync=sandbox_sync,
         dhcp_daemons=daemons,
         leases=leases,

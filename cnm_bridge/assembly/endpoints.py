@@ -58,7 +58,7 @@ def make_endpoints(
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
-        dns=DnsFiles(resources.store, resources.kernel),
+        dns=DnsFiles(resources.store, resources.kernel, attach.owners),
         contention=teardown.contention,
         locks=attach.locks,
         has_ended=attach.placing.has_ended,

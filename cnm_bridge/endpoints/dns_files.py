@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from cni_bridge_state import EndpointId, Phase, Store
+from cnm_bridge.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.engine import container_of_cgroup
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.endpoint import Endpoint
@@ -27,12 +28,14 @@ class DnsFiles:
 
     Args:
         store: The records.
-        kernel: Finds the container, and edits the file.
+        kernel: Edits the file.
+        owners: Finds the container.
     """
 
-    def __init__(self, store: Store, kernel: Kernel) -> None:
+    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners) -> None:
         self._store = store
         self._kernel = kernel
+        self._owners = owners
         self._done: set[EndpointId] = set()
 
     def forget(self, endpoint_id: EndpointId) -> None:
@@ -50,7 +53,7 @@ class DnsFiles:
             return
         self._done.add(endpoint_id)
         try:
-            process = await self._kernel.find_first_process(Path(record.sandbox_key or ""))
+            process = (await self._owners.find(Path(record.sandbox_key or ""))).process
             container_id = None if process is None else container_of_cgroup(process.cgroup)
             if process is None or container_id is None:
                 log.warning("endpoint.dns_not_set", endpoint_id=endpoint_id, error="the container is not known")

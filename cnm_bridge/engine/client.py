@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
@@ -191,20 +191,20 @@ class Engine:
         with self._read():
             return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
 
-    async def find_starting(self, container_id: str) -> StartingContainer | None:
-        """Return a container that is being started or connected, None if the engine does not list it.
+    async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
+        """Return those of some containers, one of which is being started or connected, that the engine lists.
 
         Like `is_only_network`, it may be asked by a call.
         """
-        filters = json.dumps({"id": [container_id]})
+        filters = json.dumps({"id": list(container_ids)})
         async with self._asked() as docker:
             answer: object = [
-                _shown(container, "Id", "Names", "Image", "Labels", "NetworkSettings")
+                _shown(container, "Id", "Names", "Image", "Labels", "HostConfig", "NetworkSettings")
                 for container in await docker.containers.list(all="true", filters=filters)
             ]
         with self._read():
             shown = _json_objects(answer, "the answer to GET /containers/json")
-            return StartingContainer.from_json(shown[0]) if len(shown) == 1 else None
+            return tuple(map(StartingContainer.from_json, shown))
 
     async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
         """Return the path of the sandbox of a container, None if it does not exist or does not have the endpoint.

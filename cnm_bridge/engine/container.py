@@ -5,7 +5,7 @@
 The relevant part of one element of `GET /containers/json` (Docker Engine API 1.41 and later):
 
 ```
-{"Names": ["/web"],
+{"Names": ["/web"], "HostConfig": {"NetworkMode": "blue"},
  "NetworkSettings": {"Networks": {"blue": {"NetworkID": "6f9c…", "EndpointID": "77ad…"}, "red": {"NetworkID": ""}}}}
 ```
 
@@ -102,6 +102,12 @@ class StartingContainer:
             document=document,
         )
 
+    @property
+    def shares_sandbox(self) -> bool:
+        """Whether it runs in the sandbox of another container (`--network container:`)."""
+        mode = find_str(find_object(self.document, "HostConfig") or {}, "NetworkMode") or ""
+        return mode.startswith(_OF_ANOTHER)
+
     def has_further_network(self, network_id: str) -> bool:
         """Return whether it has, or will have, a network besides the one that it is being joined to.
 
@@ -122,6 +128,7 @@ def _own_name(document: JsonObject) -> str:
     return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
 
 
+_OF_ANOTHER: Final = "container:"
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 

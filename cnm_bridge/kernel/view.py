@@ -10,7 +10,11 @@ from typing import Final, TypeVar
 
 from cnm_bridge.kernel.errors import KernelError, attempt
 from cnm_bridge.kernel.namespaces.addresses_in_namespaces import addresses_by_altname, addresses_in_use
-from cnm_bridge.kernel.namespaces.first_process import SandboxProcess, find_first_process
+from cnm_bridge.kernel.namespaces.first_process import (
+    SandboxProcess,
+    find_first_processes,
+    find_latest_first_process,
+)
 from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
     altnames_mounted,
@@ -189,8 +193,10 @@ class KernelView:
         with attempt("look at", f"process {pid}"):
             return find_start(pid, self._processes)
 
-    async def find_first_process(self, sandbox: Path) -> SandboxProcess | None:
-        """Return the first process of the container that has a sandbox; None if it has none or none is visible.
+    async def find_latest_first_process(self, sandbox: Path) -> SandboxProcess | None:
+        """Return the first process of the container in a sandbox, of several containers that of the latest.
+
+        None if there is none or none is visible.
 
         Raises:
             KernelError: The sandbox does not exist, or `/proc` cannot be read.
@@ -200,7 +206,21 @@ class KernelView:
 
         def find() -> SandboxProcess | None:
             with attempt("look for processes of", str(sandbox)):
-                return find_first_process(sandbox, self._processes)
+                return find_latest_first_process(sandbox, self._processes)
+
+        return await self._run(find)
+
+    async def find_first_processes(self, sandbox: Path) -> tuple[SandboxProcess, ...]:
+        """Return the first processes of all containers in a sandbox, the oldest first; raises as above.
+
+        Looks at each process of the host.
+        """
+        if not self._sees_processes:
+            return ()
+
+        def find() -> tuple[SandboxProcess, ...]:
+            with attempt("look for processes of", str(sandbox)):
+                return find_first_processes(sandbox, self._processes)
 
         return await self._run(find)
 

@@ -14,6 +14,7 @@ from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
+from cnm_bridge.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.kernel import Kernel
@@ -23,7 +24,8 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path) -> Attachers:
     """Make an attacher for each mode."""
     detacher = MoveDetacher(runtime, kernel)
-    placing = Placing(store, kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
+    release = KnownRelease(store)
+    placing = Placing(store, kernel, SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release), release)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(runtime, kernel, sandbox_sync, detacher, placing.find_prefix)
     leases = Leases(runtime, DhcpDaemons(kernel))

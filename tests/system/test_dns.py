@@ -63,6 +63,17 @@ def test_a_result_without_name_servers(private_scene: Scene, engine: Engine) -> 
     assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
 
 
+def test_a_container_that_shares_the_sandbox(private_scene: Scene, configuration: str) -> None:
+    """The name servers reach the container that is connected to the network, and so the other one."""
+    scene = private_scene
+    owner = scene.run(scene.builtin_network())
+    partner = scene.run(f"container:{owner.name}")
+    network = scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move")
+    scene.lab.docker("network", "connect", network, owner.name)
+    for container in (owner, partner):
+        assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
+
+
 def test_a_read_only_container(private_scene: Scene, configuration: str) -> None:
     """It starts with Docker's name server, and the log says why."""
     scene = private_scene

@@ -11,6 +11,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
 from tests.lab import Container, Engine, wait_until
+from tests.system.plugin_lists import PORTMAP
+from tests.system.ports import published
 from tests.system.scene import Scene, bridge
 
 STARTS = 20
@@ -140,6 +142,36 @@ def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, m
     assert warning["left_out"] == ["DOCKER_COMPOSE_PROJECT", "DOCKER_COMPOSE_SERVICE", f"label {SERVICE}"]
     scene.lab.docker("rm", "--force", container.name)
     assert scene.lab.wait_clean(before) == ""
+
+
+@pytest.mark.parametrize("pid", ["own", "host"])
+def test_a_container_that_shares_the_sandbox(private_scene: Scene, network: str, pid: str) -> None:
+    """`docker network connect`: the plugins receive the identity of the sandbox's owner, or none if it is not known."""
+    scene, lab = private_scene, private_scene.lab
+    owner = scene.run(scene.builtin_network(), *(("--pid=host",) if pid == "host" else ()))
+    scene.run(f"container:{owner.name}")
+    name = scene.network(network, "-o", "cni.attach=direct", "-o", "cni.identity=docker")
+    lab.docker("network", "connect", "--driver-opt", "com.docker.network.endpoint.ifname=lan0", name, owner.name)
+    (record,) = received(scene)
+    if pid == "host":
+        assert record["args"] == ""
+    else:
+        assert arguments(record)["DOCKER_CONTAINER_NAME"] == owner.name
+
+
+def test_the_end_of_a_container_that_shares_the_sandbox(private_scene: Scene) -> None:
+    """It is not the end of the owner, whose ports are revoked when another network becomes its gateway."""
+    scene, lab = private_scene, private_scene.lab
+    owner = scene.run(scene.builtin_network("--internal"), "-p", "8080:80")
+    partner = scene.run(f"container:{owner.name}")
+    subnet = scene.subnet()
+    ours = scene.network(scene.configure([*bridge(subnet), PORTMAP]), "-o", "cni.attach=direct")
+    link = ("--driver-opt", "com.docker.network.endpoint.ifname=lan0")
+    lab.docker("network", "connect", *link, ours, owner.name)
+    assert published(scene) == ["8080->80/tcp"]
+    lab.docker("rm", "--force", partner.name)
+    lab.docker("network", "connect", "--gw-priority=1", scene.builtin_network(), owner.name)
+    assert "endpoint.ports_revoked" in log_of(scene)
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")

@@ -19,11 +19,11 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_spec import JsonError
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord, Store
-from cnm_bridge.engine import Engine, KnownRelease, StartingContainer, container_of_cgroup
-from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.kernel import Kernel, KernelError, SandboxProcess
+from cnm_bridge.attach.sandbox_owner import SandboxOwner, SandboxOwners
+from cnm_bridge.engine import KnownRelease, StartingContainer
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.planning.identity import with_identity
 
 __all__ = ["Place", "Placing"]
@@ -41,7 +41,7 @@ class Place:
 
     Attributes:
         obstacle: Why it cannot be made in the sandbox, None if it can.
-        process: The first process in the sandbox, None if it was not looked for or not found.
+        process: The first process of the container, None if it was not looked for or is not known.
         container: The container, None if it was not looked for or is not known.
         unknown: Why the container is not known.
     """
@@ -77,14 +77,14 @@ class Placing:
     Args:
         store: The records of the other endpoints of a sandbox.
         kernel: Finds the processes of a sandbox.
-        engine: Knows the networks of a container.
+        owners: Finds the container of a sandbox.
         release: The engine's release.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, engine: Engine, release: KnownRelease) -> None:
+    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners, release: KnownRelease) -> None:
         self._store = store
         self._kernel = kernel
-        self._engine = engine
+        self._owners = owners
         self._release = release
 
     async def find(self, record: EndpointRecord) -> Place:
@@ -92,19 +92,20 @@ class Placing:
         obstacle = self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attach_mode is AttachMode.HYBRID and may_collide
-        is_wanted = needs_networks or record.attachment.identity is not None
         sandbox = Path(record.sandbox_key or "")
         if not self._kernel.is_namespace(sandbox):
             return Place(obstacle=obstacle, unknown="its sandbox does not exist yet")
-        process = await self._find_process(sandbox) if is_wanted or obstacle is None else None
-        container, unknown = await self._find_container(process) if is_wanted else (None, "it was not looked for")
+        owner = SandboxOwner(unknown="it was not looked for")
+        if obstacle is None or record.attachment.identity is not None:
+            owner = await self._owners.find(sandbox)
         if needs_networks:
-            if container is None:
-                obstacle = f"the container's networks are not known: {unknown}"
-            elif container.has_further_network(record.network_id):
+            if owner.container is None:
+                obstacle = f"the container's networks are not known: {owner.unknown}"
+            elif owner.container.has_further_network(record.network_id):
                 obstacle = "the container has further networks"
+        process = owner.process
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
-        return Place(obstacle=obstacle, process=known, container=container, unknown=unknown)
+        return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
 
     def _find_obstacle(self, record: EndpointRecord) -> str | None:
         if not self._kernel.is_namespace(Path(record.sandbox_key or "")):
@@ -134,7 +135,7 @@ class Placing:
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
     def has_ended(self, record: EndpointRecord) -> bool:
-        """Return whether the first process in the sandbox of an endpoint is known, and has ended."""
+        """Return whether the first process of the container of an endpoint is known, and has ended."""
         try:
             return record.first_process is not None and not self._is_running(record.first_process)
         except KernelError:  # it cannot be read
@@ -150,25 +151,3 @@ class Placing:
             for other in self._store.endpoints_in_sandbox(record.sandbox_key or "")
             if other.id != record.id and other.attach_mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
         ]
-
-    async def _find_container(self, process: SandboxProcess | None) -> tuple[StartingContainer | None, str]:
-        """Return the container of a process, and why it is not known."""
-        if process is None:
-            return None, "the first process in the sandbox is not known"
-        container_id = container_of_cgroup(process.cgroup)
-        if container_id is None:
-            return None, f"the first process in the sandbox is in no container's cgroup but in {process.cgroup}"
-        if not self._release.is_up:  # it would not answer
-            return None, "the Docker Engine is booting"
-        try:
-            found = await self._engine.find_starting(container_id)
-        except (EngineUnavailable, JsonError) as exc:
-            return None, str(exc)
-        return found, "" if found else f"the Docker Engine does not list container {container_id}"
-
-    async def _find_process(self, sandbox: Path) -> SandboxProcess | None:
-        try:
-            return await self._kernel.find_first_process(sandbox)
-        except KernelError as exc:
-            log.info("container.process_unknown", error=str(exc))
-            return None

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the first process of a container by its network namespace."""
+"""Finds the first processes of the containers in a network namespace.
+
+There may be several: containers with `--network container:` share the sandbox of another one.
+"""
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +16,7 @@ from typing import Final
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
 from cnm_bridge.kernel.procfs.start_time import find_start
 
-__all__ = ["SandboxProcess", "find_first_process"]
+__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process"]
 
 _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
@@ -38,10 +42,11 @@ class SandboxProcess:
     cgroup: str
 
 
-def find_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
+def find_latest_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
     """Return the process in a sandbox that has PID 1 in its own PID namespace; None if there is none.
 
-    When it ends, all processes of its container end. A container on the host's PID namespace has none.
+    When it ends, all processes of its container end. A container on the host's PID namespace has none. Of several it is
+    the one that was made last, and usually only the latest process IDs are looked at.
 
     Args:
         sandbox: The path of the sandbox.
@@ -51,20 +56,34 @@ def find_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
         NamespaceMissing: There is no such sandbox.
         OSError: Processes cannot be read.
     """
+    ids = (pid for some in (_latest_ids, _all_ids) for pid in some(processes))
+    return next(_find_all(sandbox, ids, processes), None)
+
+
+def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess, ...]:
+    """Return all of these processes, the oldest first. Looks at each process of the host; arguments as above."""
+    found = set(_find_all(sandbox, _all_ids(processes), processes))
+    return tuple(sorted(found, key=lambda process: process.started))
+
+
+def _find_all(sandbox: Path, ids: Iterable[int], processes: Path) -> Iterator[SandboxProcess]:
     with open_namespace(sandbox) as fd:
         wanted = namespace_id(fd)
-    for pid in _process_ids(processes):
+    for pid in ids:
         if _is_in(pid, wanted, processes):
             found = _find_container_init(pid, wanted, processes)
             if found is not None:
-                return found
-    return None
+                yield found
 
 
-def _process_ids(processes: Path) -> Iterator[int]:
-    """Yield the latest process IDs, whether they exist or not, then all that exist."""
-    last = int((processes / "sys/kernel/ns_last_pid").read_text("ascii"))
-    yield from range(last, max(0, last - _RECENT), -1)
+def _latest_ids(processes: Path) -> Iterator[int]:
+    """Yield the latest process IDs, whether they exist or not; none if the kernel does not tell the last one."""
+    with suppress(FileNotFoundError):  # without CONFIG_CHECKPOINT_RESTORE
+        last = int((processes / "sys/kernel/ns_last_pid").read_text("ascii"))
+        yield from range(last, max(0, last - _RECENT), -1)
+
+
+def _all_ids(processes: Path) -> Iterator[int]:
     yield from sorted((int(name) for name in os.listdir(processes) if name.isdigit()), reverse=True)  # noqa: PTH208
 
 
@@ -77,21 +96,23 @@ def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
 
 
 def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> SandboxProcess | None:
-    """Return a process, or its oldest ancestor in a network namespace, if it has PID 1 in its own PID namespace.
+    """Return the oldest ancestor of a process in a network namespace, if it has PID 1 in its own PID namespace.
+
+    Its parent is outside: the container runtime. A process in a container may make further PID namespaces, with or
+    without containers; their first processes have ancestors in the sandbox.
 
     `/proc/<ID>` has threads, too: these are not listed, may end before their process, and lead to it.
     """
-    while True:
+    oldest = None
+    while pid and _is_in(pid, namespace, processes):
         try:
             status = (processes / str(pid) / "status").read_text("utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             return None
-        if _IDS.findall(status)[0].split()[-1] == "1":
-            return _describe(int(_TGID.findall(status)[0]), processes)
-        parent = int(_PPID.findall(status)[0])
-        if not parent or not _is_in(parent, namespace, processes):
-            return None
-        pid = parent
+        is_first = _IDS.findall(status)[0].split()[-1] == "1"
+        oldest = int(_TGID.findall(status)[0]) if is_first else None
+        pid = int(_PPID.findall(status)[0])
+    return None if oldest is None else _describe(oldest, processes)
 
 
 def _describe(pid: int, processes: Path) -> SandboxProcess | None:
