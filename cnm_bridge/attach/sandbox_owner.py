@@ -80,6 +80,7 @@ class SandboxOwners:
         ids = sorted(container_id for container_id in found if container_id is not None)
         if not ids:
             return (), f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
+        await self._release.wait_looked()
         if not self._release.is_up:  # it would not answer
             return None, "the Docker Engine is booting"
         try:

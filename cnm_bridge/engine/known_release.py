@@ -2,10 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is known of the engine: its release, also while it boots, and whether it answers."""
 
+import asyncio
+from typing import Final
+
 from cni_bridge_state import StateError, Store
 from cnm_bridge.engine.release import EngineRelease
 
 __all__ = ["KnownRelease"]
+
+_FIRST_ANSWER_S: Final = 1.0
+"""How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
 
 
 class KnownRelease:
@@ -20,6 +26,15 @@ class KnownRelease:
         stored = store.engine_release()
         self._current = None if stored is None else EngineRelease.parse(stored)
         self._is_up = False
+        self._looked = asyncio.Event()
+
+    async def wait_looked(self) -> None:
+        """Wait until the engine has answered, was not there, or has not answered in a second; then it boots."""
+        try:
+            async with asyncio.timeout(_FIRST_ANSWER_S):
+                await self._looked.wait()
+        except TimeoutError:
+            self._looked.set()
 
     @property
     def current(self) -> EngineRelease | None:
@@ -35,10 +50,12 @@ class KnownRelease:
         """Remember what the engine reports now."""
         self._current = release
         self._is_up = True
+        self._looked.set()
 
     def lose(self) -> None:
-        """Remember that the engine does not answer any more."""
+        """Remember that the engine does not answer, or not any more."""
         self._is_up = False
+        self._looked.set()
 
     async def keep(self) -> None:
         """Store the release, if it differs from the stored one. A full disk is no error: it is asked for again."""

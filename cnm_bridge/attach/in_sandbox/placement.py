@@ -89,12 +89,14 @@ class Placing:
 
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made."""
+        sandbox = Path(record.sandbox_key or "")
+        if not self._kernel.is_namespace(sandbox):
+            reason = "the sandbox does not exist yet"
+            return Place(obstacle=reason, unknown=reason)
+        await self._release.wait_looked()
         obstacle = self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attach_mode is AttachMode.HYBRID and may_collide
-        sandbox = Path(record.sandbox_key or "")
-        if not self._kernel.is_namespace(sandbox):
-            return Place(obstacle=obstacle, unknown="its sandbox does not exist yet")
         owner = SandboxOwner(unknown="it was not looked for")
         if obstacle is None or record.attachment.identity is not None:
             owner = await self._owners.find(sandbox)
@@ -108,8 +110,6 @@ class Placing:
         return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
 
     def _find_obstacle(self, record: EndpointRecord) -> str | None:
-        if not self._kernel.is_namespace(Path(record.sandbox_key or "")):
-            return "the sandbox does not exist yet"
         release = self._release.current
         if release is None:
             return "the release of the Docker Engine was not known"

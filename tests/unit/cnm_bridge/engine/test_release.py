@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The release of an engine is read from its version, and is known while the engine boots."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,36 @@ def test_a_release_that_forgets_networks(release: tuple[int, int], *, forgets: b
 def test_a_version_without_a_release(text: str) -> None:
     """A build without a version number is unknown."""
     assert EngineRelease.parse(text) is None
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_the_first_look_is_awaited(tmp_path: Path, *, is_there: bool) -> None:
+    """A call that comes before it waits: not to have looked does not mean that the engine boots."""
+    store = Store.open(tmp_path)
+    known = KnownRelease(store)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(known.wait_looked())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        if is_there:
+            known.note(EngineRelease(28, 5))
+        else:
+            known.lose()
+    assert known.is_up is is_there
+    store.close()
+
+
+async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
+    """It does not answer before it has started the containers that wait for this. Later calls do not wait at all."""
+    store = Store.open(tmp_path)
+    known = KnownRelease(store)
+    async with asyncio.timeout(30):
+        await known.wait_looked()
+    again = known.wait_looked()
+    with pytest.raises(StopIteration):  # it has ended without a pause
+        again.send(None)
+    assert not known.is_up
+    store.close()
 
 
 async def test_a_release_is_known_after_a_restart(tmp_path: Path) -> None:
