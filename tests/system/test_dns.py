@@ -63,6 +63,41 @@ def test_a_result_without_name_servers(private_scene: Scene, engine: Engine) -> 
     assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
 
 
+def test_name_servers_of_the_engine(private_scene: Scene, configuration: str) -> None:
+    """Those in daemon.json stay, and the log says so, as for a container with `--dns`."""
+    scene = private_scene
+    scene.lab.write("/etc/docker/daemon.json", {"dns": ["192.0.2.1"]})
+    scene.lab.restart_dockerd()
+    network = scene.network(configuration, "-o", "cni.dns=search")
+    assert "lan.example" not in scene.run(network).exec("cat", "/etc/resolv.conf")
+    assert "daemon.json" in wait_logged(scene.lab, "endpoint.dns_not_set")
+
+
+def test_a_running_container_keeps_its_file(private_scene: Scene, configuration: str) -> None:
+    """After a restart of the daemon it is not edited again, whatever the container has made of it."""
+    scene = private_scene
+    container = scene.run(scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move"))
+    assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
+    container.exec("sh", "-c", "grep -v lan.example /etc/resolv.conf >/new; cat /new >/etc/resolv.conf")
+    scene.lab.restart_daemon()
+    scene.lab.docker("network", "connect", scene.builtin_network(), container.name)  # asks about each endpoint
+    assert "lan.example" not in container.exec("cat", "/etc/resolv.conf")
+
+
+def test_a_passing_failure(private_scene: Scene, configuration: str) -> None:
+    """While the file cannot be written it stays; Docker's next call brings the name servers into the container."""
+    scene, lab = private_scene, private_scene.lab
+    container = scene.run(scene.builtin_network())
+    path = lab.docker("inspect", "--format", "{{.ResolvConfPath}}", container.name)
+    network = scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move")
+    lab.run("chattr", "+i", path)
+    lab.docker("network", "connect", network, container.name)
+    assert "not permitted" in wait_logged(lab, "endpoint.dns_not_set")
+    lab.run("chattr", "-i", path)
+    lab.docker("network", "connect", scene.builtin_network(), container.name)
+    assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
+
+
 def test_a_container_that_shares_the_sandbox(private_scene: Scene, configuration: str) -> None:
     """The name servers reach the container that is connected to the network, and so the other one."""
     scene = private_scene
