@@ -3,7 +3,7 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -47,7 +47,7 @@ class JoinedEndpoints:
         dns: DnsFiles,
         contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
-        has_ended: Callable[[EndpointRecord], bool],
+        has_ended: Callable[[EndpointRecord], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._port_publisher = port_publisher
@@ -115,7 +115,9 @@ class JoinedEndpoints:
         self._port_publisher.interrupt(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
-            if record is not None and record.phase.is_attached and not self._has_ended(record):
+            if record is None or not record.phase.is_attached or not self._port_publisher.has_ports(record):
+                return
+            if not await self._has_ended(record):
                 await self._port_publisher.revoke(record)
 
     def stop(self, endpoint_id: EndpointId) -> None:

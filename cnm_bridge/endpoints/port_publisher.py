@@ -137,6 +137,10 @@ class PortPublisher:
         reason = f"endpoint {endpoint_id} leaves its container, or is no longer its gateway; no port is published"
         self._under_way.interrupt(endpoint_id, reason)
 
+    def has_ports(self, record: EndpointRecord) -> bool:
+        """Return whether ports of an endpoint are published, as far as its record says."""
+        return record.has_capability_args and bool(get_list(record.attachment.capability_args, CAPABILITY))
+
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
         """Revoke the endpoint's ports, if it has any; they stay reserved for it until it is deleted.
 
@@ -145,7 +149,7 @@ class PortPublisher:
             StateError: The record cannot be written.
         """
         publishers = _publishers(record)
-        if publishers is None or not get_list(record.attachment.capability_args, CAPABILITY):
+        if publishers is None or not self.has_ports(record):
             return record
         await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
         record = _with_ports(record, ())

@@ -14,6 +14,7 @@ from cnm_bridge.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
     find_latest_first_process,
+    is_inhabited,
 )
 from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
@@ -36,6 +37,7 @@ __all__ = ["KernelView"]
 
 _AT_ONCE: Final = 8
 """Concurrent worker threads; each has up to four descriptors open."""
+_NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
 
 T = TypeVar("T")
 
@@ -176,9 +178,7 @@ class KernelView:
             KernelError: The kernel refused, or not all processes are visible.
         """
         if not self._sees_processes:
-            raise KernelError(
-                "look at", "processes", "Docker's processes are in a PID namespace that is not visible from here"
-            )
+            raise KernelError("look at", "processes", _NOT_VISIBLE)
         look = partial(
             find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
         )
@@ -223,6 +223,21 @@ class KernelView:
                 return find_first_processes(sandbox, self._processes)
 
         return await self._run(find)
+
+    async def is_inhabited(self, sandbox: Path) -> bool:
+        """Return whether any process is in a sandbox. Looks at each process of the host.
+
+        Raises:
+            KernelError: The sandbox does not exist, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError("look for processes of", str(sandbox), _NOT_VISIBLE)
+
+        def look() -> bool:
+            with attempt("look for processes of", str(sandbox)):
+                return is_inhabited(sandbox, self._processes)
+
+        return await self._run(look)
 
     async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
         """Return those of the given sandboxes that Docker has visibly removed."""

@@ -105,7 +105,19 @@ async def test_a_sandbox_without_a_process(sandbox: Namespace) -> None:
     assert await Kernel(reply_limit_s=5.0).find_latest_first_process(sandbox.path) is None
 
 
+async def test_an_inhabited_sandbox(sandbox: Namespace, tmp_path: Path) -> None:
+    """Any process counts, whether or not it is the first one of a container."""
+    kernel = Kernel(reply_limit_s=5.0, processes=tmp_path)  # a machine need not show all of its own
+    with sandbox.living() as pid:
+        assert not await kernel.is_inhabited(sandbox.path)
+        (tmp_path / str(pid)).symlink_to(f"/proc/{pid}")
+        assert await kernel.is_inhabited(sandbox.path)
+    assert not await kernel.is_inhabited(sandbox.path)
+
+
 async def test_a_missing_sandbox(tmp_path: Path) -> None:
     """It is an error, because it is unknown whether the container has processes."""
     with pytest.raises(NamespaceMissing):
         await Kernel(reply_limit_s=5.0).find_latest_first_process(tmp_path / "none")
+    with pytest.raises(NamespaceMissing):
+        await Kernel(reply_limit_s=5.0).is_inhabited(tmp_path / "none")

@@ -134,10 +134,16 @@ class Placing:
             return self._is_running(record.first_process)
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
-    def has_ended(self, record: EndpointRecord) -> bool:
-        """Return whether the first process of the container of an endpoint is known, and has ended."""
+    async def has_ended(self, record: EndpointRecord) -> bool:
+        """Return whether the container of a joined endpoint has certainly ended.
+
+        Its first process has, or, if that is not known, no process at all is in the sandbox: a container that shares it
+        may still run.
+        """
         try:
-            return record.first_process is not None and not self._is_running(record.first_process)
+            if record.first_process is not None:
+                return not self._is_running(record.first_process)
+            return not await self._kernel.is_inhabited(Path(record.sandbox_key or ""))
         except KernelError:  # it cannot be read
             return False
 

@@ -16,7 +16,7 @@ from typing import Final
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
 from cnm_bridge.kernel.procfs.start_time import find_start
 
-__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process"]
+__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process", "is_inhabited"]
 
 _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
@@ -66,6 +66,22 @@ def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess
     return tuple(sorted(found, key=lambda process: process.started))
 
 
+def is_inhabited(sandbox: Path, processes: Path) -> bool:
+    """Return whether any process is in a sandbox. Looks at each process of the host; arguments as above.
+
+    Raises:
+        NamespaceMissing: There is no such sandbox.
+        OSError: Processes cannot be read, or not the namespace of each.
+    """
+    with open_namespace(sandbox) as fd:
+        wanted = namespace_id(fd)
+    for pid in _all_ids(processes):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if _namespace_of(pid, processes) == wanted:
+                return True
+    return False
+
+
 def _find_all(sandbox: Path, ids: Iterable[int], processes: Path) -> Iterator[SandboxProcess]:
     with open_namespace(sandbox) as fd:
         wanted = namespace_id(fd)
@@ -89,10 +105,14 @@ def _all_ids(processes: Path) -> Iterator[int]:
 
 def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
     try:
-        found = os.stat(f"{processes}/{pid}/ns/net")  # noqa: PTH116 - there are thousands
+        return _namespace_of(pid, processes) == namespace
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
-    return NamespaceId(device=found.st_dev, inode=found.st_ino) == namespace
+
+
+def _namespace_of(pid: int, processes: Path) -> NamespaceId:
+    found = os.stat(f"{processes}/{pid}/ns/net")  # noqa: PTH116 - there are thousands
+    return NamespaceId(device=found.st_dev, inode=found.st_ino)
 
 
 def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> SandboxProcess | None:
