@@ -44,7 +44,7 @@ def main() -> int:
 def _list_pages() -> list[str]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [file for file in listed.stdout.splitlines() if not file.startswith("packaging/")]
+    return [file for file in listed.stdout.splitlines() if not file.startswith(("packaging/", ".github/"))]
 
 
 def _find_linked(pages: list[str]) -> Iterator[str]:

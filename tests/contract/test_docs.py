@@ -77,6 +77,8 @@ def test_the_site_has_every_page() -> None:
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "RELEASING.md",
+        "SECURITY.md",
         "docs/decisions/README.md",
         *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
