@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A Docker host without Docker: the daemon, a client that acts as libnetwork, and orders to die at a boundary."""
+"""A Docker host without Docker: the daemon, its endpoints, and orders to die at a boundary."""
 
 import asyncio
 import http.client
@@ -10,23 +10,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Self
 
-from cni_bridge_spec import JsonObject, as_object, find_object, find_str, get_int, get_objects, get_str
+from cni_bridge_spec import JsonObject, as_object
 from cni_bridge_state import Store
 from cnm_bridge.settings import Settings
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
+from tests.crash.endpoint import NETWORK, Answer, Endpoint
 from tests.crash.lists import GATEWAYS
 from tests.crash.sandbox import Sandbox
 from tests.crash.way import Way
-from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, wait_until
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import is_answering
 
-__all__ = ["Answer", "Endpoint", "Host"]
-
-Answer = JsonObject | None
-"""The daemon's answer, None if it died instead."""
+__all__ = ["Host"]
 
 ENGINE: Final = "28.5"
-NETWORK: Final = "c0" * 32
 LIST: Final = "crash"
 SANDBOX: Final = "box"
 NEIGHBOUR_SANDBOX: Final = "neighbour"
@@ -36,94 +33,6 @@ _STAGING: Final = "/run/cni-bridge/netns"
 _TRIES: Final = 100
 _START_LIMIT_S: Final = 60.0
 """Recovery may take ten seconds before the first answer, and the machine may be busy."""
-
-
-class Endpoint:
-    """An endpoint, with the calls and the moves that libnetwork makes.
-
-    Args:
-        host: Its host.
-        number: A number that no other endpoint has.
-        sandbox: The name of its network namespace, below `/run/netns`; it need not exist yet.
-    """
-
-    def __init__(self, host: "Host", number: int, sandbox: str) -> None:
-        self.id = f"{number:011x}".ljust(64, "e")
-        self._host = host
-        self.sandbox = sandbox
-        self._interface: JsonObject = {}
-        self._joined: JsonObject = {}
-
-    @property
-    def link(self) -> str:
-        """The name of its link in the host namespace."""
-        return f"cnib{self.id[:11]}"
-
-    def create(self) -> Answer:
-        """Send CreateEndpoint."""
-        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        answer = self._call("CreateEndpoint", Interface=interface, Options=self._host.way.endpoint_options)
-        self._interface = find_object(answer or {}, "Interface") or {}
-        return answer
-
-    def join(self) -> Answer:
-        """Send Join."""
-        answer = self._call("Join", SandboxKey=f"/run/netns/{self.sandbox}", Options={})
-        self._joined = answer or {}
-        return answer
-
-    def is_placed(self) -> Answer:
-        """Send EndpointOperInfo, as libnetwork does after it has placed the link in the sandbox."""
-        return self._call("EndpointOperInfo")
-
-    def leave(self) -> Answer:
-        """Send Leave."""
-        return self._call("Leave")
-
-    def delete(self) -> Answer:
-        """Send DeleteEndpoint."""
-        return self._call("DeleteEndpoint")
-
-    def move_in(self) -> None:
-        """Move the link to the sandbox, if it is not there, and apply the answers of CreateEndpoint and Join."""
-        box = f"ip -n {self.sandbox}"
-        commands = []
-        if "InterfaceName" in self._joined:
-            commands.append(f"ip link set {self.link} netns {self.sandbox} name eth0")
-            for key in ("Address", "AddressIPv6"):
-                address = find_str(self._interface, key)
-                if address:
-                    commands.append(f"{box} addr add {address} dev eth0 {'nodad' if ':' in address else ''}")
-            commands.append(f"{box} link set eth0 up")
-        for route in get_objects(self._joined, "StaticRoutes"):
-            via = f"via {get_str(route, 'NextHop')}" if get_int(route, "RouteType") == 0 else ""
-            commands.append(f"{box} route replace {get_str(route, 'Destination')} {via} dev eth0")
-        for key in ("Gateway", "GatewayIPv6"):
-            gateway = find_str(self._joined, key)
-            if gateway:
-                commands.append(f"{box} route add default via {gateway}")
-        self._host.lab.run("sh", "-ec", "\n".join(commands))
-
-    def move_out(self) -> None:
-        """Move the link back to the host namespace, if it is in the sandbox."""
-        box = f"ip -n {self.sandbox}"
-        moves = [f"{box} link set eth0 down", f"{box} link set eth0 netns 1 name {self.link}"]
-        self._host.lab.run("sh", "-ec", "\n".join([f"{box} link show eth0 >/dev/null 2>&1 || exit 0", *moves]))
-
-    def has_network(self) -> bool:
-        """Return whether all gateways answer a ping from the sandbox; without an answer to Join, those of the list."""
-        gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
-        assert gateways or not self._joined, f"Join has answered no gateway: {self._joined}"
-        enter = ("nsenter", f"--net=/run/netns/{self.sandbox}")
-        try:
-            for gateway in gateways or self._host.gateways:
-                self._host.lab.run(*enter, "busybox", "ping", "-c", "1", "-w", "5", gateway)
-        except CommandFailed:
-            return False
-        return True
-
-    def _call(self, method: str, **more: JsonObject | str) -> Answer:
-        return self._host.call(method, {"NetworkID": NETWORK, "EndpointID": self.id, **more})
 
 
 class Host:
@@ -176,7 +85,14 @@ class Host:
 
     def endpoint(self, sandbox: str = SANDBOX) -> Endpoint:
         """Return an endpoint that does not exist yet."""
-        return Endpoint(self, self.next_number(), sandbox)
+        return Endpoint(
+            self.lab,
+            self.call,
+            self.next_number(),
+            sandbox,
+            options=self.way.endpoint_options,
+            gateways=self.gateways,
+        )
 
     def next_number(self) -> int:
         """Return a number that was not returned before."""

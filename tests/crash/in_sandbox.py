@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from cni_bridge_spec import get_str
-from tests.crash.host import Answer, Host
+from tests.crash.endpoint import Answer
+from tests.crash.host import Host
 from tests.crash.sandbox import Sandbox
 from tests.lab import LabError, wait_until
 from tests.system.dhcp_lan import Lan

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cni_bridge_spec import get_str
-from tests.crash.host import Answer, Endpoint, Host
+from tests.crash.endpoint import Answer, Endpoint
+from tests.crash.host import Host
 from tests.lab import LabState
 
 __all__ = ["KEPT", "Cell", "Story", "try_cell"]

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from cni_bridge_spec import get_object
-from tests.crash.host import Answer, Host
+from tests.crash.endpoint import Answer
+from tests.crash.host import Host
 
 __all__ = ["Call", "MovedStory"]
 

@@ -12,8 +12,9 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object, get_str, parse_json
+from tests.crash.endpoint import Endpoint
 from tests.crash.extent import FULL
-from tests.crash.host import Endpoint, Host
+from tests.crash.host import Host
 from tests.crash.lists import LISTS, SINGLE_STACK
 from tests.lab import Lab, LabState, wait_until
 
