@@ -52,6 +52,13 @@ class Endpoint:
         """The name of its link in the host namespace."""
         return f"cnib{self.id[:11]}"
 
+    @property
+    def gateways(self) -> Sequence[str]:
+        """The gateways in the answer to Join; without an answer, those of the list."""
+        gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
+        assert gateways or not self._joined, f"Join has answered no gateway: {self._joined}"
+        return gateways or self._gateways
+
     def create(self) -> Answer:
         """Send CreateEndpoint."""
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
@@ -68,6 +75,14 @@ class Endpoint:
     def is_placed(self) -> Answer:
         """Send EndpointOperInfo, as libnetwork does after it has placed the link in the sandbox."""
         return self._call("EndpointOperInfo")
+
+    def publish(self, host_port: int, port: int) -> Answer:
+        """Send ProgramExternalConnectivity for a TCP port."""
+        published: JsonObject = {"Proto": 6, "IP": "", "Port": port, "HostIP": "", "HostPort": host_port}
+        return self._call(
+            "ProgramExternalConnectivity",
+            Options={"com.docker.network.portmap": [{**published, "HostPortEnd": host_port}]},
+        )
 
     def leave(self) -> Answer:
         """Send Leave."""
@@ -104,12 +119,10 @@ class Endpoint:
         self._lab.run("sh", "-ec", "\n".join([f"{box} link show eth0 >/dev/null 2>&1 || exit 0", *moves]))
 
     def has_network(self) -> bool:
-        """Return whether all gateways answer a ping from the sandbox; without an answer to Join, those of the list."""
-        gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
-        assert gateways or not self._joined, f"Join has answered no gateway: {self._joined}"
+        """Return whether all gateways answer a ping from the sandbox."""
         enter = ("nsenter", f"--net=/run/netns/{self.sandbox}")
         try:
-            for gateway in gateways or self._gateways:
+            for gateway in self.gateways:
                 self._lab.run(*enter, "busybox", "ping", "-c", "1", "-w", "5", gateway)
         except CommandFailed:
             return False

@@ -16,9 +16,10 @@ from cnm_bridge.settings import Settings
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
 from tests.crash.endpoint import NETWORK, Answer, Endpoint
 from tests.crash.lists import GATEWAYS
+from tests.crash.neighbour import NEIGHBOUR_SANDBOX, PORTMAP, Neighbour, connect_outside
 from tests.crash.sandbox import Sandbox
 from tests.crash.way import Way
-from tests.lab import PLUGIN_SOCKET, Lab, wait_until
+from tests.lab import PLUGIN_SOCKET, Lab, LabState, losses, wait_until
 from tests.lab.unix_http import is_answering
 
 __all__ = ["Host"]
@@ -26,7 +27,6 @@ __all__ = ["Host"]
 ENGINE: Final = "28.5"
 LIST: Final = "crash"
 SANDBOX: Final = "box"
-NEIGHBOUR_SANDBOX: Final = "neighbour"
 
 _DIRECTORY: Final = "/run/crash"
 _STAGING: Final = "/run/cni-bridge/netns"
@@ -60,22 +60,18 @@ class Host:
         self._orders = itertools.count(1)
         self._command = (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
         lab.run("mkdir", "-p", _DIRECTORY)
-        for sandbox in (SANDBOX, NEIGHBOUR_SANDBOX):
-            Sandbox(lab, sandbox)
-        self.write_list(plugins)
+        connect_outside(lab)
+        Sandbox(lab, SANDBOX)
         self._store_release()
         lab.run(
             "mkdir", "-p", "-m", "700", _STAGING
         )  # the first cell would have a boundary that later ones do not have
         self.start()
         options = {"com.docker.network.generic": {"cni.network": LIST, "cni.attach": way.option}}
+        self.write_list([*plugins, PORTMAP])
         assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
-        self.neighbour = self.endpoint(NEIGHBOUR_SANDBOX)
-        assert "Interface" in (self.neighbour.create() or {})
-        self.neighbour.join()
-        self.neighbour.move_in()
-        assert self.neighbour.is_placed() == {"Value": {}}  # after the sync, which no later run has to do then
-        assert self.neighbour.has_network()
+        self.neighbour = Neighbour(lab, self.endpoint(NEIGHBOUR_SANDBOX), Sandbox(lab, NEIGHBOUR_SANDBOX))
+        self.write_list(plugins)
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +115,20 @@ class Host:
         except (OSError, http.client.HTTPException):
             return None
         return as_object(answer, method)
+
+    def assert_clean(self, before: LabState, where: str) -> None:
+        """Assert that the lab is as it was before, and that the neighbour has lost nothing.
+
+        Args:
+            before: Its state then.
+            where: Where the daemon died, for errors.
+        """
+        left = self.lab.wait_clean(before)
+        removed = losses(before, self.lab.state())
+        found = [f"left behind:\n{left}"] if left else []
+        found += [f"removed:\n{removed}"] if removed else []
+        found += self.neighbour.differences()
+        assert not found, "\n".join((where, *found))
 
     # Death
 

@@ -34,6 +34,7 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
 
 SINGLE_STACK: Final[Sequence[JsonObject]] = (
     {**_BRIDGE, "ipam": {**_IPAM, "ranges": [[{"subnet": "10.81.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    {"type": "firewall"},
 )
 
 LAN: Final = Subnet(number=82)

@@ -8,7 +8,6 @@ from typing import Protocol
 from cni_bridge_spec import get_str
 from tests.crash.endpoint import Answer, Endpoint
 from tests.crash.host import Host
-from tests.lab import LabState
 
 __all__ = ["KEPT", "Cell", "Story", "try_cell"]
 
@@ -89,7 +88,7 @@ def try_cell(host: Host, story: Story, boundary: int, again: int = 0) -> Cell:
         reached = host.disarm()
         story.finish()
         story.end(f"{story.name} without interruption")
-        _assert_clean(host, before, f"{story.name} without interruption")
+        host.assert_clean(before, f"{story.name} without interruption")
         return Cell(reached=reached, recovery=(), died_again=False)
     assert answer is None or (story.deletes and answer == {}), f"{story.name} has no boundary {boundary}"
     host.wait_dead()
@@ -102,7 +101,7 @@ def try_cell(host: Host, story: Story, boundary: int, again: int = 0) -> Cell:
     if died_again:
         where += f"; in recovery at boundary {again}, {recovery[-1]}"
         host.start()
-    assert host.neighbour.has_network(), f"{where}: the neighbour has lost its network"
+    host.neighbour.assert_intact(where)
     phase = host.phase(endpoint)
     must_be_gone = story.deletes and answer is not None
     assert phase is None or (phase in KEPT and not must_be_gone), f"{where}: the record is {phase} after recovery"
@@ -111,10 +110,5 @@ def try_cell(host: Host, story: Story, boundary: int, again: int = 0) -> Cell:
     if phase is not None:
         story.delete_complete(where)
     story.end(where)
-    _assert_clean(host, before, where)
+    host.assert_clean(before, where)
     return Cell(reached=reached, recovery=recovery, died_again=died_again)
-
-
-def _assert_clean(host: Host, before: LabState, where: str) -> None:
-    left = host.lab.wait_clean(before)
-    assert not left, f"{where}; left behind:\n{left}"

@@ -34,7 +34,7 @@ from tests.lab.editions import (
 )
 from tests.lab.errors import CommandFailed, LabError, MissingPrograms
 from tests.lab.lab import ADMIN_SOCKET, DAEMON_COMMAND, PLUGIN_SOCKET, Lab
-from tests.lab.leftovers import leftovers
+from tests.lab.leftovers import leftovers, losses
 from tests.lab.process import Process
 from tests.lab.state import LabState
 from tests.lab.waiting import wait_until
@@ -60,6 +60,7 @@ __all__ = [
     "known_engines",
     "known_plugins",
     "leftovers",
+    "losses",
     "machine_engine",
     "wait_until",
 ]

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a lab has that it did not have before, except what CNI plugins and dockerd leave behind by design."""
+"""What a lab has that it did not have before, except what CNI plugins and dockerd leave behind by design.
+
+And, in the other direction, what it had and has lost.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Final
 
 from tests.lab.state import LabState
 
-__all__ = ["leftovers", "temporary_rules"]
+__all__ = ["leftovers", "losses", "temporary_rules"]
 
 # Rules and chains as `LabState.rules` has them. Never among them: a container's own chain (`CNI-` and 24 hexadecimal
 # digits, `CNI-DN-…`), a jump to one, a rule for one address (`-s 10.1.0.2/32`, `-d fd00::2/128`).
@@ -48,6 +52,12 @@ def leftovers(before: LabState, after: LabState) -> str:
         "running CNI plugins": _more(before.plugins, after.plugins),
     }
     return "\n".join(f"{what}: {line}" for what, lines in parts.items() for line in lines)
+
+
+def losses(before: LabState, after: LabState) -> str:
+    """Return what `before` has and `after` does not, as text with a line for each item; "" if nothing was removed."""
+    names = (field.name for field in fields(LabState))
+    return "\n".join(f"{name}: {line}" for name in names for line in _more(getattr(after, name), getattr(before, name)))
 
 
 def temporary_rules(before: LabState, after: LabState) -> Iterator[str]:
