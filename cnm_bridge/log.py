@@ -7,10 +7,12 @@
 (sd-daemon(3)), so that `journalctl -p warning` shows what it should.
 """
 
+import io
 import logging
 import sys
 import time
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -51,9 +53,23 @@ class Seldom:
         return count
 
 
+class _Stderr(io.TextIOBase):
+    """Standard error. What cannot be written, for example on a full disk, is lost, and no call fails for that."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     """Configure structlog, and log the warnings of other libraries in the same form."""
     text = fmt is LogFormat.TEXT or (fmt is LogFormat.AUTO and sys.stderr.isatty())
+    stderr = cast(TextIO, _Stderr())
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -70,9 +86,9 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stderr),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],

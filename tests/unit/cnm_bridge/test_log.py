@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Lines of the log carry their priority if they go to the journal; frequent ones are rare."""
+"""Lines of the log carry their priority if they go to the journal; frequent ones are rare; each may fail."""
 
 import json
 import subprocess
@@ -45,6 +45,15 @@ def test_each_line_has_its_priority(tmp_path: Path) -> None:
     lines = log_lines(tmp_path, "json", "journal")
     assert [line[:3] for line in lines] == ["<7>", "<4>", "<3>", "<3>"]
     assert [json.loads(line[3:])["event"] for line in lines][:2] == ["some.event", "other.event"]
+
+
+@pytest.mark.parametrize("fmt", ["json", "text"])
+def test_a_line_that_cannot_be_written_stops_nothing(fmt: str) -> None:
+    """A call on a host whose disk with the log is full must not fail because of that."""
+    with Path("/dev/full").open("w") as full:
+        program = (sys.executable, "-c", f"{PROGRAM}\nos.write(1, b'done')", fmt, "full")
+        done = subprocess.run(program, check=False, stdout=subprocess.PIPE, stderr=full)
+    assert done.stdout == b"done"
 
 
 def test_each_line_of_a_traceback_too(tmp_path: Path) -> None:
