@@ -43,6 +43,7 @@ class Host:
         plugins: The network's configuration list.
         way: How endpoints are attached.
         gateways: What a joined container reaches.
+        command: What starts the daemon; without one, it has boundaries.
     """
 
     def __init__(
@@ -52,13 +53,14 @@ class Host:
         way: Way = Way.MOVE,
         *,
         gateways: Sequence[str] = GATEWAYS,
+        command: Sequence[str] | None = None,
     ) -> None:
         self.lab = lab
         self.gateways = gateways
         self.way = way
         self._numbers = itertools.count(1)
         self._orders = itertools.count(1)
-        self._command = (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
+        self._command = command or (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
         lab.run("mkdir", "-p", _DIRECTORY)
         connect_outside(lab)
         Sandbox(lab, SANDBOX)
