@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Real plugins whose first DEL of each container ID fails or hangs: an executable that wraps the real one.
+"""Real plugins whose ADD, or DEL, goes wrong: an executable that wraps the real one.
 
 It is installed as `bridge`, `host-local`, … in a directory that is searched before /usr/lib/cni. Whether and how a
 plugin fails is in its configuration, in a key that the real plugin ignores:
@@ -20,11 +20,17 @@ _SCRIPT: Final = Path(__file__).with_name("unreliable.sh")
 
 
 class Fault(StrEnum):
-    """What a plugin's first DEL of each container ID does."""
+    """What a plugin's first DEL of each container ID does, or each of its ADDs or DELs."""
 
     FAILS_BEFORE = "fails before its work"
     FAILS_AFTER = "fails after its work"
     HANGS = "hangs"
+    """It hangs before its work, until it is killed."""
+    SLOW_ADD = "is slow in ADD"
+    """It waits for 1.5 seconds before its work."""
+    SLOW_DEL = "is slow in DEL"
+    """Each DEL waits for four seconds before its work."""
+    HANGS_IN_ADD = "hangs in ADD"
     """It hangs before its work, until it is killed."""
 
 

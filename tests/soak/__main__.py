@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cni_invoker import Limits
 from cnm_bridge.settings import AttachOption
 from tests.lab import Lab, find_engine, find_plugins
 from tests.soak.generator import Generator
 from tests.soak.lists import LISTS, PUBLISHING
 from tests.soak.machine import Machine
 from tests.soak.soak import Soak
+from tests.soak.trouble import Trouble, with_lists
 
 __all__ = ["main"]
 
@@ -26,6 +28,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, help="the seed of an earlier run, to repeat it; default: a new one")
     parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
     parser.add_argument("--lists", nargs="+", choices=LISTS, default=[*LISTS], help="only these; default: all")
+    parser.add_argument(
+        "--troubles",
+        nargs="*",
+        type=Trouble,
+        choices=Trouble,
+        default=[*Trouble],
+        metavar="KIND",
+        help=f"only these kinds of {', '.join(Trouble)}; default: all",
+    )
     parser.add_argument("--engine", metavar="VERSION", help="a Docker engine other than the machine's, e.g. 28.5")
     parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
     parser.add_argument(
@@ -50,11 +61,14 @@ def main(arguments: Sequence[str]) -> int:
         if options.verbose or "checkpoint" in line:
             print(line, flush=True)
 
-    how = f"attach {options.attach}, a kill in {options.kills:.0%} of the rounds"
+    troubles = " ".join(options.troubles) or "none"
+    how = f"attach {options.attach}, a kill in {options.kills:.0%} of the rounds, troubles: {troubles}"
     print(f"seed {seed}: {options.operations} operations, {how}", flush=True)
     with Lab(engine=engine, plugins=plugins) as lab:
-        machine = Machine(lab, options.lists, options.attach)
-        generator = Generator(seed, options.lists, PUBLISHING, options.kills)
+        lists = with_lists(options.lists, options.troubles)
+        machine = Machine(lab, lists, options.attach)
+        burst = 2 * Limits().executions
+        generator = Generator(seed, lists, PUBLISHING, options.kills, troubles=options.troubles, burst=burst)
         figures = Soak(machine, generator, say).run(options.operations)
         if options.logs is not None:
             machine.save_logs(options.logs)

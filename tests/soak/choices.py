@@ -8,19 +8,23 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from tests.soak.lists import CANDIDATES, CHOSEN
+from tests.soak.lists import CANDIDATES, CHOSEN, HUNG, POOL
 from tests.soak.model import Container, World
 from tests.soak.operations import Kind, Operation
 
-__all__ = ["Scope", "choose"]
+__all__ = ["MOST_CONTAINERS", "Scope", "choose"]
 
-_MOST_CONTAINERS: Final = 9
+MOST_CONTAINERS: Final = 9
 _MOST_NETWORKS: Final = 9
 _MOST_AT_START: Final = 3
 """How many networks a container is made on."""
 
+_WITH_MAC: Final = frozenset({"air6"})
+"""The lists on which containers choose their MAC address: of two with the same one on `macvlan` only one can be up."""
+
 _WEIGHTS: Final[Mapping[Kind, int]] = {
     Kind.RUN: 9,
+    Kind.PARTNER: 3,
     Kind.CREATE: 2,
     Kind.START: 6,
     Kind.STOP: 4,
@@ -33,6 +37,10 @@ _WEIGHTS: Final[Mapping[Kind, int]] = {
     Kind.CREATE_NETWORK: 4,
     Kind.REMOVE_NETWORK: 4,
 }
+
+
+_CROWDED: Final = 8
+"""How much more likely removals are while there are too many containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,9 @@ class Scope:
         port_publisher: The lists that can publish ports.
         new: The name of a new container or network, after one letter.
         port: A port that no other container publishes.
+        mac: A MAC address that no other container has; None if containers choose none.
+        partners: Whether containers may share the network namespace of others.
+        most: How many containers there may be.
     """
 
     world: World
@@ -60,15 +71,19 @@ class Scope:
     port_publisher: Collection[str]
     new: str
     port: int
+    mac: str | None = None
+    partners: bool = False
+    most: int = MOST_CONTAINERS
 
 
 _Found = Iterator[Operation]
 
 
-def choose(rng: random.Random, scope: Scope) -> Operation | None:
-    kinds = list(_WEIGHTS)
+def choose(rng: random.Random, scope: Scope, kinds: Collection[Kind] = tuple(_WEIGHTS)) -> Operation | None:
+    """Return one of the possible operations of these kinds; None if there is none."""
+    kinds = list(kinds)
     while kinds:
-        kind = rng.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0]
+        kind = rng.choices(kinds, [_weight(scope, kind) for kind in kinds])[0]
         possible = list(_POSSIBLE[kind](scope))
         if possible:
             return rng.choice(possible)
@@ -76,15 +91,24 @@ def choose(rng: random.Random, scope: Scope) -> Operation | None:
     return None
 
 
+def _weight(scope: Scope, kind: Kind) -> int:
+    """Return how likely a kind is; after a burst, removals are."""
+    is_crowded = len(scope.world.containers) > MOST_CONTAINERS
+    return _WEIGHTS[kind] * (_CROWDED if is_crowded and kind is Kind.REMOVE else 1)
+
+
 def _run(kind: Kind) -> Callable[[Scope], _Found]:
     def find(scope: Scope) -> _Found:
-        if len(scope.world.containers) >= _MOST_CONTAINERS:
+        if len(scope.world.containers) - len(scope.world.on_list(HUNG, POOL)) >= scope.most:
             return
         for network, list_name in scope.networks.items():
+            if list_name in (HUNG, POOL):
+                continue
             ports = (None, scope.port) if list_name in scope.port_publisher else (None,)
             policies = (False, True) if kind is Kind.RUN and list_name not in CANDIDATES else (False,)
             addresses = CANDIDATES[list_name] if list_name in CHOSEN else (None,)
-            for port, restarts, address in product(ports, policies, addresses):
+            macs = (None, scope.mac) if list_name in _WITH_MAC and scope.mac else (None,)
+            for port, restarts, address, mac in product(ports, policies, addresses, macs):
                 first = Operation(
                     kind=kind,
                     container=f"c{scope.new}",
@@ -92,6 +116,7 @@ def _run(kind: Kind) -> Callable[[Scope], _Found]:
                     restarts=restarts,
                     port=port,
                     address=address,
+                    mac=mac,
                 )
                 others = _others(scope, first)
                 yield first
@@ -116,7 +141,7 @@ def _joins(scope: Scope, list_name: str, *, restarts: bool, port: int | None) ->
 
     With a restart policy it must not need an address of a small pool: Docker tries a restart once, at any time.
     """
-    if list_name in CHOSEN or (restarts and list_name in CANDIDATES):
+    if list_name in (*CHOSEN, HUNG, POOL) or (restarts and list_name in CANDIDATES):
         return False
     return port is None or list_name in scope.port_publisher
 
@@ -124,6 +149,10 @@ def _joins(scope: Scope, list_name: str, *, restarts: bool, port: int | None) ->
 def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[Scope], _Found]:
     def find(scope: Scope) -> _Found:
         for name, found in scope.containers.items():
+            if found.partner and kind in (Kind.START, Kind.RESTART):
+                continue  # whether it can start depends on the other container
+            if HUNG in scope.world.lists_of(name) and kind is Kind.START:
+                continue
             # a start needs all networks of the container
             if (running is None or found.running == running) and _needs(found) <= set(scope.networks):
                 yield Operation(kind=kind, container=name)
@@ -131,8 +160,17 @@ def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[Scope], _Fo
     return find
 
 
+def _partner(scope: Scope) -> _Found:
+    if scope.partners and len(scope.world.containers) < scope.most:
+        for name, found in scope.containers.items():
+            if found.running and not found.partner:
+                yield Operation(kind=Kind.PARTNER, container=f"c{scope.new}", partner=name)
+
+
 def _connect(scope: Scope) -> _Found:
     for name, found in scope.containers.items():
+        if found.partner or HUNG in scope.world.lists_of(name):
+            continue
         lists = scope.world.lists_of(name)  # two networks of one list would give a container two links in one subnet
         for network, list_name in scope.networks.items():
             if list_name not in lists and _joins(scope, list_name, restarts=found.restarts, port=found.port):
@@ -147,9 +185,9 @@ def _disconnect(scope: Scope) -> _Found:
 
 
 def _create_network(scope: Scope) -> _Found:
-    if len(scope.world.networks) < _MOST_NETWORKS:
+    if sum(name not in (HUNG, POOL) for name in scope.world.networks.values()) < _MOST_NETWORKS:
         for list_name in scope.lists:
-            if list_name in scope.closed:
+            if list_name in (*scope.closed, HUNG, POOL):
                 continue
             yield Operation(kind=Kind.CREATE_NETWORK, network=f"n{scope.new}", list=list_name)
 
@@ -166,11 +204,12 @@ def _remove_network(scope: Scope) -> _Found:
 
 def _needs(container: Container) -> frozenset[str]:
     """Return the networks without which a container does not start."""
-    return container.networks | {container.home}
+    return container.networks | ({container.home} if container.home else frozenset())
 
 
 _POSSIBLE: Final[Mapping[Kind, Callable[[Scope], _Found]]] = {
     Kind.RUN: _run(Kind.RUN),
+    Kind.PARTNER: _partner,
     Kind.CREATE: _run(Kind.CREATE),
     Kind.START: _of_containers(Kind.START, running=False),
     Kind.STOP: _of_containers(Kind.STOP, running=True),

@@ -94,7 +94,7 @@ def compare(
     attachments: list[Attachment] = []
     for name, wanted in sorted(world.containers.items()):
         container, sandbox = docker.containers.get(name), machine.sandboxes.get(name)
-        if not wanted.running or container is None:
+        if not wanted.running or container is None or wanted.partner:
             continue
         if sandbox is None:
             lines.append(f"container {name}: has no sandbox")

@@ -21,15 +21,17 @@ _SERVE: Final = f'echo "$0" > /tmp/name; exec {b" ".join(SERVER).decode()}'
 def call_of(operation: Operation) -> tuple[str, str, JsonValue]:
     """Return method, path and body of the request for an operation."""
     subject, network = operation.writes, operation.network
+    body: JsonObject
     match operation.kind:
         case Kind.CREATE:
-            return "POST", f"/containers/create?name={subject}", _new_container(operation)
+            body = _new_partner(operation) if operation.partner else _new_container(operation)
+            return "POST", f"/containers/create?name={subject}", body
         case Kind.REMOVE:
             return "DELETE", f"/containers/{subject}?force=1&v=1", None
         case Kind.CONNECT | Kind.DISCONNECT:
             return "POST", f"/networks/{network}/{operation.kind.value}", {"Container": subject}
         case Kind.CREATE_NETWORK:
-            body: JsonObject = {
+            body = {
                 "Name": subject,
                 "CheckDuplicate": True,
                 "Driver": DRIVER,
@@ -48,13 +50,24 @@ def _ipam(list_name: str | None) -> JsonObject:
     return {"Driver": "null"} if pool is None else {"Config": [{"Subnet": pool.subnet, "Gateway": pool.gateway}]}
 
 
-def _endpoint(address: str | None) -> JsonObject:
-    """Return what a container requests of its first network: an address of Docker's IPAM or of a plugin, or nothing."""
+def _endpoint(operation: Operation) -> JsonObject:
+    """Return what a container requests of its first network: an address of Docker's IPAM or of a plugin, or a MAC."""
+    address = operation.address
+    mac: JsonObject = {"MacAddress": operation.mac} if operation.mac else {}
     if address is None:
-        return {}
-    return (
-        {"IPAMConfig": {"IPv4Address": address}} if is_docker_choice(address) else {"DriverOpts": {"cni.ips": address}}
-    )
+        return mac
+    if is_docker_choice(address):
+        return {**mac, "IPAMConfig": {"IPv4Address": address}}
+    return {**mac, "DriverOpts": {"cni.ips": address}}
+
+
+def _new_partner(operation: Operation) -> JsonObject:
+    return {
+        "Image": "busybox",
+        "Cmd": ["sleep", "86400"],
+        "StopSignal": "SIGKILL",
+        "HostConfig": {"NetworkMode": f"container:{operation.partner}"},
+    }
 
 
 def _new_container(operation: Operation) -> JsonObject:
@@ -66,7 +79,8 @@ def _new_container(operation: Operation) -> JsonObject:
         "Cmd": ["sh", "-c", _SERVE, operation.writes],
         "StopSignal": "SIGKILL",  # process 1 ignores other signals, and dockerd would wait
         "ExposedPorts": {"80/tcp": {}},
-        "NetworkingConfig": {"EndpointsConfig": {operation.network: _endpoint(operation.address)}},
+        **({"MacAddress": operation.mac} if operation.mac else {}),  # engines before 25 know only this one
+        "NetworkingConfig": {"EndpointsConfig": {operation.network: _endpoint(operation)}},
         "HostConfig": {
             "NetworkMode": operation.network,
             "RestartPolicy": {"Name": policy},

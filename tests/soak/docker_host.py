@@ -37,11 +37,13 @@ class Outcome:
         status: The status of Docker's answer, None if the connection broke.
         text: Docker's message, or the error.
         taken: If it failed and needed an address of a small pool, those that were in use (`Machine.perform`).
+        took_s: How long it took.
     """
 
     status: int | None
     text: str = ""
     taken: frozenset[Taken] = frozenset()
+    took_s: float = 0.0
 
     @property
     def is_done(self) -> bool:
@@ -73,10 +75,12 @@ class DockerHost:
 
     def perform(self, operation: Operation) -> Outcome:
         """Do a whole operation; any number of threads may call this."""
+        began = time.monotonic()
         try:
-            return self._perform(operation)
+            outcome = self._perform(operation)
         except (OSError, http.client.HTTPException) as exc:
-            return Outcome(status=None, text=f"{type(exc).__name__}: {exc}")
+            outcome = Outcome(status=None, text=f"{type(exc).__name__}: {exc}")
+        return replace(outcome, took_s=time.monotonic() - began)
 
     def look(self) -> DockerView:
         """Return what Docker has, without objects that are removed meanwhile.
@@ -110,7 +114,7 @@ class DockerHost:
         match operation.kind:
             case Kind.CRASH:
                 return self._crash(operation.writes)
-            case Kind.RUN:
+            case Kind.RUN | Kind.PARTNER:
                 outcome = self._create(operation)
                 return self._request(*call_of(replace(operation, kind=Kind.START))) if outcome.is_done else outcome
             case Kind.CREATE:

@@ -22,6 +22,7 @@ class Figures:
         looked_into: How many containers were checked, in all.
         looking_s: How long the checks took, in all.
         slowest_s: The longest time that machine and model took to agree.
+        slowest_call_s: The longest time that an operation took on networks without slow plugins.
         differences: The differences that were found; empty in a successful soak.
         duration_s: How long the soak took.
     """
@@ -35,6 +36,7 @@ class Figures:
     looked_into: int = 0
     looking_s: float = 0.0
     slowest_s: float = 0.0
+    slowest_call_s: float = 0.0
     differences: tuple[str, ...] = ()
     duration_s: float = 0.0
 
@@ -46,6 +48,7 @@ class Figures:
                 f"{self.kills.total()} kills: {_render(self.kills)}",
                 f"Docker was repaired {self.helped.total()} times: {_render(self.helped)}",
                 f"{self.checkpoints} checkpoints, the slowest agreed after {self.slowest_s:.1f} s",
+                f"the slowest operation on networks without slow plugins took {self.slowest_call_s:.1f} s",
                 f"{self.looks} checks of {self.looked_into} running containers, in all {self.looking_s:.0f} s",
                 f"{len(self.differences)} differences",
             )

@@ -43,8 +43,11 @@ _HALF_S: Final = 5.0
 _STALE_S: Final = 10.0
 """How long Docker may list endpoints of containers that do not run, before they are removed."""
 
-_CERTAIN: Final = (None, Kill.DAEMON, Kill.PLUGIN)
-"""The kills after which everything that Docker has reported as done stays done."""
+_UNCERTAIN: Final = (Kill.DOCKERD, Kill.BOTH)
+"""The kills after which Docker may have lost what it has reported as done."""
+
+_HUNG: Final = re.compile(r"timed out|too many plugins")
+"""The errors if a plugin hangs."""
 
 _SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
 
@@ -71,25 +74,27 @@ class Following:
         """Bring the model up to date after a round, and wait until Docker agrees with it."""
         short = self._find_short(outcomes)
         spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
-        if kill is None:
+        is_strict = kill is None or not kill.excuses
+        if is_strict:
             excused = spoiled | short
             self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in excused})
         before = self.world
         certain = [
             operation
             for operation, outcome in outcomes.items()
-            if kill in _CERTAIN and (outcome.is_done or before.is_refused(operation))
+            if kill not in _UNCERTAIN
+            and (outcome.is_done or before.is_refused(operation) or (is_strict and before.hangs(operation)))
         ]
         for operation in certain:
             self.world = self.world.after(operation)
         broken_off = [operation for operation in outcomes if operation not in certain]
-        if kill in (Kill.DOCKERD, Kill.BOTH):
+        if kill is not None and kill.ends_containers:
             self.world = self.world.after_restart_of_docker()
         docker = self._wait(frozenset(operation.writes for operation in broken_off))
-        patience_s = 0.0 if kill in _CERTAIN else _HALF_S
+        patience_s = _HALF_S if kill in _UNCERTAIN else 0.0
         for operation in broken_off:
             docker = self._adopt(operation, before, docker, patience_s)
-        if kill in (Kill.DOCKERD, Kill.BOTH):
+        if kill is not None and kill.ends_containers:
             self._help_networks()
             self._end_lost_containers()
         if broken_off:
@@ -112,8 +117,12 @@ class Following:
         return short
 
     def expect(self, outcomes: Mapping[Operation, Outcome]) -> None:
-        """Compare outcomes with the model after a round without a kill."""
+        """Compare outcomes with the model after a round in which nothing was killed."""
         for operation, outcome in outcomes.items():
+            if self.world.hangs(operation):
+                if outcome.is_done or not _HUNG.search(outcome.text):
+                    self._figures.differences += (f"{operation}: should name the plugin that hangs: {outcome}",)
+                continue
             is_refused = self.world.is_refused(operation)
             if (outcome.is_refused if is_refused else outcome.is_done) is False:
                 wanted = "refused" if is_refused else "done"
@@ -165,7 +174,7 @@ class Following:
         elif name not in docker.containers:
             self.world = self.world.with_container(name, None)
         elif docker.is_half_of_something(name, restarts=known.restarts) or (
-            name not in before.containers and not docker.containers[name].endpoints
+            name not in before.containers and known.home and not docker.containers[name].endpoints
         ):
             self._help_container(name, docker.containers[name].state)
             self.world = self.world.with_container(name, None)

@@ -65,7 +65,9 @@ class Keeping:
             touched: The containers that operations have changed.
             after: A description of the round that has just ended.
         """
-        running = {name: found for name, found in docker.containers.items() if found.runs and name in world.containers}
+        running = {
+            name: found for name, found in docker.containers.items() if found.runs and world.has_own_network(name)
+        }
         self._known = {
             name: known
             for name, known in self._known.items()

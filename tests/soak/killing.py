@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Kills daemons and plugins in a lab, and restarts the daemons."""
+"""Kills or stops daemons and plugins in a lab, and restarts the daemons; after a reboot, or with an older state."""
 
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +13,52 @@ from tests.lab import Lab
 from tests.lab.programs import CNI_BIN_DIRS
 from tests.soak.docker_calls import SERVER
 from tests.soak.docker_view import DockerView
+from tests.soak.lists import SETUP
 from tests.soak.operations import Kill, Round
 
-__all__ = ["START_LIMIT_S", "Killing"]
+__all__ = ["START_LIMIT_S", "STATE", "Killing"]
 
 START_LIMIT_S: Final = 60.0
+STATE: Final = "/var/lib/cni-bridge"
+
+_STOPPED_S: Final = 3.0
+"""How long a stopped process stands still: less than a plugin may take."""
+
+_REBOOT: Final = r"""
+for process in /proc/[0-9]*; do
+    case "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
+    "1 "* | "$$ "* | *connector.py*) ;;
+    *) kill -KILL "${process#/proc/}" 2>/dev/null ;;
+    esac
+done
+set -e
+sed -n 's/^[^ ]* [^ ]* [^ ]* [^ ]* \([^ ]*\) .*/\1/p' /proc/self/mountinfo | sort -r |
+    grep -E '^/(run/(cni-bridge|docker|netns)|var/lib/docker)/' | while read -r point; do umount -l "$point"; done
+rm -rf /run/cni-bridge /run/cni /run/docker /run/docker.* /run/containerd /run/unreliable
+for link in $(ip -o link show | sed -n 's/^[0-9]*: \([^:@]*\).*/\1/p'); do
+    [ "$link" = lo ] || ip link del "$link" 2>/dev/null || :
+done
+for tables in iptables ip6tables; do
+    for table in filter nat mangle raw; do "$tables" -t "$table" -F; "$tables" -t "$table" -X; done
+    "$tables" -P FORWARD ACCEPT
+done
+printf '00000000-0000-0000-0000-%012d\n' "$number" >/run/lab/boot-id
+[ "$number" != 1 ] || mount --bind /run/lab/boot-id /proc/sys/kernel/random/boot_id
+"""
+"""Ends everything in a lab but its own processes, and removes what a reboot removes."""
+
+_ROLL_BACK: Final = f"""set -e
+mkdir -p /var/lib/soak
+cp -a {STATE}/. /var/lib/soak/now
+if [ -e /var/lib/soak/before ]; then
+    find {STATE} -mindepth 1 -delete
+    cp -a /var/lib/soak/before/. {STATE}
+    rm -r /var/lib/soak/before
+fi
+mv /var/lib/soak/now /var/lib/soak/before
+"""
+"""Puts the copy of the previous time back, if there is one, and keeps a copy for the next time."""
+
 _STARTING: Final = (b"runc", b"init")
 """A container's first process before its program starts; a container that Docker has lost may stay so."""
 
@@ -32,6 +74,7 @@ class Killing:
     def __init__(self, lab: Lab, daemon_options: Sequence[str]) -> None:
         self._lab = lab
         self._daemon_options = tuple(daemon_options)
+        self._reboots = 0
 
     def carry_out(self, round_: Round, is_over: Callable[[], bool]) -> bool:
         """Kill what the round says and restart it; return False if no plugin was seen running until `is_over()`."""
@@ -44,13 +87,30 @@ class Killing:
                 self._lab.stop_dockerd(signal.SIGKILL)
                 self._restart_daemon()
                 self._lab.start_dockerd(timeout_s=START_LIMIT_S)
-            case Kill.PLUGIN:
-                return self._kill_plugin(round_.plugin, is_over)
+            case Kill.REBOOT:
+                self._reboot()
+            case Kill.ROLLBACK:
+                self._lab.stop_daemon()
+                self._lab.run("sh", "-c", _ROLL_BACK)
+                self._lab.start_daemon(*self._daemon_options, timeout_s=START_LIMIT_S)
+            case Kill.STOP_DAEMON:
+                assert self._lab.daemon is not None
+                self._lab.daemon.kill(signal.SIGSTOP)
+                time.sleep(_STOPPED_S)
+                self._lab.daemon.kill(signal.SIGCONT)
+            case Kill.STOP_PLUGIN if plugin := self._find_plugin(round_.plugin, is_over):
+                self._signal(plugin, "STOP")
+                time.sleep(_STOPPED_S)
+                self._signal(plugin, "CONT")
+            case Kill.PLUGIN if plugin := self._find_plugin(round_.plugin, is_over):
+                self.kill(plugin)
+            case _:
+                return False
         return True
 
     def kill(self, process: int) -> None:
         """Kill a process of the lab, by its ID there."""
-        self._lab.run("busybox", "kill", "-KILL", str(process), check=False)
+        self._signal(process, "KILL")
 
     def kill_all(self, processes: Iterable[int]) -> None:
         """Kill processes."""
@@ -62,6 +122,20 @@ class Killing:
         known = {found.process for found in docker.containers.values()}
         return frozenset(process for process in self._containers() if process not in known)
 
+    def _signal(self, process: int, name: str) -> None:
+        self._lab.run("busybox", "kill", f"-{name}", str(process), check=False)
+
+    def _reboot(self) -> None:
+        """End everything, and start the daemon and dockerd at the same time."""
+        self._reboots += 1
+        self._lab.stop_dockerd(signal.SIGKILL)
+        self._lab.stop_daemon(signal.SIGKILL)
+        self._lab.run("sh", "-c", _REBOOT + SETUP, env={"number": str(self._reboots)})
+        with ThreadPoolExecutor(1) as thread:
+            daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=START_LIMIT_S)
+            self._lab.start_dockerd(timeout_s=START_LIMIT_S)
+            daemon.result()
+
     def _restart_daemon(self) -> None:
         self._lab.stop_daemon(signal.SIGKILL)
         self._lab.start_daemon(*self._daemon_options, timeout_s=START_LIMIT_S)
@@ -70,18 +144,17 @@ class Killing:
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.start_dockerd(timeout_s=START_LIMIT_S)
 
-    def _kill_plugin(self, number: int, is_over: Callable[[], bool]) -> bool:
-        """Kill the plugin with this number, in the order in which running plugins are seen."""
+    def _find_plugin(self, number: int, is_over: Callable[[], bool]) -> int | None:
+        """Return the plugin with this number, in the order in which running plugins are seen."""
         seen: list[int] = []
         while not is_over():
             for process in self._plugins():
                 if process not in seen:
                     seen.append(process)
                     if len(seen) > number:
-                        self.kill(process)
-                        return True
+                        return process
             time.sleep(0.001)
-        return False
+        return None
 
     def _plugins(self) -> Iterator[int]:
         for path in self._processes("exe"):

@@ -13,9 +13,14 @@ from tests.plugins.unreliable import Fault, goes_wrong
 __all__ = [
     "CANDIDATES",
     "CHOSEN",
+    "HUNG",
     "LISTS",
+    "POOL",
+    "POOL_MOST",
     "PUBLISHING",
     "SETUP",
+    "SLOW",
+    "TROUBLED",
     "WRAPPED",
     "Pool",
     "docker_pool",
@@ -35,10 +40,10 @@ class Pool:
     gateway: str
 
 
-def _ipam(number: int, *, ipv6: bool = False, small: bool = False) -> JsonObject:
+def _ipam(number: int, *, ipv6: bool = False, addresses: Sequence[str] = ()) -> JsonObject:
     ipv4: dict[str, JsonValue] = {"subnet": f"10.82.{number}.0/24"}
-    if small:
-        first, *_, last = _few(number)
+    if addresses:
+        first, *_, last = addresses
         ipv4 |= {"rangeStart": first, "rangeEnd": last}
     ranges: list[JsonValue] = [[ipv4], *([[{"subnet": f"fd82:{number}::/64"}]] if ipv6 else [])]
     routes: list[JsonValue] = [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if ipv6 else [])]
@@ -50,14 +55,19 @@ def _few(number: int) -> tuple[str, ...]:
     return tuple(f"10.82.{number}.{host}" for host in (10, 11, 12))
 
 
-def _bridge(number: int, *, ipv6: bool = False, small: bool = False) -> JsonObject:
+def _ten(number: int) -> tuple[str, ...]:
+    """Return the addresses of a range that can be filled."""
+    return tuple(f"10.82.{number}.{host}" for host in range(10, 20))
+
+
+def _bridge(number: int, *, ipv6: bool = False, addresses: Sequence[str] = ()) -> JsonObject:
     return {
         "type": "bridge",
         "bridge": f"cni-soak{number}",
         "isGateway": True,
         "ipMasq": True,
         "hairpinMode": True,
-        "ipam": _ipam(number, ipv6=ipv6, small=small),
+        "ipam": _ipam(number, ipv6=ipv6, addresses=addresses),
     }
 
 
@@ -80,20 +90,30 @@ _BANDWIDTH: Final[JsonObject] = {
     "egressBurst": 8_000_000,
 }
 
+SLOW: Final = "slow"
+HUNG: Final = "hung"
+POOL: Final = "pool"
+POOL_MOST: Final = 9
+"""How many containers are on the list POOL: nine of ten addresses."""
+
 LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
     "lan": (_bridge(1), _PORTMAP, _FIREWALL),
     "lan6": (_bridge(2, ipv6=True), _PORTMAP, _FIREWALL, _BANDWIDTH),
     "wire": (_ptp(3), _TUNING, _PORTMAP, _FIREWALL),
     "wire6": (_ptp(4, ipv6=True), _FIREWALL),
     "air6": ({"type": "macvlan", "master": _UPLINK, "mode": "bridge", "ipam": _ipam(5, ipv6=True)},),
-    "again": ({**_bridge(6, small=True), **goes_wrong("bridge", Fault.FAILS_AFTER)}, _PORTMAP, _FIREWALL),
-    "stuck": (_bridge(7, small=True), {**_FIREWALL, **goes_wrong("firewall", Fault.HANGS)}),
+    "again": ({**_bridge(6, addresses=_few(6)), **goes_wrong("bridge", Fault.FAILS_AFTER)}, _PORTMAP, _FIREWALL),
+    "stuck": (_bridge(7, addresses=_few(7)), {**_FIREWALL, **goes_wrong("firewall", Fault.HANGS)}),
     "static": ({**_bridge(8), **goes_wrong("host-local", Fault.FAILS_BEFORE)}, {"type": "sbr"}, _FIREWALL),
     "docker": (_bridge(9), _PORTMAP, {**_FIREWALL, **goes_wrong("firewall", Fault.FAILS_BEFORE)}),
+    SLOW: ({**_bridge(10), **goes_wrong("bridge", Fault.SLOW_ADD)}, _PORTMAP, _FIREWALL),
+    HUNG: ({**_bridge(11), **goes_wrong("bridge", Fault.HANGS_IN_ADD)}, _FIREWALL),
+    POOL: ({**_bridge(12, addresses=_ten(12)), **goes_wrong("bridge", Fault.SLOW_DEL)}, _PORTMAP, _FIREWALL),
 }
 """By name: bridges and point-to-point links with masquerading and firewall rules, sysctls, a bandwidth limit with its
 ifb link, and macvlan. Then lists whose first DEL of each container fails or hangs and whose addresses are soon reused:
-small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`)."""
+small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`). At last the
+lists of some kinds of trouble (`tests/soak/trouble.py`)."""
 
 WRAPPED: Final = ("bridge", "firewall", "host-local")
 """The plugins that may fail or hang."""
@@ -108,6 +128,9 @@ CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
 
 CHOSEN: Final = frozenset({"static", "docker"})
 """The lists of these on which each container chooses its address when it is created."""
+
+TROUBLED: Final = frozenset({*CANDIDATES, SLOW, HUNG, POOL})
+"""The lists on which a start may have to wait for plugins or for an address."""
 
 SETUP: Final = f"""set -e
 ip link add {_UPLINK} type veth peer name {_UPLINK}-end

@@ -55,6 +55,9 @@ def find_gaps(
         return (("no namespace that could be read",), ())
     attachments = tuple(attachments_of(world, name, container, survey.reservations))
     lacking = [line for found in attachments for line in _lacking(found, holdings, survey, artifacts[found.list])]
+    mac = world.containers[name].mac
+    if mac and not any(line.endswith(f" mac {mac}") for line in holdings.lines):
+        lacking.append(f"the MAC address {mac}")
     silent = [f"no answer from {address}" for address in sorted(holdings.silent)]
     port = world.containers[name].port
     if port is not None and survey.answers.get(name) != name:

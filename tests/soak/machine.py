@@ -21,8 +21,8 @@ from tests.soak.comparison import MachineView, Sandbox
 from tests.soak.docker_host import DockerHost, Outcome
 from tests.soak.docker_view import DockerView
 from tests.soak.holdings import Holdings, Link
-from tests.soak.killing import START_LIMIT_S, Killing
-from tests.soak.lists import CANDIDATES, CHOSEN, LISTS, PUBLISHING, SETUP, WRAPPED, families
+from tests.soak.killing import START_LIMIT_S, STATE, Killing
+from tests.soak.lists import CANDIDATES, CHOSEN, HUNG, LISTS, PUBLISHING, SETUP, WRAPPED, families
 from tests.soak.losses import Survey
 from tests.soak.model import World
 from tests.soak.operations import Kind, Operation
@@ -37,7 +37,6 @@ DAEMON_OPTIONS: Final = ("--reconcile-interval", "1", "--plugin-timeout", "8")
 
 _NAMESPACES: Final = ("/run/cni-bridge/netns/", "/run/cni-bridge/sandboxes/")
 """Staging namespaces and pins: an endpoint has one of them."""
-_STATE: Final = "/var/lib/cni-bridge"
 _TUNING: Final = "/run/cni/tuning/"
 """Where `tuning` notes what its DEL restores. It writes these files in place: killed right after it created one, it
 leaves an empty file, which its DEL ignores with status 0 (17 of 60 plugins 1.1.1 that were killed as soon as the file
@@ -68,7 +67,7 @@ class Machine:
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
         self._before = self._prepare()
-        self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists}
+        self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists if name != HUNG}
         if attach is not AttachOption.MOVE:
             moved = {name: artifacts.link for name, artifacts in self.artifacts.items()}
             lab.stop_daemon()
@@ -221,4 +220,4 @@ class Machine:
         return (kind for kind in kinds if kind is not None)
 
     def _records(self) -> Records:
-        return read_records(self._lab.path(_STATE))
+        return read_records(self._lab.path(STATE))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from tests.soak.lists import CANDIDATES, families
+from tests.soak.lists import CANDIDATES, HUNG, families
 from tests.soak.operations import Kind, Operation
 
 __all__ = ["Container", "World"]
@@ -21,12 +21,14 @@ class Container:
     """A container as it should be.
 
     Attributes:
-        home: The network that it was created on, which Docker needs at every start.
+        home: The network that it was created on, which Docker needs at every start; empty with a partner.
         networks: The networks that it is connected to; while it runs it has an endpoint on each.
         running: Whether it runs.
         restarts: Whether Docker restarts it when it ends by itself, and whenever dockerd starts.
         port: The host port that it publishes, if any.
         address: The address that it was created with, on its first network, if any.
+        mac: The MAC address that it was created with, on its first network, if any; None after it has left that.
+        partner: The container whose network namespace it shares, if any. It keeps that namespace when the other ends.
     """
 
     home: str
@@ -35,6 +37,8 @@ class Container:
     restarts: bool = False
     port: int | None = None
     address: str | None = None
+    mac: str | None = None
+    partner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,37 @@ class World:
     def is_refused(self, operation: Operation) -> bool:
         """Return whether Docker must refuse: a network cannot be removed while running containers are on it."""
         return operation.kind is Kind.REMOVE_NETWORK and bool(self.running_on(operation.writes))
+
+    def hangs(self, operation: Operation) -> bool:
+        """Return whether an operation must fail, because a plugin hangs until it is killed."""
+        match operation.kind:
+            case Kind.RUN if operation.network:
+                return self.networks[operation.network] == HUNG
+            case Kind.START | Kind.RESTART:
+                return HUNG in self.lists_of(operation.writes)
+        return False
+
+    def has_own_network(self, container: str) -> bool:
+        """Return whether this is a container, and has a network namespace of its own."""
+        found = self.containers.get(container)
+        return found is not None and not found.partner
+
+    def lists_for(self, operation: Operation) -> frozenset[str]:
+        """Return the lists of all networks that an operation names, or that its container is on."""
+        networks = {name for name in (operation.network, *operation.others) if name}
+        for name in (operation.container, operation.partner):
+            if name and name in self.containers:
+                networks |= self.containers[name].networks
+        return frozenset(self.networks[name] for name in networks if name in self.networks)
+
+    def on_list(self, *lists: str) -> frozenset[str]:
+        """Return the containers that are connected to a network of one of these lists."""
+        return frozenset(name for name in self.containers if self.lists_of(name) & set(lists))
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The running containers with a network namespace of their own."""
+        return frozenset(name for name, found in self.containers.items() if found.running and not found.partner)
 
     def running_on(self, network: str) -> frozenset[str]:
         """Return the containers that have an endpoint on a network."""
@@ -107,10 +142,7 @@ class World:
             shape: The networks of its container, or its network itself; None if Docker does not have it.
         """
         possible = [world._shape(operation.writes) for world in (self, self.after(operation))]
-        if operation.container and operation.kind in (
-            Kind.RUN,
-            Kind.CREATE,
-        ):  # connected one by one
+        if operation.kind in (Kind.RUN, Kind.CREATE):  # connected one by one
             *fewer, _ = accumulate(({name} for name in (operation.network or "", *operation.others)), set[str].union)
             possible += map(frozenset, fewer)
             possible.append(frozenset())  # dockerd stores a new container first without networks
@@ -149,18 +181,21 @@ class World:
             return Container(
                 home=network,
                 networks=frozenset({network, *operation.others}),
-                running=operation.kind is Kind.RUN,
+                running=operation.kind is Kind.RUN and not self.hangs(operation),
                 restarts=operation.restarts,
                 port=operation.port,
                 address=operation.address,
+                mac=operation.mac,
             )
+        if operation.kind is Kind.PARTNER:
+            return Container(home="", networks=frozenset(), running=True, partner=operation.partner)
         found = self.containers[operation.writes]
         running, networks = found.running, found.networks
         match operation.kind:
             case Kind.REMOVE:
                 return None
             case Kind.START | Kind.RESTART:
-                running = True
+                running = not self.hangs(operation)
             case Kind.STOP | Kind.KILL:
                 running = False
             case Kind.CRASH:
@@ -169,7 +204,7 @@ class World:
                 networks |= {network}
             case Kind.DISCONNECT:
                 networks -= {network}
-        return replace(found, running=running, networks=networks)
+        return replace(found, running=running, networks=networks, mac=found.mac if found.home in networks else None)
 
     def _items(self) -> tuple[tuple[str, Container], ...]:
         return tuple(self.containers.items())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The soak's operations on containers and networks, and what may be killed meanwhile."""
+"""The soak's operations on containers and networks, and what happens to daemons and plugins meanwhile."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +12,8 @@ class Kind(StrEnum):
     """The kinds of operations, with the words of the docker command."""
 
     RUN = "run"
+    PARTNER = "run --network container:"
+    """Run a container in the network namespace of another one."""
     CREATE = "create"
     START = "start"
     STOP = "stop"
@@ -26,12 +28,28 @@ class Kind(StrEnum):
 
 
 class Kill(StrEnum):
-    """What is killed with SIGKILL while operations run; daemons are restarted at once."""
+    """What is killed with SIGKILL while operations run, or done instead; daemons are restarted at once."""
 
     DAEMON = "daemon"
     DOCKERD = "dockerd"
     BOTH = "daemon and dockerd"
     PLUGIN = "plugin"
+    REBOOT = "everything, by a reboot"
+    """As soon as the operations have ended: all processes, links and rules end, and the boot ID changes."""
+    ROLLBACK = "nothing, the state is rolled back"
+    """Between operations: the daemon starts with the state that it had at the previous one of these."""
+    STOP_DAEMON = "nothing, the daemon is stopped and continued"
+    STOP_PLUGIN = "nothing, a plugin is stopped and continued"
+
+    @property
+    def ends_containers(self) -> bool:
+        """Whether all containers end, and those with a restart policy start again."""
+        return self in (Kill.DOCKERD, Kill.BOTH, Kill.REBOOT)
+
+    @property
+    def excuses(self) -> bool:
+        """Whether an operation may fail because of it."""
+        return self in (Kill.DAEMON, Kill.DOCKERD, Kill.BOTH, Kill.PLUGIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +65,8 @@ class Operation:
         port: The host port of a new container, for its own port 80; None if it publishes none.
         address: The address of a new container on its first network; None for any.
         others: Further networks of a new container.
+        mac: The MAC address of a new container on its first network; None for any.
+        partner: The container whose network namespace a new container shares.
     """
 
     kind: Kind
@@ -57,6 +77,8 @@ class Operation:
     port: int | None = None
     address: str | None = None
     others: tuple[str, ...] = ()
+    mac: str | None = None
+    partner: str | None = None
 
     @property
     def writes(self) -> str:
@@ -68,7 +90,7 @@ class Operation:
     @property
     def names(self) -> frozenset[str]:
         """All containers and networks that it names."""
-        return frozenset(name for name in (self.container, self.network, *self.others) if name)
+        return frozenset(name for name in (self.container, self.network, self.partner, *self.others) if name)
 
     def __str__(self) -> str:
         made_with = f"({self.list})" if self.list else ""
@@ -76,7 +98,8 @@ class Operation:
         port = f"-p {self.port}:80" if self.port else ""
         address = f"--ip {self.address}" if self.address else ""
         first = self.network and f"{self.network}{made_with}"
-        words = (self.kind.value, self.container, first, *self.others, policy, port, address)
+        mac = f"--mac-address {self.mac}" if self.mac else ""
+        words = (self.kind.value, self.container, first, self.partner, *self.others, policy, port, address, mac)
         return " ".join(word for word in words if word)
 
 
@@ -86,12 +109,14 @@ class Round:
 
     Attributes:
         operations: None of them changes what another one names.
+        first: How many of them start first; the others start when those have had time to reach their plugins.
         kill: What is killed, None for nothing.
         delay_s: The time from the start of the operations to the kill.
         plugin: The number of the plugin to kill, in the order in which running plugins are seen from then on, from 0.
     """
 
     operations: tuple[Operation, ...]
+    first: int = 0
     kill: Kill | None = None
     delay_s: float = 0.0
     plugin: int = 0

@@ -5,17 +5,19 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from tests.soak.comparison import compare
 from tests.soak.docker_host import Outcome
 from tests.soak.figures import Figures
 from tests.soak.following import CONVERGENCE_S, Following
-from tests.soak.generator import Generator
+from tests.soak.generator import MOST_AT_ONCE, Generator
 from tests.soak.keeping import Keeping
+from tests.soak.lists import TROUBLED
 from tests.soak.machine import Machine
-from tests.soak.operations import Kind, Operation, Round
+from tests.soak.model import World
+from tests.soak.operations import Kill, Kind, Operation, Round
 
 __all__ = ["Soak"]
 
@@ -23,6 +25,13 @@ _CHECK_EVERY: Final = 10
 """How many rounds there are between two checkpoints, which compare the whole machine."""
 
 _PAUSE_S: Final = 0.2
+_MOST_THREADS: Final = 100
+_LEAD_S: Final = 1.5
+"""How long before the others the first operations of a round start; their plugins run by then."""
+
+_CALL_LIMIT_S: Final = 15.0
+"""How long an operation may take on networks whose plugins do not hang. It takes a second or two on a busy machine.
+Behind eight plugins that hang for eight seconds each, four at a time, it would take sixteen more."""
 
 
 class Soak:
@@ -46,7 +55,7 @@ class Soak:
     def run(self, operations: int) -> Figures:
         """Do at least `operations` operations, remove everything, and compare; stop at the first difference."""
         number = 0
-        with ThreadPoolExecutor() as threads:
+        with ThreadPoolExecutor(_MOST_THREADS) as threads:
             while self.figures.operations.total() < operations and not self.figures.differences:
                 number += 1
                 self._do(number, self._generator.next(number, self._following.world), threads)
@@ -61,13 +70,18 @@ class Soak:
 
     def _do(self, number: int, round_: Round, threads: ThreadPoolExecutor) -> None:
         """Do one round, and update the model."""
+        kill, world = round_.kill, self._following.world
+        if kill is Kill.ROLLBACK:
+            self._check()  # a teardown that only the newer state knows would never be completed
         for operation in round_.operations:
             self._log(f"{number}: {operation}")
-        running = {
-            operation: threads.submit(self._machine.perform, operation, self._following.world)
-            for operation in round_.operations
-        }
-        kill = round_.kill
+        running: dict[Operation, Future[Outcome]] = {}
+        for group in (round_.operations[: round_.first], round_.operations[round_.first :]):
+            if running:
+                time.sleep(_LEAD_S)
+            running |= {operation: threads.submit(self._machine.perform, operation, world) for operation in group}
+        if kill is Kill.REBOOT:
+            wait(running.values())
         if kill is not None:
             time.sleep(round_.delay_s)
             if self._machine.killing.carry_out(round_, lambda: all(done.done() for done in running.values())):
@@ -77,8 +91,10 @@ class Soak:
                 kill = None
         outcomes = {operation: done.result() for operation, done in running.items()}
         for operation, outcome in outcomes.items():
-            self._log(f"{number}: {operation}: {outcome}")
+            self._log(f"{number}: {operation}: {outcome} after {outcome.took_s:.1f} s")
         self._count(outcomes)
+        if kill is None and len(round_.operations) - round_.first <= MOST_AT_ONCE:
+            self._check_times(world, outcomes)
         self._following.follow(outcomes, kill)
         if not self.figures.differences:
             touched = [operation.writes for operation in outcomes]
@@ -91,6 +107,15 @@ class Soak:
             self.figures.operations[operation.kind] += 1
             word = "done" if outcome.is_done else "refused" if outcome.is_refused else "failed"
             self.figures.outcomes[word] += 1
+
+    def _check_times(self, world: World, outcomes: Mapping[Operation, Outcome]) -> None:
+        """Check that no operation has waited for plugins of networks with which it has nothing to do."""
+        for operation, outcome in outcomes.items():
+            if not world.lists_for(operation) & TROUBLED:
+                self.figures.slowest_call_s = max(self.figures.slowest_call_s, outcome.took_s)
+                if outcome.took_s > _CALL_LIMIT_S:
+                    took = f"{operation}: took {outcome.took_s:.1f} s, on networks without slow plugins"
+                    self.figures.differences += (took,)
 
     def _remove_all(self) -> None:
         """Remove all containers and networks."""

@@ -48,7 +48,7 @@ class Surveyor:
         """
         reservations = tuple(self.reservations())
         targets = find_targets(world, docker, reservations)
-        names = sorted(name for name, found in docker.containers.items() if found.runs and name in world.containers)
+        names = sorted(name for name, found in docker.containers.items() if found.runs and world.has_own_network(name))
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             host = threads.submit(lambda: read_host(self._lab.run("sh", "-c", ON_HOST).stdout))
             rules = threads.submit(lambda: Counter(parse_rules(self._lab.run("sh", "-c", _RULES).stdout)))

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The unreliable plugin fails the first DEL of each container ID, and passes all other calls on."""
+"""The unreliable plugin fails, hangs or is slow as its configuration says, and passes all other calls on."""
 
 import json
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -30,11 +33,20 @@ class Plugin:
         self.path.write_text(render_unreliable(self.real, directory / "seen"))
         self.path.chmod(0o755)
 
-    def call(self, verb: str, container: str, configuration: JsonObject) -> subprocess.CompletedProcess[str]:
-        """Execute the plugin."""
+    def call(
+        self, verb: str, container: str, configuration: JsonObject, *, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Execute the plugin, and kill it with its children after `timeout_s`."""
         env = {"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "PATH": "/usr/bin:/bin"}
         stdin = json.dumps({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", **configuration})
-        return subprocess.run([self.path], check=False, env=env, input=stdin, capture_output=True, text=True)
+        pipe = subprocess.PIPE
+        with subprocess.Popen([self.path], env=env, stdin=pipe, stdout=pipe, text=True, process_group=0) as process:
+            try:
+                stdout, _ = process.communicate(stdin, timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess([self.path], process.returncode, stdout)
 
     @property
     def calls(self) -> list[str]:
@@ -61,6 +73,23 @@ def test_the_first_deletion_fails(plugin: Plugin, fault: Fault, calls: list[str]
         assert json.loads(failed.stdout.splitlines()[-1])["msg"] == fault.value
         assert plugin.call("DEL", container, goes_wrong("bridge", fault)).returncode == 0
     assert plugin.calls == calls
+
+
+def test_an_addition_that_hangs(plugin: Plugin) -> None:
+    """It runs until it is killed, and the real plugin is not executed; DEL is."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        plugin.call("ADD", "one", goes_wrong("bridge", Fault.HANGS_IN_ADD), timeout_s=1)
+    assert plugin.call("DEL", "one", goes_wrong("bridge", Fault.HANGS_IN_ADD)).returncode == 0
+    assert plugin.calls == ["DEL one"]
+
+
+def test_a_slow_addition(plugin: Plugin) -> None:
+    """It takes its time, and succeeds; DEL does not take it."""
+    began = time.monotonic()
+    for verb in ("ADD", "DEL"):
+        assert plugin.call(verb, "one", goes_wrong("bridge", Fault.SLOW_ADD)).returncode == 0
+    assert time.monotonic() - began >= 1.5
+    assert plugin.calls == ["ADD one", "DEL one"]
 
 
 @pytest.mark.parametrize("configuration", [{}, goes_wrong("host-local", Fault.FAILS_BEFORE)])

@@ -92,6 +92,15 @@ def test_each_missing_resource_is_reported(what: str) -> None:
     assert find_gaps(WORLD, "c1", DOCKER, survey(), ARTIFACTS) == ((expected,), ())
 
 
+def test_another_mac_than_the_chosen_one_is_reported() -> None:
+    """Docker shows the chosen one in any case."""
+    chosen = {"c1": replace(WORLD.containers["c1"], mac="02:00:00:00:00:07")}
+    for mac, lacking in (("02:00:00:00:00:07", ()), ("02:00:00:00:00:08", ("the MAC address 02:00:00:00:00:07",))):
+        holdings = replace(HOLDINGS, lines=frozenset({f"link eth0: UP mtu 1500 mac {mac}"}))
+        survey = replace(SURVEY, holdings={"c1": holdings})
+        assert find_gaps(replace(WORLD, containers=chosen), "c1", DOCKER, survey, ARTIFACTS) == (lacking, ())
+
+
 def test_unanswered_probes_are_reported() -> None:
     """The container must reach its gateway, and must answer at its published port."""
     silent = replace(HOLDINGS, silent=frozenset({"10.82.1.1"}))

@@ -68,6 +68,44 @@ def test_a_network_in_use_is_not_removed() -> None:
     assert LAN not in free.after(in_use).networks
 
 
+def test_a_start_on_a_network_whose_plugins_hang_fails() -> None:
+    """The container is made, and stays down."""
+    world = WORLD.after(Operation(kind=Kind.CREATE_NETWORK, network="h1", list="hung"))
+    run = Operation(kind=Kind.RUN, container="new", network="h1")
+    after = world.after(run)
+    start = Operation(kind=Kind.START, container="new")
+    assert after.containers["new"] == container("h1", running=False)
+    assert world.hangs(run)
+    assert after.hangs(start)
+    assert after.after(start) == after
+    assert not after.hangs(Operation(kind=Kind.START, container="down"))
+    assert not after.hangs(Operation(kind=Kind.REMOVE, container="new"))
+
+
+def test_a_partner_shares_the_network_of_another_container() -> None:
+    """It is on no network itself, and runs on when the other one ends."""
+    world = WORLD.after(Operation(kind=Kind.PARTNER, container="new", partner="up"))
+    assert world.containers["new"] == Container(home="", networks=frozenset(), running=True, partner="up")
+    assert (world.has_own_network("up"), world.has_own_network("new")) == (True, False)
+    assert world.running == {"up", "always"}
+    assert world.after(Operation(kind=Kind.REMOVE, container="up")).containers["new"].running
+
+
+def test_the_lists_that_an_operation_concerns() -> None:
+    """Those of its networks, of its container's, and of the container whose network it shares."""
+    assert WORLD.lists_for(Operation(kind=Kind.RUN, container="new", network=LAN, others=(AIR,))) == {"lan", "air6"}
+    assert WORLD.lists_for(Operation(kind=Kind.CONNECT, container="up", network=LAN6)) == {"lan", "lan6"}
+    assert WORLD.lists_for(Operation(kind=Kind.PARTNER, container="new", partner="down")) == {"lan", "air6"}
+
+
+def test_a_chosen_mac_is_that_of_the_first_network() -> None:
+    """A container that has left it has another one, also if it comes back."""
+    world = WORLD.after(Operation(kind=Kind.RUN, container="new", network=AIR, mac="02:00:00:00:00:07", others=(LAN,)))
+    assert world.containers["new"].mac == "02:00:00:00:00:07"
+    left = world.after(Operation(kind=Kind.DISCONNECT, container="new", network=AIR))
+    assert left.after(Operation(kind=Kind.CONNECT, container="new", network=AIR)).containers["new"].mac is None
+
+
 def test_killing_dockerd_stops_containers() -> None:
     """Without live restore all containers stop; a restart policy also starts those that were stopped before."""
     stopped = WORLD.after(Operation(kind=Kind.STOP, container="always"))
