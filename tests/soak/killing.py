@@ -21,6 +21,8 @@ __all__ = ["START_LIMIT_S", "STATE", "Killing"]
 START_LIMIT_S: Final = 60.0
 STATE: Final = "/var/lib/cni-bridge"
 
+_BOOT_LIMIT_S: Final = 300.0
+"""dockerd answers when it has tried to start all containers with a restart policy, those of a network one by one."""
 _STOPPED_S: Final = 3.0
 """How long a stopped process stands still: less than a plugin may take."""
 
@@ -133,7 +135,7 @@ class Killing:
         self._lab.run("sh", "-c", _REBOOT + SETUP, env={"number": str(self._reboots)})
         with ThreadPoolExecutor(1) as thread:
             daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=START_LIMIT_S)
-            self._lab.start_dockerd(timeout_s=START_LIMIT_S)
+            self._lab.start_dockerd(timeout_s=_BOOT_LIMIT_S)
             daemon.result()
 
     def _restart_daemon(self) -> None:
