@@ -22,7 +22,7 @@ START_LIMIT_S: Final = 60.0
 STATE: Final = "/var/lib/cni-bridge"
 
 _BOOT_LIMIT_S: Final = 300.0
-"""dockerd answers when it has tried to start all containers with a restart policy, those of a network one by one."""
+"""The daemon may tear down first what was there before; dockerd starts its containers before it answers."""
 _STOPPED_S: Final = 3.0
 """How long a stopped process stands still: less than a plugin may take."""
 
@@ -134,7 +134,7 @@ class Killing:
         self._lab.stop_daemon(signal.SIGKILL)
         self._lab.run("sh", "-c", _REBOOT + SETUP, env={"number": str(self._reboots)})
         with ThreadPoolExecutor(1) as thread:
-            daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=START_LIMIT_S)
+            daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=_BOOT_LIMIT_S)
             self._lab.start_dockerd(timeout_s=_BOOT_LIMIT_S)
             daemon.result()
 
