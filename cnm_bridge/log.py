@@ -53,23 +53,26 @@ class Seldom:
         return count
 
 
-class _Stderr(io.TextIOBase):
-    """Standard error. What cannot be written, for example on a full disk, is lost, and no call fails for that."""
+class _Tolerant(io.TextIOBase):
+    """A stream on which what cannot be written, for example on a full disk, is lost: no call fails for that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            sys.stderr.write(text)
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         with suppress(OSError):
-            sys.stderr.flush()
+            self._stream.flush()
 
 
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     """Configure structlog, and log the warnings of other libraries in the same form."""
     text = fmt is LogFormat.TEXT or (fmt is LogFormat.AUTO and sys.stderr.isatty())
-    stderr = cast(TextIO, _Stderr())
+    stderr = cast(TextIO, _Tolerant(sys.stderr))
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
