@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The sync of a sandbox: what plugins made in staging exists in the sandbox after libnetwork has placed the link."""
 
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from cnm_bridge.kernel import (
     Snapshot,
     Sysctl,
 )
+from cnm_bridge.planning.link.endpoint_replies import prefix_route
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
 
@@ -224,6 +225,24 @@ async def test_libnetworks_routes_are_replaced(
     assert "10.4.0.0/16 via 10.1.0.7 dev eth7 metric 5 mtu 1400" in routes
     assert "default via 10.1.0.1 dev eth7 mtu 1400" in routes
     assert len(routes.splitlines()) == 3
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+
+
+async def test_the_kernels_routes_of_prefixes_are_removed(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """The plugins' routes to the same prefixes take their place, in one sync."""
+    await prepare(kernel, host, staging)
+    place_link(host, sandbox)
+    sandbox.ip("route add 10.1.0.1 dev eth7 scope link", "route add fd00::1 dev eth7")
+    unwanted = tuple(map(prefix_route, (ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64"))))
+    instead = route("10.1.0.0/24", "10.1.0.1"), route("fd00::/64", "fd00::1", metric=1024)
+    sandbox_plan = SandboxPlan(ifname="eth0", unwanted=unwanted, routes=instead)
+    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    assert done == (*(f"no route {one}" for one in unwanted), *(f"route {one}" for one in instead))
+    for one in instead:
+        (line,) = sandbox.run(f"ip -{one.destination.version} route show {one.destination}").decode().splitlines()
+        assert f"{one.destination} via {one.gateway} " in line
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 

@@ -56,10 +56,9 @@ def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
     else:
         network = scene.network(scene.configure(WAYS[way](subnet)))
         container = scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77/24")
-    shown = 32 if way == "ptp" else 24  # there is no route for the prefix
-    made = shown if attach is AttachOption.MOVE else 24
-    assert list(map(str, container.link().addresses)) == [f"10.80.{subnet.number}.77/{made}"]
-    assert list(map(str, container.endpoint(network).addresses)) == [f"10.80.{subnet.number}.77/{shown}"]
+    length = 32 if way == "ptp" and attach is AttachOption.MOVE else 24  # there is no route for the prefix
+    assert list(map(str, container.link().addresses)) == [f"10.80.{subnet.number}.77/{length}"]
+    assert list(map(str, container.endpoint(network).addresses)) == [f"10.80.{subnet.number}.77/{length}"]
     if way != "macvlan":
         assert reaches(container, subnet.gateway)
 
@@ -181,16 +180,27 @@ def test_dockers_ipam_must_agree_with_the_list(scene: Scene) -> None:
     assert f"--gateway {subnet.gateway}" in error
 
 
-@pytest.mark.impossible("did not fail", "direct")
 def test_dockers_ipam_and_ptp(scene: Scene) -> None:
-    """Docker would configure the link differently from `ptp`: this is refused, and nothing is left behind."""
+    """Docker would configure a moved link differently from `ptp`: this is refused, and nothing is left behind."""
     subnet = scene.subnet()
-    network = scene.docker_network(
-        scene.configure(ptp(subnet)), f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}"
-    )
+    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}", "-o", "cni.attach=move")
+    network = scene.docker_network(scene.configure(ptp(subnet)), *options)
     before = scene.lab.state()
     assert "--ipam-driver null" in scene.run_refusal(network)
     assert scene.lab.wait_clean(before) == ""
+
+
+@pytest.mark.moves("a container in the host's PID namespace has no first process")
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_dockers_ipam_and_ptp_in_the_sandbox(scene: Scene) -> None:
+    """In mode *hybrid* `ptp` makes the link as Docker knows it, also if the link is moved after all."""
+    subnet = scene.subnet()
+    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}", "-o", "cni.attach=hybrid")
+    network = scene.docker_network(scene.configure(ptp(subnet)), *options)
+    for number, further in ((98, ()), (99, ("--pid=host",))):
+        container = scene.run(network, f"--ip=10.80.{subnet.number}.{number}", *further)
+        assert_addresses(container, network, f"10.80.{subnet.number}.{number}/24")
+        assert reaches(container, subnet.gateway)
 
 
 def test_dockers_ipam_and_the_option_for_addresses(scene: Scene) -> None:

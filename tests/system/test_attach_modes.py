@@ -69,15 +69,17 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.usefixtures("sandbox_before_join")
-@pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp dual stack"])
+@pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp", "ptp dual stack", "ptp IPv6-only"])
 def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, kind: str) -> None:
     """At Join the networks of a container without a PID namespace are not known; it has all that the plugins made."""
     chosen = LISTS[kind]
     name = scene.configure(chosen.plugins(scene.subnet()), cni_version=chosen.cni_version)
     wanted = run_directly(scene.lab, name, chosen.capability_args)
-    container = scene.run(scene.network(name, *HYBRID), "--pid=host")
+    network = scene.network(name, *HYBRID)
+    container = scene.run(network, "--pid=host")
     assert modes(scene) == ["move"]
     assert_equivalent(scene.lab, container, wanted)
+    assert set(container.endpoint(network).addresses) <= set(container.link().addresses)
 
 
 @pytest.mark.usefixtures("sandbox_before_join")

@@ -181,7 +181,7 @@ def test_another_configuration(scene: Scene, attach: AttachOption) -> None:
     other = scene.configure(ptp(subnet))
     before = scene.lab.state()
     container = scene.run(f"name={network},driver-opt=cni.network={other}")
-    single = attach is AttachOption.MOVE  # as Docker shows it; otherwise as the plugin makes it
+    single = attach is AttachOption.MOVE  # otherwise as the plugin makes it
     assert str(container.link().addresses[0]).endswith("/32" if single else "/24")
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""

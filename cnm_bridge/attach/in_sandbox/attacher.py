@@ -40,7 +40,7 @@ from cnm_bridge.planning.link.expected_link import (
     DELEGATES,
     describe_expected,
     for_join,
-    keeps_prefix_routes,
+    for_move,
     known_families,
     refuse_changed,
     refuse_unexpected,
@@ -110,9 +110,7 @@ class SandboxAttacher:
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
         sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
-        snapshot = describe_expected(
-            delegate, ifname, addresses, mac, sysctls, has_prefix_routes=keeps_prefix_routes(plan.configuration)
-        )
+        snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
         if reservation is not None:
             refuse_ignored(plan, snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
@@ -281,8 +279,7 @@ class SandboxAttacher:
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
-        snapshot = replace(snapshot, sysctls=_overridden(snapshot.sysctls, expected.sysctls))
-        record = with_addresses(replace(record, snapshot=snapshot_document(snapshot)))
+        record = with_addresses(replace(record, snapshot=snapshot_document(for_move(snapshot, expected))))
         return await self._move.attach(record, save)
 
     async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
@@ -337,10 +334,6 @@ def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot
             f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
             f"{snapshot.link.mac}, not {mac}"
         )
-
-
-def _overridden(sysctls: Iterable[Sysctl], requested: Iterable[Sysctl]) -> tuple[Sysctl, ...]:
-    return tuple({sysctl.name: sysctl for sysctl in (*sysctls, *requested)}.values())
 
 
 def _snapshot(record: EndpointRecord) -> Snapshot:

@@ -25,11 +25,12 @@ class ReplacedRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
-    """What must be added to a sandbox.
+    """What must be changed in a sandbox.
 
     Attributes:
         ifname: The name of the link in staging, which rules and sysctls contain.
         addresses: Further addresses, in the order to add them.
+        unwanted: Routes to remove: the kernel adds them with addresses, and the plugins left none.
         routes: Further routes; those that others depend on come first.
         replaced: Routes to replace. A default route is replaced only if libnetwork made it for this endpoint: others
             belong to other networks of the container.
@@ -42,6 +43,7 @@ class SandboxPlan:
 
     ifname: str
     addresses: tuple[Address, ...] = ()
+    unwanted: tuple[Route, ...] = ()
     routes: tuple[Route, ...] = ()
     replaced: tuple[ReplacedRoute, ...] = ()
     fallbacks: tuple[Route, ...] = ()
@@ -52,7 +54,7 @@ class SandboxPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to be added."""
+        """Whether nothing has to be changed."""
         return not self.parts
 
     @property
@@ -61,6 +63,7 @@ class SandboxPlan:
         routes = (*self.routes, *(pair.wanted for pair in self.replaced), *self.fallbacks)
         return (
             *(f"address {address.address}" for address in self.addresses),
+            *(f"no route {route}" for route in self.unwanted),
             *(f"route {route}" for route in routes),
             *map(str, (*self.rules, *self.neighbours, *self.sysctls)),
             *(() if self.qdisc is None else (str(self.qdisc),)),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adds to a sandbox what it lacks of its plan, and removes the plan's rules again.
+"""Changes a sandbox until it is as planned, and removes the plan's rules again.
 
-Compares everything, adds what is missing, and compares again. So what exists is not touched, failures are reported by
+Compares everything, changes what differs, and compares again. So what exists is not touched, failures are reported by
 name, and no call depends on an earlier one. Runs in one thread, which is in the sandbox.
 """
 
@@ -40,7 +40,7 @@ _ROUNDS: Final = 2
 
 
 class _Step(NamedTuple):
-    """A missing item, in words, and the call that adds it."""
+    """A missing item, in words, and the call that adds it; or an unwanted one, and the call that removes it."""
 
     what: str
     do: Callable[[], None]
@@ -58,11 +58,11 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
 
 
 def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-    """Add what is missing and return it in words; empty if nothing was missing.
+    """Change what differs from the plan and return it in words; empty if nothing differs.
 
     Raises:
         OSError: The sandbox cannot be read.
-        SandboxNotSynced: Some of it could not be added; the rest has been.
+        SandboxNotSynced: Some of it could not be changed; the rest has been.
     """
     sandbox_plan = _in_sandbox(netlink, link, sandbox_plan)
     done: list[str] = []
@@ -146,9 +146,12 @@ def _missing_sysctls(link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
 
 
 def _missing_routes(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
-    if not (sandbox_plan.routes or sandbox_plan.replaced or sandbox_plan.fallbacks):
+    if not (sandbox_plan.unwanted or sandbox_plan.routes or sandbox_plan.replaced or sandbox_plan.fallbacks):
         return
     present = frozenset(find_plain_routes(netlink, link))
+    for route in sandbox_plan.unwanted:
+        if route in present:
+            yield _Step(f"no route {route}", partial(remove_route, netlink, link, route))
     for route in sandbox_plan.routes:
         if route not in present:
             yield _Step(f"route {route}", partial(add_route, netlink, link, route))

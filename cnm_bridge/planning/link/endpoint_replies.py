@@ -28,6 +28,8 @@ from cni_bridge_state import EndpointRecord, RequestedInterface
 from cnm_bridge.kernel import (
     BY_KERNEL,
     MAIN_TABLE,
+    NO_PREFIX_ROUTE,
+    SCOPE_GLOBAL,
     SCOPE_LINK,
     UNICAST,
     Address,
@@ -54,8 +56,10 @@ __all__ = [
     "given_addresses",
     "known_addresses",
     "prefix_of",
+    "prefix_route",
     "told_addresses",
     "with_addresses",
+    "without_prefix_route",
 ]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
@@ -145,13 +149,18 @@ def _address(snapshot: Snapshot, family: type[A]) -> A | None:
     """Return the first address of a family, as the sandbox must have it.
 
     If the plugins removed the route of its prefix, it is returned with a host prefix (/32 or /128); otherwise the
-    kernel would add that route again.
+    kernel would add that route again. With NO_PREFIX_ROUTE the sandbox sync removes that route.
     """
     address = next((a for a in given_addresses(snapshot) if isinstance(a, family)), None)
     if address is None:
         return None
     on_link = any(route.destination == address.network and not route.gateway for route in _expressible(snapshot))
-    return address if on_link else family(address.ip)
+    return address if on_link or address in without_prefix_route(snapshot) else family(address.ip)
+
+
+def without_prefix_route(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+    """Return the addresses without the route of their prefix (IFA_F_NOPREFIXROUTE)."""
+    return tuple(address.address for address in snapshot.addresses if address.flags & NO_PREFIX_ROUTE)
 
 
 def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
@@ -217,6 +226,24 @@ def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
     if any(address.network == route.destination for address in _first_of_each_family(snapshot)):
         return False  # Docker receives an address with the same prefix
     return any(comes_with(route, address) for address in further_addresses(snapshot))
+
+
+def prefix_route(address: IpInterface) -> Route:
+    """Return the route that the kernel adds for the prefix of an address."""
+    is_ipv6 = isinstance(address, IPv6Interface)
+    return Route(
+        destination=address.network,
+        gateway=None,
+        table=MAIN_TABLE,
+        metric=_IPV6_PREFIX_METRIC if is_ipv6 else 0,
+        type=UNICAST,
+        scope=SCOPE_GLOBAL if is_ipv6 else SCOPE_LINK,
+        protocol=BY_KERNEL,
+        source=None if is_ipv6 else address.ip,
+        onlink=False,
+        mtu=None,
+        advmss=None,
+    )
 
 
 def comes_with(route: Route, address: Address) -> bool:

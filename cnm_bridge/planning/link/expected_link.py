@@ -15,21 +15,17 @@ from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import (
-    BY_KERNEL,
-    MAIN_TABLE,
+    NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
-    SCOPE_LINK,
-    UNICAST,
     Address,
     IpAddress,
     IpInterface,
     LinkState,
-    Route,
     Snapshot,
     Sysctl,
     is_left_to_libnetwork,
 )
-from cnm_bridge.planning.link.endpoint_replies import given_addresses
+from cnm_bridge.planning.link.endpoint_replies import given_addresses, prefix_route, told_addresses
 
 __all__ = [
     "ANY_PLUGIN",
@@ -37,7 +33,7 @@ __all__ = [
     "Delegate",
     "describe_expected",
     "for_join",
-    "keeps_prefix_routes",
+    "for_move",
     "known_families",
     "refuse_changed",
     "refuse_unexpected",
@@ -54,14 +50,11 @@ class Delegate:
     Attributes:
         kind: The kernel's name of the link's kind.
         has_own_mac: Whether the link may have any MAC. If not, Docker does not learn it before Join.
-        has_prefix_route: Whether the network of the address is reached directly. If not, Docker must receive a
-            single address (/32, /128).
         lost: What Docker would not learn in mode *hybrid* and learns in mode *move*, in words; None if nothing.
     """
 
     kind: str
     has_own_mac: bool = True
-    has_prefix_route: bool = True
     lost: str | None = None
 
 
@@ -71,15 +64,11 @@ DELEGATES: Final[Mapping[str, Delegate]] = {
     "host-device": Delegate(kind="", has_own_mac=False, lost="the MAC of the device"),
     "ipvlan": Delegate(kind="ipvlan", has_own_mac=False),  # shares its parent's MAC, which Docker never learns
     "macvlan": Delegate(kind="macvlan"),
-    "ptp": Delegate(kind="veth", has_prefix_route=False),
+    "ptp": Delegate(kind="veth"),
     "tap": Delegate(kind="tun"),
     "vlan": Delegate(kind="vlan", has_own_mac=False, lost="the MAC of the link, which is that of its parent"),
 }
 """Plugins that call `ipam.ExecAdd` with their own input and use all of its result (read in plugins 1.1.1 and 1.9.1)."""
-
-
-_MOVES_ROUTES: Final = frozenset({"sbr"})
-"""Plugins that move the routes of a link into a table of their own (read in plugins 1.1.1 and 1.9.1)."""
 
 ANY_PLUGIN: Final = Delegate(kind="")
 """Stands for a plugin of which nothing is known."""
@@ -91,10 +80,10 @@ def describe_expected(
     given: Sequence[IpInterface],
     mac: str | None,
     sysctls: Sequence[Sysctl],
-    *,
-    has_prefix_routes: bool = True,
 ) -> Snapshot:
     """Return the snapshot of a link that will be made, as far as it is known: what Docker learns at CreateEndpoint.
+
+    It has the routes of the prefixes, so that Docker learns the addresses as the link will have them.
 
     Args:
         delegate: The plugin that will make it.
@@ -102,40 +91,18 @@ def describe_expected(
         given: Its addresses, in the order of the CNI result.
         mac: The MAC that it will have, None if that is not known.
         sysctls: The settings that it must have.
-        has_prefix_routes: Whether the plugins after it leave the routes of the addresses' prefixes.
     """
     # as in a snapshot: the kernel lists the latest IPv6 address first
     ipv4 = [one for one in given if isinstance(one, IPv4Interface)]
     ipv6 = [one for one in reversed(given) if isinstance(one, IPv6Interface)]
     listed: tuple[IpInterface, ...] = (*ipv4, *ipv6)
     addresses = tuple(Address(address=one, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for one in listed)
-    routes = (
-        Route(
-            destination=address.address.network,
-            gateway=None,
-            table=MAIN_TABLE,
-            metric=0,
-            type=UNICAST,
-            scope=SCOPE_LINK if address.address.version == _IPV4 else SCOPE_GLOBAL,
-            protocol=BY_KERNEL,
-            source=None,
-            onlink=False,
-            mtu=None,
-            advmss=None,
-        )
-        for address in addresses
-    )
     return Snapshot(
         link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=0, noarp=False),
         addresses=addresses,
-        routes=tuple(routes) if delegate.has_prefix_route and has_prefix_routes else (),
+        routes=tuple(map(prefix_route, listed)),
         sysctls=tuple(sysctls),
     )
-
-
-def keeps_prefix_routes(network: NetworkConfigurationList) -> bool:
-    """Return whether the routes of a link's prefixes stay in the main table, as far as the plugins are known."""
-    return not any(plugin.type in _MOVES_ROUTES for plugin in network.plugins)
 
 
 def known_families(expected: Snapshot) -> frozenset[int]:
@@ -156,6 +123,24 @@ def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
         snapshot,
         addresses=tuple(address for address in snapshot.addresses if address.address in first.values()),
         routes=tuple(route for route in snapshot.routes if is_left_to_libnetwork(route, families)),
+    )
+
+
+def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
+    """Return the snapshot of a finished link that libnetwork moves, with the addresses that Docker has learnt before.
+
+    If the plugins removed the route of a prefix that Docker knows, the kernel will add it again with the address, and
+    it must be removed. Such an address becomes one without the route of its prefix. The expected settings are added.
+    """
+    bare = set(told_addresses(expected)).difference(told_addresses(snapshot))
+    sysctls = {sysctl.name: sysctl for sysctl in (*snapshot.sysctls, *expected.sysctls)}
+    return replace(
+        snapshot,
+        addresses=tuple(
+            replace(one, flags=one.flags | NO_PREFIX_ROUTE) if one.address in bare else one
+            for one in snapshot.addresses
+        ),
+        sysctls=tuple(sysctls.values()),
     )
 
 

@@ -12,7 +12,6 @@ from ipaddress import IPv4Address, IPv6Interface, IPv6Network
 from typing import Final
 
 from cnm_bridge.kernel import (
-    BY_KERNEL,
     MAIN_TABLE,
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
@@ -37,7 +36,9 @@ from cnm_bridge.planning.link.endpoint_replies import (
     describe_join,
     further_addresses,
     given_addresses,
+    prefix_route,
     told_addresses,
+    without_prefix_route,
 )
 
 __all__ = ["describe_placement", "plan_sandbox"]
@@ -45,7 +46,6 @@ __all__ = ["describe_placement", "plan_sandbox"]
 _IPV6: Final = 6
 _BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
 _IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route
-_IPV6_KERNEL_METRIC: Final = 256
 _SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an earlier address has the same prefix
 
 
@@ -75,6 +75,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
     return SandboxPlan(
         ifname=snapshot.link.name,
         addresses=tuple(_planned(address, snapshot) for address in further_addresses(snapshot)),
+        unwanted=_unwanted(snapshot),
         routes=tuple(sorted(further, key=_has_gateway)),
         replaced=tuple(sorted(replaced, key=lambda pair: _has_gateway(pair.wanted))),
         fallbacks=tuple(fallbacks),
@@ -82,6 +83,15 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
         neighbours=snapshot.neighbours,
         sysctls=(*_switched_on(snapshot), *snapshot.sysctls) if has_ipv6 else snapshot.sysctls,
         qdisc=snapshot.qdisc,
+    )
+
+
+def _unwanted(snapshot: Snapshot) -> tuple[Route, ...]:
+    """Return the routes that the kernel adds for the prefixes of reported addresses, and that the plugins left out."""
+    bare = without_prefix_route(snapshot)
+    left = {route.destination for route in snapshot.routes if route.table == MAIN_TABLE and route.gateway is None}
+    return tuple(
+        prefix_route(address) for address in told_addresses(snapshot) if address in bare and address.network not in left
     )
 
 
@@ -152,17 +162,7 @@ def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
         return None
     for address in told_addresses(snapshot):
         if address.network == route.destination:
-            is_ipv6 = isinstance(address, IPv6Interface)
-            return replace(
-                route,
-                metric=_IPV6_KERNEL_METRIC if is_ipv6 else 0,
-                scope=SCOPE_GLOBAL if is_ipv6 else SCOPE_LINK,
-                protocol=BY_KERNEL,
-                source=None if is_ipv6 else address.ip,
-                onlink=False,
-                mtu=None,
-                advmss=None,
-            )
+            return prefix_route(address)
     return None
 
 

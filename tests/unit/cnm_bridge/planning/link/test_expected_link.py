@@ -13,15 +13,16 @@ from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.model.reserved_list import with_reservation
-from cnm_bridge.planning.link.endpoint_replies import choose_interface
+from cnm_bridge.planning.link.endpoint_replies import choose_interface, told_addresses
 from cnm_bridge.planning.link.expected_link import (
     DELEGATES,
     describe_expected,
-    keeps_prefix_routes,
+    for_move,
     refuse_changed,
     refuse_unexpected,
 )
 from cnm_bridge.wire import ChosenInterface
+from tests.unit.cnm_bridge.planning.snapshots import route
 
 MAC = "02:00:00:00:00:01"
 ADDRESSES = (ip_interface("10.1.0.9/24"), ip_interface("fd00::9/64"))
@@ -52,10 +53,26 @@ def test_docker_learns_addresses_and_mac() -> None:
     )
 
 
-def test_docker_learns_single_addresses_of_ptp() -> None:
-    """It removes the route of the prefix; if Docker moved such a link, it would add the route again."""
+def test_docker_learns_the_addresses_that_a_link_of_ptp_has() -> None:
+    """With their prefix, although `ptp` removes its route."""
     reply = choose_interface(expected("ptp"), RequestedInterface())
-    assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/32", "fd00::9/128")
+    assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/24", "fd00::9/64")
+
+
+def test_a_link_that_is_moved_keeps_the_addresses_that_docker_has_learnt() -> None:
+    """Docker configures those, also if the plugins removed the routes of the prefixes."""
+    made = replace(expected("ptp"), routes=(route("10.1.0.1/32"), route("10.1.0.0/24", "10.1.0.1")), sysctls=())
+    moved = Snapshot.from_json(for_move(made, expected("ptp")).to_json())
+    assert told_addresses(made) == (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
+    assert told_addresses(moved) == ADDRESSES
+    assert moved.sysctls == expected().sysctls
+
+
+def test_a_link_that_docker_knows_as_it_is_does_not_change() -> None:
+    """Its prefixes have routes, or Docker has learnt single addresses."""
+    single = replace(expected(), routes=())
+    assert for_move(expected(), expected()) == expected()
+    assert for_move(single, single) == single
 
 
 def test_docker_learns_the_first_address_of_each_family() -> None:
@@ -63,15 +80,6 @@ def test_docker_learns_the_first_address_of_each_family() -> None:
     given = [ip_interface(address) for address in ("10.1.0.9/24", "10.1.0.8/24", "fd00::9/64", "fd00::8/64")]
     reply = choose_interface(describe_expected(DELEGATES["bridge"], "eth0", given, MAC, ()), RequestedInterface())
     assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/24", "fd00::9/64")
-
-
-def test_docker_learns_single_addresses_if_sbr_moves_the_routes() -> None:
-    """As with `ptp`."""
-    plugins = [{"type": "bridge"}, {"type": "sbr"}]
-    network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
-    has_routes = keeps_prefix_routes(network)
-    snapshot = describe_expected(DELEGATES["bridge"], "eth0", ADDRESSES, MAC, (), has_prefix_routes=has_routes)
-    assert str(choose_interface(snapshot, RequestedInterface()).address) == "10.1.0.9/32"
 
 
 @pytest.mark.parametrize("plugin", ["ipvlan", "host-device", "vlan"])

@@ -164,6 +164,40 @@ def test_a_prefix_route_with_a_metric_is_replaced() -> None:
     assert plan.replaced == (ReplacedRoute(plain=route("10.22.0.0/16", protocol=2, source="10.22.0.2"), wanted=mine),)
 
 
+BARE = replace(PTP[0], flags=0x80 | NO_PREFIX_ROUTE)
+"""An address that Docker configures with its prefix, although `ptp` removed the prefix's route."""
+
+
+def test_the_prefix_route_of_an_address_that_has_none_is_removed() -> None:
+    """The kernel adds it with the address; that of `ptp`, which the reply to Join cannot have beside it, follows."""
+    plan = planned(BARE, *PTP[1:])
+    assert plan.unwanted == (route("10.23.0.0/24", protocol=2, source="10.23.0.2"),)
+    assert plan.routes == (route("10.23.0.0/24", "10.23.0.1"),)
+    assert plan.parts == (f"no route {plan.unwanted[0]}", f"route {plan.routes[0]}")
+    reply = chosen_routes(snapshot(BARE, *PTP[1:]), internal=False)
+    assert [str(item.destination) for item in reply] == ["10.23.0.1/32", "0.0.0.0/0"]
+    placement = describe_placement(snapshot(BARE, *PTP[1:]), internal=False, is_gateway=False)
+    assert placement.addresses == (ip_interface("10.23.0.2/24"),)
+
+
+def test_the_ipv6_prefix_route_of_an_address_that_has_none_is_removed() -> None:
+    """The metric of the kernel's route is lower, so it would be used instead of that of `ptp`."""
+    mine = route("fd00:23::/64", "fd00:23::1", metric=1024)
+    bare = replace(address("fd00:23::2/64"), flags=0x80 | NO_PREFIX_ROUTE)
+    plan = planned(bare, route("fd00:23::1/128", scope=0, metric=1024), mine)
+    assert plan.unwanted == (route("fd00:23::/64", scope=0, metric=256, protocol=2),)
+    assert plan.routes == (mine,)
+
+
+def test_a_prefix_route_that_the_plugins_left_is_not_removed() -> None:
+    """They may have made it themselves, or it belongs to another address of the prefix."""
+    mine = route("10.23.0.0/24", protocol=2, source="10.23.0.2")
+    assert not planned(BARE, mine).unwanted
+    further = replace(address("10.22.0.3/16", flags=0x81), flags=0x81 | NO_PREFIX_ROUTE)
+    assert not planned(*BRIDGE, further).unwanted
+    assert not planned(*PTP).unwanted
+
+
 def test_an_ipv6_only_network_has_a_fallback_route() -> None:
     """Before Engine 28 libnetwork reports the gateway but adds no route; the fallback has another metric."""
     plan = planned(*BRIDGE_IPV6)
