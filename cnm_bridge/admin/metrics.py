@@ -77,7 +77,7 @@ class Metrics:
 
     async def _answer(self, _: Mapping[str, str]) -> bytes:
         pending = [one for one in self._teardowns.all.values() if one.attempts]
-        since = min((one.failing_since for one in pending if one.failing_since is not None), default=None)
+        since = min((one.failure.since for one in pending if one.failure is not None), default=None)
         read = partial(
             self._render,
             counts=self._counts.snapshot(),

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -20,12 +20,13 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.scheduling.retry_queue import RetryQueue
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.teardown.pending import Failure, PendingTeardown
 from cnm_bridge.teardown.running import RunningTeardowns
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from cnm_bridge.trace import traced
 
-__all__ = ["PendingTeardown", "TeardownQueue"]
+__all__ = ["TeardownQueue"]
 
 log = structlog.get_logger()
 
@@ -37,21 +38,6 @@ _UNDO_LIMIT_S: Final = 2.0
 """How long a call that has failed waits for its undo. Usually that takes some milliseconds."""
 _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 """The phases in which plugins may run ADD."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingTeardown:
-    """A teardown that has not completed.
-
-    Attributes:
-        attempts: Number of attempts in the background.
-        error: The error of the last attempt, None before one has failed.
-        failing_since: When the first attempt in this run of the daemon failed, by `time.monotonic`; None before that.
-    """
-
-    attempts: int
-    error: str | None
-    failing_since: float | None
 
 
 class TeardownQueue:
@@ -88,8 +74,7 @@ class TeardownQueue:
         self._slots = slots
         self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
         self._attempts = RunningTeardowns()
-        self._errors: dict[EndpointId, str] = {}
-        self._failing_since: dict[EndpointId, float] = {}
+        self._failures: dict[EndpointId, Failure] = {}
         self._unstored: set[EndpointId] = set()  # in DELETING, which could not be stored
         self._retries: RetryQueue[EndpointId] = RetryQueue(
             self._attempt,
@@ -103,11 +88,7 @@ class TeardownQueue:
     def all(self) -> Mapping[EndpointId, PendingTeardown]:
         """The pending teardowns."""
         return {
-            endpoint_id: PendingTeardown(
-                attempts=attempts,
-                error=self._errors.get(endpoint_id),
-                failing_since=self._failing_since.get(endpoint_id),
-            )
+            endpoint_id: PendingTeardown(attempts=attempts, failure=self._failures.get(endpoint_id))
             for endpoint_id, attempts in self._retries.attempts.items()
         }
 
@@ -136,7 +117,8 @@ class TeardownQueue:
 
     def find_error(self, endpoint_id: EndpointId) -> str | None:
         """Return the error of the last attempt for an endpoint, None if none has failed."""
-        return self._errors.get(endpoint_id)
+        failure = self._failures.get(endpoint_id)
+        return None if failure is None else failure.error
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once."""
@@ -342,13 +324,12 @@ class TeardownQueue:
         return True
 
     def _note_failure(self, endpoint_id: EndpointId, exc: Exception) -> None:
-        self._errors[endpoint_id] = str(exc)
-        self._failing_since.setdefault(endpoint_id, time.monotonic())
+        earlier = self._failures.get(endpoint_id)
+        self._failures[endpoint_id] = Failure(error=str(exc), since=earlier.since if earlier else time.monotonic())
         if isinstance(exc, PluginTimeout) and exc.started:
             self._slots.note_hung(endpoint_id)
 
     def _forget_failure(self, endpoint_id: EndpointId) -> None:
-        self._errors.pop(endpoint_id, None)
-        self._failing_since.pop(endpoint_id, None)
+        self._failures.pop(endpoint_id, None)
         self._unstored.discard(endpoint_id)
         self._slots.forget_hung(endpoint_id)
