@@ -196,14 +196,16 @@ def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Ite
 
 
 def _as_found(result: Result, netns: str, found: Snapshot) -> Result:
-    """Return the result of ADD as it is now: with the link's name and namespace, and without a default route it lost.
+    """Return the result of ADD as it is now: with the link's name, MAC and namespace, without a default route it lost.
 
-    libnetwork renames the link, and keeps the default routes of one network of a container only.
+    libnetwork renames the link, and keeps the default routes of one network of a container only. Plugins such as `ptp`
+    choose a MAC, and it is replaced by the one that Docker knows; whether the link has that one is compared elsewhere.
     """
     document = result.document
     has_default = {route.destination.version for route in found.routes if route.destination in DEFAULT_ROUTES}
+    present = {"name": found.link.name, **({} if found.link.mac is None else {"mac": found.link.mac})}
     interfaces: list[JsonValue] = [
-        {**one, "name": found.link.name, "sandbox": netns} if find_str(one, "sandbox") else one
+        {**one, **present, "sandbox": netns} if find_str(one, "sandbox") else one
         for one in get_objects(document, "interfaces")
     ]
     routes: list[JsonValue] = [

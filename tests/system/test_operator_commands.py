@@ -5,13 +5,14 @@
 import json
 import shlex
 import subprocess
+from collections.abc import Sequence
 
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, get_strings, load_validator
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.scene import PREV_RESULT, Scene, bridge, wait_logged
+from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, wait_logged
 
 BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
@@ -134,6 +135,17 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
     lab.run("nsenter", f"--net={get_str(described, 'sandboxKey')}", "ip", "address", "del", address, "dev", "eth0")
     status, about = checked(lab, name)
     assert (status, "address" in about) == (1, True)
+
+
+@pytest.mark.moves("a container in the host's PID namespace has no first process")
+@pytest.mark.usefixtures("sandbox_before_join")
+@pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:ac:00:00:07",)])
+def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str]) -> None:
+    """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
+    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", "cni.attach=hybrid")
+    container = scene.run(network, *options)
+    assert checked(scene.lab, container.name) == (0, set()), command(scene.lab, "check", container.name).stdout
+    assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac
 
 
 def test_a_plugin_that_crashes_in_check(scene: Scene) -> None:

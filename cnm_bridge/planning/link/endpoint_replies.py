@@ -54,6 +54,7 @@ __all__ = [
     "describe_join",
     "further_addresses",
     "given_addresses",
+    "is_automatic",
     "known_addresses",
     "prefix_of",
     "prefix_route",
@@ -260,7 +261,7 @@ def further_addresses(snapshot: Snapshot) -> tuple[Address, ...]:
     given = [
         address
         for address in snapshot.addresses
-        if address.is_permanent and address.address.ip not in sent and not _is_automatic(address, snapshot)
+        if address.is_permanent and address.address.ip not in sent and not is_automatic(address, snapshot)
     ]
     # the kernel lists the latest IPv6 address first
     ipv6 = [address for address in given if isinstance(address.address, IPv6Interface)]
@@ -281,7 +282,7 @@ def prefix_of(address: Address) -> IpNetwork:
     return ip_interface((address.peer, address.address.network.prefixlen)).network
 
 
-def _is_automatic(address: Address, snapshot: Snapshot) -> bool:
+def is_automatic(address: Address, snapshot: Snapshot) -> bool:
     """Return whether an address is the link-local one that the kernel derives from the MAC."""
     if address.address.network != IPV6_LINK_LOCAL:
         return False

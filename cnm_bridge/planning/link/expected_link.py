@@ -25,7 +25,7 @@ from cnm_bridge.kernel import (
     Sysctl,
     is_left_to_libnetwork,
 )
-from cnm_bridge.planning.link.endpoint_replies import given_addresses, prefix_route, told_addresses
+from cnm_bridge.planning.link.endpoint_replies import given_addresses, is_automatic, prefix_route, told_addresses
 
 __all__ = [
     "ANY_PLUGIN",
@@ -127,18 +127,21 @@ def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
 
 
 def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
-    """Return the snapshot of a finished link that libnetwork moves, with the addresses that Docker has learnt before.
+    """Return the snapshot of a finished link that libnetwork moves, as Docker has learnt it before.
 
     If the plugins removed the route of a prefix that Docker knows, the kernel will add it again with the address, and
-    it must be removed. Such an address becomes one without the route of its prefix. The expected settings are added.
+    it must be removed. Such an address becomes one without the route of its prefix. The MAC is the one that libnetwork
+    will set, and the address that the kernel derives from it replaces the former. The expected settings are added.
     """
     bare = set(told_addresses(expected)).difference(told_addresses(snapshot))
     sysctls = {sysctl.name: sysctl for sysctl in (*snapshot.sysctls, *expected.sysctls)}
     return replace(
         snapshot,
+        link=replace(snapshot.link, mac=expected.link.mac or snapshot.link.mac),
         addresses=tuple(
             replace(one, flags=one.flags | NO_PREFIX_ROUTE) if one.address in bare else one
             for one in snapshot.addresses
+            if not is_automatic(one, snapshot)
         ),
         sysctls=tuple(sysctls.values()),
     )

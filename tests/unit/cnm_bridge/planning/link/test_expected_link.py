@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import RequestedInterface
 from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Snapshot, Sysctl
+from cnm_bridge.kernel import SCOPE_LINK, Snapshot, Sysctl
 from cnm_bridge.model.reserved_list import with_reservation
 from cnm_bridge.planning.link.endpoint_replies import choose_interface, told_addresses
 from cnm_bridge.planning.link.expected_link import (
@@ -22,7 +22,7 @@ from cnm_bridge.planning.link.expected_link import (
     refuse_unexpected,
 )
 from cnm_bridge.wire import ChosenInterface
-from tests.unit.cnm_bridge.planning.snapshots import route
+from tests.unit.cnm_bridge.planning.snapshots import address, route
 
 MAC = "02:00:00:00:00:01"
 ADDRESSES = (ip_interface("10.1.0.9/24"), ip_interface("fd00::9/64"))
@@ -66,6 +66,13 @@ def test_a_link_that_is_moved_keeps_the_addresses_that_docker_has_learnt() -> No
     assert told_addresses(made) == (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
     assert told_addresses(moved) == ADDRESSES
     assert moved.sysctls == expected().sysctls
+
+
+def test_a_link_that_is_moved_has_the_mac_that_docker_has_learnt() -> None:
+    """The kernel derives another link-local address from it; that of the plugins' MAC must not be added."""
+    made = replace(expected(mac="02:00:00:00:00:07"), sysctls=expected().sysctls)
+    automatic = address("fe80::ff:fe00:7/64", scope=SCOPE_LINK)
+    assert for_move(replace(made, addresses=(*made.addresses, automatic)), expected()) == expected()
 
 
 def test_a_link_that_docker_knows_as_it_is_does_not_change() -> None:
