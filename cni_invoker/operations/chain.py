@@ -124,15 +124,18 @@ class Chain:
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
             if index in completed:
                 continue
+            received = attachment if hooks.attachment_of is None else hooks.attachment_of(index)
 
-            async def complete(request: Request, plugin: PluginConfiguration = plugin) -> Request:
+            async def complete(
+                request: Request, plugin: PluginConfiguration = plugin, received: Attachment = received
+            ) -> Request:
                 if hooks.is_needed is None or prev_result is None or plugin.type not in RULES_BY_ADDRESS:
                     return request
                 if not await hooks.is_needed(plugin.type):
                     return request
-                return self._make_requests().attachment(Verb.DEL, network, plugin, attachment, None)
+                return self._make_requests().attachment(Verb.DEL, network, plugin, received, None)
 
-            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, prev_result)
+            request = self._make_requests().attachment(Verb.DEL, network, plugin, received, prev_result)
             try:
                 await self._delete(request, hooks, complete)
             except PluginError as exc:

@@ -22,6 +22,7 @@ from enum import Enum, auto
 from typing import Final
 
 from cni_invoker.errors import PluginError, PluginFailed
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.protocol import ErrorCode
 
 __all__ = [
@@ -118,8 +119,11 @@ class DeleteHooks:
             deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
         slot: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a caller
             that deletes in the background does not block others with plugins that hang.
+        attachment_of: Called with the index of a plugin in the list. It returns the attachment that this plugin
+            receives, for a list whose plugins did not all receive the same one at ADD.
     """
 
     is_needed: Callable[[str], Awaitable[bool]] | None = None
     restore: Callable[[], Awaitable[object]] | None = None
     slot: Callable[[], AbstractAsyncContextManager[None]] | None = None
+    attachment_of: Callable[[int], Attachment] | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Limits, PluginFailed, Result, Runtime
+from cni_invoker import Attachment, Limits, PluginFailed, Result, Runtime
 from cni_invoker.advanced import DeleteHooks
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE, network
@@ -126,3 +126,14 @@ async def test_the_owner_of_an_address_is_looked_up_when_the_plugin_can_start(
         assert asked == []
         gate.touch()
     assert asked == [["slow"], ["slow", "firewall"]]
+
+
+async def test_a_plugin_receives_what_its_add_received(plugins: FakePlugins, runtime: Runtime) -> None:
+    """If not all plugins received the same attachment, each gets its own, whichever have completed DEL before."""
+
+    def attachment_of(index: int) -> Attachment:
+        return replace(ATTACHMENT, args=(("INDEX", str(index)),))
+
+    await runtime.delete(THREE, ATTACHMENT, None, deleted=[1], hooks=DeleteHooks(attachment_of=attachment_of))
+    received = [(command.plugin, command.environment["CNI_ARGS"]) for command in plugins.commands]
+    assert received == [("third", "INDEX=2"), ("first", "INDEX=0")]
