@@ -28,6 +28,7 @@ from cni_bridge_state.records import (
     PoolRecord,
     ProcessRecord,
     RequestedInterface,
+    ReservationInput,
 )
 from cni_bridge_state.salvage.damage_report import Finding
 from cni_bridge_state.store import Store
@@ -53,6 +54,7 @@ __all__ = [
     "RecordDamaged",
     "RecordNotFound",
     "RequestedInterface",
+    "ReservationInput",
     "SchemaTooNew",
     "StateError",
     "StateLocked",

@@ -29,6 +29,7 @@ __all__ = [
     "NetworkRecord",
     "PoolRecord",
     "RequestedInterface",
+    "ReservationInput",
     "network_name",
 ]
 
@@ -141,6 +142,19 @@ class IdentityRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationInput:
+    """What the IPAM plugin received at CreateEndpoint, if the other plugins receive more, such as the identity.
+
+    Attributes:
+        plugin: Its configuration, as a plugin of its own.
+        args: CNI_ARGS, in order.
+    """
+
+    plugin: JsonObject
+    args: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentRecord:
     """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
 
@@ -154,6 +168,7 @@ class AttachmentRecord:
         capability_args: Values offered to plugins by capability.
         mode: How the link gets into the sandbox.
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
+        reservation_input: What the IPAM plugin received then; None if that follows from `configuration` and `args`.
         identity: The request that plugins receive the container's identity at Join; None if there is none.
         dns: What happens to the container's resolv.conf; None if it stays as it is.
         mode_reason: Why the link gets there in this way, in words that follow "because"; empty if that is unknown.
@@ -168,6 +183,7 @@ class AttachmentRecord:
     capability_args: JsonObject
     mode: AttachMode = AttachMode.MOVE
     reservation: JsonObject | None = None
+    reservation_input: ReservationInput | None = None
     identity: IdentityRequest | None = None
     dns: DnsOption | None = None
     mode_reason: str = ""

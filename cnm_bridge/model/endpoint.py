@@ -3,6 +3,7 @@
 """The typed endpoint: names, paths and documents read from its record, each parsed once; pure."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.model.recent import RecentDocuments, Same, recently
-from cnm_bridge.model.reserved_list import with_reservation, without_addresses
+from cnm_bridge.model.reserved_list import RESERVATION, with_reservation, without_addresses
 
 __all__ = ["Endpoint", "result_document", "snapshot_document"]
 
@@ -87,6 +88,19 @@ class Endpoint:
             capability_args=stored.capability_args,
         )
 
+    def attachment_of(self, index: int, *, netns: Path) -> Attachment:
+        """Return the CNI attachment that a plugin of `network` received at ADD, with another namespace.
+
+        DEL must receive the same (CNI SPEC §4). The IPAM plugin that ran at CreateEndpoint received the requests for
+        addresses, which the others did not, and no identity, which they did.
+        """
+        stored = self.record.attachment
+        attachment = self.attachment_in(netns)
+        if index != RESERVATION or not stored.has_reservation:
+            return attachment
+        args = stored.args if stored.reservation_input is None else stored.reservation_input.args
+        return replace(attachment, args=_receivable(args))
+
     @cached_property
     def network(self) -> NetworkConfigurationList:
         """The network configuration list that its plugins receive; with a reservation, see `with_reservation`."""
@@ -94,7 +108,8 @@ class Endpoint:
         if not stored.has_reservation:
             return _network(Same(stored.configuration), stored.cni_version)
         reserved = None if stored.reservation is None else Same(stored.reservation)
-        return _network_with_reservation(Same(stored.configuration), stored.cni_version, reserved)
+        received = None if stored.reservation_input is None else Same(stored.reservation_input.plugin)
+        return _network_with_reservation(Same(stored.configuration), stored.cni_version, reserved, received)
 
     @cached_property
     def reserved(self) -> Result | None:
@@ -135,9 +150,13 @@ def _network(configuration: Same, cni_version: str) -> NetworkConfigurationList:
 
 
 @recently
-def _network_with_reservation(configuration: Same, cni_version: str, reserved: Same | None) -> NetworkConfigurationList:
+def _network_with_reservation(
+    configuration: Same, cni_version: str, reserved: Same | None, received: Same | None
+) -> NetworkConfigurationList:
     return with_reservation(
-        _network(configuration, cni_version), None if reserved is None else _results.typed(reserved.document)
+        _network(configuration, cni_version),
+        None if reserved is None else _results.typed(reserved.document),
+        None if received is None else received.document,
     )
 
 

@@ -14,7 +14,8 @@ DEL:               firewall ─ bridge (ipam: static) ─ host-local
 ```
 
 A record has the list on disk and the result of the IPAM plugin; all that DEL needs is derived from them here. So these
-functions are a part of the stored format: for the same arguments, every version must return the same.
+functions are a part of the stored format: for the same arguments, every version must return the same. If a container's
+identity was added to the list at Join, the record also has what the IPAM plugin received before.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,10 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object
 from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 
-__all__ = ["ipam_configuration", "with_reservation", "without_addresses"]
+__all__ = ["RESERVATION", "ipam_configuration", "with_reservation", "without_addresses"]
+
+RESERVATION: Final = 0
+"""The index of the IPAM plugin in a list that has a reservation."""
 
 _ADDRESSES: Final = "ips"
 _MAC: Final = "mac"
@@ -36,7 +40,9 @@ _WITH_ROUTES: Final = "1.0.0"
 """A version of results in which routes do not belong to an address family, as in the configuration of `static`."""
 
 
-def with_reservation(network: NetworkConfigurationList, reserved: Result | None) -> NetworkConfigurationList:
+def with_reservation(
+    network: NetworkConfigurationList, reserved: Result | None, received: JsonObject | None = None
+) -> NetworkConfigurationList:
     """Return a list with the IPAM plugin of its first plugin as a plugin of its own, in front of all others.
 
     The IPAM plugin receives the configuration of the first plugin, as CNI SPEC §4 says, except for `type` and the
@@ -47,10 +53,12 @@ def with_reservation(network: NetworkConfigurationList, reserved: Result | None)
     Args:
         network: A list whose first plugin has an IPAM plugin.
         reserved: The result of the IPAM plugin, None before it has completed.
+        received: The configuration that the IPAM plugin received, if the list was changed after that.
     """
     main, *others = network.plugins
     first = main.document if reserved is None else _with_static(main, reserved)
-    documents = [ipam_configuration(main), first, *(other.document for other in others)]
+    ipam = ipam_configuration(main) if received is None else received
+    documents = [ipam, first, *(other.document for other in others)]
     document = {**network.document, "plugins": list(documents)}
     return NetworkConfigurationList.from_document(document, source=network.source)
 

@@ -3,7 +3,7 @@
 """Tells plugins which container they attach (`cni.identity`); pure.
 
 Docker does not say it in CreateEndpoint. At Join the container is found by its sandbox, so the plugins that run in the
-sandbox can know it, and the IPAM plugin that runs at CreateEndpoint cannot.
+sandbox can know it, and the IPAM plugin that runs at CreateEndpoint cannot: its DEL does not receive it either.
 
 A plugin that gives names to containers, such as `dnsname`, reads `K8S_POD_NAME` and the capability `aliases`; it
 receives both for any container. Options of the network or the endpoint take precedence over the identity.
@@ -20,13 +20,14 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
-from cni_bridge_state import AttachmentRecord, IdentityKind, IdentityRequest
+from cni_bridge_state import AttachmentRecord, IdentityKind, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.engine import StartingContainer
 from cnm_bridge.errors import Refused
 from cnm_bridge.model.dhcp import find_dhcp
+from cnm_bridge.model.reserved_list import ipam_configuration
 from cnm_bridge.planning.addresses.addressing import with_labels
 
 __all__ = ["ANY_ARGS", "Identified", "with_identity"]
@@ -103,8 +104,16 @@ def with_identity(attachment: AttachmentRecord, request: IdentityRequest, contai
         args=tuple(passed.items()),
         configuration=_with_host_name(_with_labels(network, labels), name).document,
         capability_args=capability_args,
+        reservation_input=_reservation_input(attachment, network),
     )
     return Identified(attachment=changed, left_out=tuple(left_out))
+
+
+def _reservation_input(attachment: AttachmentRecord, network: NetworkConfigurationList) -> ReservationInput | None:
+    """Return what the IPAM plugin has received without the identity, None if it did not run at CreateEndpoint."""
+    if attachment.reservation_input is not None or not attachment.has_reservation:
+        return attachment.reservation_input
+    return ReservationInput(plugin=ipam_configuration(network.plugins[0]), args=attachment.args)
 
 
 def _add_args(own: Sequence[tuple[str, str]], further: Mapping[str, str]) -> dict[str, str]:

@@ -5,14 +5,14 @@
 The attachment, the result and the snapshot stay text when a value is read, and are parsed when they are first needed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv6Interface
 from sys import intern
 from typing import Any, Final, NamedTuple
 
-from cni_bridge_spec import JsonObject, as_object, parse_json, parse_rendered_json, render_json
+from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json, parse_rendered_json, render_json
 from cni_bridge_state.errors import RecordDamaged
 from cni_bridge_state.lazy_field import StoredDocument
 from cni_bridge_state.phases import Phase
@@ -28,6 +28,7 @@ from cni_bridge_state.records import (
     NetworkId,
     ProcessRecord,
     RequestedInterface,
+    ReservationInput,
 )
 from cni_bridge_state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
 
@@ -82,9 +83,10 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "ifname": attachment.ifname,
         "netns": attachment.netns,
         "cniVersion": attachment.cni_version,
-        "args": [{"key": key, "value": value} for key, value in attachment.args],
+        "args": _render_args(attachment.args),
         "capabilityArgs": attachment.capability_args,
         "reservation": attachment.reservation,
+        "reservationInput": _render_input(attachment.reservation_input),
         "identity": _render_identity(attachment.identity),
         "dns": attachment.dns.value if attachment.dns else None,
         "modeReason": attachment.mode_reason,
@@ -173,6 +175,24 @@ def _process(pid: int, started: int) -> ProcessRecord:
     return ProcessRecord(pid=pid, started=started)
 
 
+def _render_args(args: tuple[tuple[str, str], ...]) -> list[JsonValue]:
+    return [{"key": key, "value": value} for key, value in args]
+
+
+def _parse_args(found: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple([(arg["key"], arg["value"]) for arg in found])
+
+
+def _render_input(received: ReservationInput | None) -> JsonObject | None:
+    return None if received is None else {"plugin": received.plugin, "args": _render_args(received.args)}
+
+
+def _parse_input(document: Mapping[str, Any] | None) -> ReservationInput | None:
+    if document is None:
+        return None
+    return ReservationInput(plugin=document["plugin"], args=_parse_args(document["args"]))
+
+
 def _render_identity(request: IdentityRequest | None) -> JsonObject | None:
     if request is None:
         return None
@@ -235,9 +255,10 @@ def _parse_attachment(
         netns=document["netns"],
         configuration=_parse_configuration(configuration),
         cni_version=intern(document["cniVersion"]),
-        args=tuple([(arg["key"], arg["value"]) for arg in document["args"]]),
+        args=_parse_args(document["args"]),
         capability_args=document["capabilityArgs"] or _EMPTY,
         reservation=document.get("reservation"),
+        reservation_input=_parse_input(document.get("reservationInput")),
         identity=_parse_identity(document.get("identity")),
         dns=DnsOption(document["dns"]) if document.get("dns") else None,
         mode_reason=intern(document.get("modeReason") or ""),

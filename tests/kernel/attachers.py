@@ -21,11 +21,15 @@ from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 
-def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path) -> Attachers:
-    """Make an attacher for each mode."""
+def make_attachers(
+    store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path, owners: SandboxOwners | None = None
+) -> Attachers:
+    """Make an attacher for each mode; with `owners`, the engine's answers about containers are theirs."""
     detacher = MoveDetacher(runtime, kernel)
     release = KnownRelease(store)
-    placing = Placing(store, kernel, SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release), release)
+    release.lose()
+    owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
+    placing = Placing(store, kernel, owners, release)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(runtime, kernel, sandbox_sync, detacher, placing.find_prefix)
     leases = Leases(runtime, DhcpDaemons(kernel))

@@ -7,6 +7,7 @@ removed its own mount. If the container is running (`docker network disconnect`)
 namespace first. DEL also runs there if the link is gone, because the host was rebooted or an operator removed it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,13 +23,11 @@ from cnm_bridge.attach.move.detacher import DeletePlace, MoveDetacher
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.model.naming import pin_path, staging_path
+from cnm_bridge.model.reserved_list import RESERVATION
 
 __all__ = ["SandboxDetacher"]
 
 log = structlog.get_logger()
-
-_RESERVATION: Final = 0
-"""The index of the IPAM plugin in a list that has a reservation."""
 
 _BESIDE_LINK: Final = frozenset({"sbr", "vrf"})
 """Plugins that make policy rules or a further link in the sandbox; no other one is known (plugins 1.1.1 and 1.9.1)."""
@@ -74,13 +73,13 @@ class SandboxDetacher:
         if name is not None:
             endpoint = await self._move.keep_addresses(endpoint, progress, pin, name)
         pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
-        if record.attachment.has_reservation and pending == {_RESERVATION} and name is None:
+        if record.attachment.has_reservation and pending == {RESERVATION} and name is None:
             await self._release(endpoint, progress)
             link = "none"
         else:
             # A record from before Join says that no plugin has run in the sandbox; the link disproves it. In a record
             # with the pin, `deleted` has only plugins whose DEL has completed.
-            if name is not None and endpoint.netns != pin and pending <= {_RESERVATION}:
+            if name is not None and endpoint.netns != pin and pending <= {RESERVATION}:
                 progress.deleted = frozenset()
             # In a running container a veth must not replace the link, and a link with another name cannot be renamed if
             # the name is taken.
@@ -128,5 +127,5 @@ class SandboxDetacher:
             endpoint.result,
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
-            hooks=DeleteHooks(slot=progress.slot),
+            hooks=DeleteHooks(slot=progress.slot, attachment_of=partial(endpoint.attachment_of, netns=endpoint.netns)),
         )

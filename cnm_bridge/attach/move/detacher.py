@@ -137,6 +137,7 @@ class MoveDetacher:
                 # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
                 restore=partial(self._bring_back, endpoint, place, addresses),
                 slot=progress.slot,
+                attachment_of=partial(endpoint.attachment_of, netns=place.netns),
             ),
         )
 
@@ -160,7 +161,7 @@ class MoveDetacher:
             try:
                 await self._runtime.delete(
                     with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
-                    endpoint.attachment_in(place.netns),
+                    endpoint.attachment_of(index, netns=place.netns),
                     endpoint.result,
                     added_plugins=int(index < endpoint.record.added_plugins),
                     hooks=DeleteHooks(

@@ -22,6 +22,7 @@ from cni_bridge_state import (
     PoolRecord,
     ProcessRecord,
     RequestedInterface,
+    ReservationInput,
     Store,
 )
 from tests.unit.state.history import History, make_history
@@ -63,6 +64,7 @@ def endpoint() -> EndpointRecord:
             cni_version="1.0.0",
             args=(("IgnoreUnknown", "1"), ("K", "")),
             capability_args={"mac": "02:00:00:00:00:01"},
+            reservation_input=ReservationInput(plugin={"type": "host-local"}, args=(("IgnoreUnknown", "1"),)),
             identity=IdentityRequest(kind=IdentityKind.DOCKER, labels=("app*",), is_required=True),
             dns=DnsOption.SEARCH,
             mode_reason="cni.attach=move",

@@ -112,9 +112,12 @@ def test_attachments_without_later_fields_are_read(endpoint: EndpointRecord) -> 
     """Missing fields have defaults: nothing is requested, and the reason of the mode is unknown."""
     document = document_of(ENDPOINT, render_endpoint(endpoint))
     attachment = get_object(document, "attachment")
-    old = {name: attachment[name] for name in attachment if name not in {"identity", "dns", "modeReason"}}
+    later = {"identity", "dns", "modeReason", "reservationInput"}
+    old = {name: attachment[name] for name in attachment if name not in later}
     read = parse_endpoint(ENDPOINT, value_of(ENDPOINT, {**document, "attachment": old}))
-    assert read.attachment == replace(endpoint.attachment, identity=None, dns=None, mode_reason="")
+    assert read.attachment == replace(
+        endpoint.attachment, identity=None, dns=None, mode_reason="", reservation_input=None
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from cni_bridge_state import (
     NetworkId,
     Phase,
     RequestedInterface,
+    ReservationInput,
 )
 from cni_invoker import Result
 from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
@@ -91,3 +92,25 @@ def test_documents_of_different_records_are_kept_apart() -> None:
     other = replace(RECORD, attachment=replace(attachment, cni_version="0.4.0"))
     assert Endpoint(RECORD).network.cni_version == "0.3.1"
     assert Endpoint(other).network.cni_version == "0.4.0"
+
+
+def test_what_the_plugins_of_a_reservation_received() -> None:
+    """The IPAM plugin received requests for addresses, and no identity; the others the other way round."""
+    netns, own, identified = Path("/run/netns/1"), (("IP", "10.1.0.2"),), (("IP", "10.1.0.2"), ("NAME", "web"))
+    plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "args": {"cni": {"labels": []}}}
+    reserved = replace(
+        RECORD.attachment,
+        configuration={**CONFIGURATION, "plugins": [plugin]},
+        reservation={"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.0.2/24"}]},
+        args=identified,
+    )
+    ipam: JsonObject = {"type": "host-local", "ipam": {"type": "host-local"}}
+    known = replace(reserved, reservation_input=ReservationInput(plugin=ipam, args=own))
+    endpoint = Endpoint(replace(RECORD, attachment=known))
+    assert [endpoint.attachment_of(index, netns=netns).args for index in (0, 1)] == [own, (("NAME", "web"),)]
+    assert endpoint.attachment_of(0, netns=netns).netns == str(netns)
+    assert endpoint.network.plugins[0].document == ipam
+    stored_before = Endpoint(replace(RECORD, attachment=reserved))
+    assert stored_before.attachment_of(0, netns=netns).args == identified
+    assert stored_before.network.plugins[0].document == {**plugin, "type": "host-local"}
+    assert Endpoint(RECORD).attachment_of(0, netns=netns) == Endpoint(RECORD).attachment_in(netns)

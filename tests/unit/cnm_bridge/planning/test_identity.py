@@ -2,10 +2,19 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins receive the identity of a container, in Docker's words or in those of Kubernetes."""
 
+from dataclasses import replace
+
 import pytest
 
 from cni_bridge_spec import JsonObject, find_object, get_object, get_objects
-from cni_bridge_state import AttachmentId, AttachmentRecord, IdentityKind, IdentityRequest
+from cni_bridge_state import (
+    AttachmentId,
+    AttachmentRecord,
+    AttachMode,
+    IdentityKind,
+    IdentityRequest,
+    ReservationInput,
+)
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.engine import StartingContainer
 from cnm_bridge.errors import Refused
@@ -162,3 +171,20 @@ def test_the_host_name_of_a_lease() -> None:
     assert get_object(plugin, "ipam")["provide"] == [{"option": "host-name", "value": "my-box-1"}]
     own: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp", "provide": [{"option": "12", "value": "x"}]}}
     assert with_identity(attachment(own), DOCKER, container()).attachment.configuration == attachment(own).configuration
+
+
+def test_the_ipam_plugin_of_a_reservation() -> None:
+    """What it received before the container was known stays for its DEL, also if the container is identified again."""
+    main: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "capabilities": {"mac": True}}
+    own = replace(attachment(main, args=(("IP", "10.1.0.9"),)), mode=AttachMode.HYBRID)
+    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))
+    changed = with_identity(own, request, container(COMPOSE)).attachment
+    received = ReservationInput(
+        plugin={"type": "host-local", "ipam": {"type": "host-local"}}, args=(("IP", "10.1.0.9"),)
+    )
+    assert changed.reservation_input == received
+    assert labels(changed)
+    assert with_identity(changed, request, container(COMPOSE)).attachment.reservation_input == received
+    assert (
+        with_identity(replace(own, mode=AttachMode.DIRECT), request, container()).attachment.reservation_input is None
+    )
