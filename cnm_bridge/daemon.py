@@ -18,21 +18,21 @@ from cni_invoker.errors import InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.assembly.networks import NetworkRoom
-from cnm_bridge.errors import Refused
-from cnm_bridge.log import configure_logging
-from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.process.systemd import notifying, take_watchdog_s
-from cnm_bridge.process.tuning import (
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.reloading import Reloading, SettingsSource
+from cnm_bridge.server.restoring import Restoring
+from cnm_bridge.system.log import configure_logging
+from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.system.process.systemd import notifying, take_watchdog_s
+from cnm_bridge.system.process.tuning import (
     keep_memory_small,
     raise_descriptor_limit,
     settle_memory,
     shorten_thread_turns,
 )
-from cnm_bridge.process.watchdog import feed_watchdog
-from cnm_bridge.reloading import Reloading, SettingsSource
-from cnm_bridge.restoring import Restoring
-from cnm_bridge.scheduling.supervised import supervised
-from cnm_bridge.settings import Settings
+from cnm_bridge.system.process.watchdog import feed_watchdog
+from cnm_bridge.system.scheduling.supervised import supervised
 
 __all__ = ["run", "serve"]
 
@@ -85,7 +85,7 @@ async def serve(
     The first one is the plugin socket. The admin socket and the one for scrapes of metrics, if there are any, are
     answered during the clean-up at the start and at the end, too.
 
-    SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
+    SIGHUP reads the settings from their source again; see `cnm_bridge.server.reloading`.
 
     Before the first call is answered, the daemon undoes what the previous run left unfinished, for a limited time,
     because a plugin that hangs must not block all other networks (`UnfinishedTeardowns.wait`).

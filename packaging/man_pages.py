@@ -11,7 +11,7 @@ from click_man.core import write_man_pages
 
 from cni_invoker.cli import tool
 from cnm_bridge import __version__
-from cnm_bridge.cli.main import main as cni_bridge
+from cnm_bridge.operator.cli.main import main as cni_bridge
 
 TARGET = Path(__file__).parent / "man"
 

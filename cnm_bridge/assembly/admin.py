@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.admin`."""
+"""Creates and wires the objects of the package `cnm_bridge.server.admin`."""
 
 from dataclasses import dataclass
 
-from cnm_bridge.admin.actions import Actions
-from cnm_bridge.admin.checks import EndpointChecks
-from cnm_bridge.admin.endpoints import EndpointDocuments
-from cnm_bridge.admin.events import EventStream
-from cnm_bridge.admin.http import Request
-from cnm_bridge.admin.metrics import Metrics
-from cnm_bridge.admin.requests import admin_requests
-from cnm_bridge.admin.status import Status
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.recovery.orphans.release_orphan import ReleaseOrphan
+from cnm_bridge.driver.recovery.orphans.release_orphan import ReleaseOrphan
+from cnm_bridge.server.admin.actions import Actions
+from cnm_bridge.server.admin.checks import EndpointChecks
+from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.events import EventStream
+from cnm_bridge.server.admin.http import Request
+from cnm_bridge.server.admin.metrics import Metrics
+from cnm_bridge.server.admin.requests import admin_requests
+from cnm_bridge.server.admin.status import Status
 
 __all__ = ["AdminRoom", "make_admin"]
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.api`."""
+"""Creates and wires the objects of the package `cnm_bridge.server.api`."""
 
 from dataclasses import dataclass
 
-from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, network_driver
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.serving import PendingConnections
+from cnm_bridge.server.api import CallerLookup, CallsUnderWay, Method, network_driver
+from cnm_bridge.server.serving import PendingConnections
 
 __all__ = ["ApiRoom", "make_api"]
 

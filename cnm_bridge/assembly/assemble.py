@@ -10,8 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from cni_bridge_state import Store
-from cnm_bridge.admin.http import answering_admin
-from cnm_bridge.api import CallsUnderWay
 from cnm_bridge.assembly.admin import AdminRoom, make_admin
 from cnm_bridge.assembly.api import ApiRoom, make_api
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
@@ -20,9 +18,11 @@ from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
 from cnm_bridge.assembly.resources import Resources, make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
-from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.server import answering
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.admin.http import answering_admin
+from cnm_bridge.server.api import CallsUnderWay
+from cnm_bridge.server.server import answering
+from cnm_bridge.system.process.network_sockets import Listener
 
 __all__ = ["Daemon", "assemble"]
 
@@ -41,7 +41,7 @@ class Daemon:
     admin: AdminRoom
 
     def answering(self, listeners: Sequence[Listener], drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server`."""
+        """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server.server`."""
         return answering(
             listeners,
             self.api.methods,
@@ -53,7 +53,7 @@ class Daemon:
         )
 
     def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
-        """Answer the operator's requests on the admin socket while the block runs; see `cnm_bridge.admin.http`."""
+        """Answer the operator's requests on the admin socket while the block runs; see `cnm_bridge.server.admin.http`."""
         return answering_admin(listener, self.admin.requests)
 
     def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.attach`."""
+"""Creates and wires the objects of the package `cnm_bridge.driver.attach`."""
 
 from dataclasses import dataclass
 
 from cni_bridge_state import AttachMode, EndpointId
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.attach.attacher import Attachers
-from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
-from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
-from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
-from cnm_bridge.attach.in_sandbox.leases import Leases
-from cnm_bridge.attach.in_sandbox.placement import Placing
-from cnm_bridge.attach.move.attacher import MoveAttacher
-from cnm_bridge.attach.move.detacher import MoveDetacher
-from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.attach.sandbox_owner import SandboxOwners
-from cnm_bridge.attach.sandbox_sync import SandboxSync
-from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
+from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+from cnm_bridge.driver.attach.in_sandbox.leases import Leases
+from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.move.attacher import MoveAttacher
+from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.new_records import NewRecords
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["AttachRoom", "make_attach"]
 

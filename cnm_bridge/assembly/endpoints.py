@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.endpoints`."""
+"""Creates and wires the objects of the package `cnm_bridge.driver.endpoints`."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.endpoints.after_join import JoinedEndpoints
-from cnm_bridge.endpoints.attempts import Attempts
-from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.dns_files import DnsFiles
-from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.endpoints.service import EndpointService
-from cnm_bridge.endpoints.unpublished import Unpublished
-from cnm_bridge.kernel import HostPorts
-from cnm_bridge.planning.ports.port_claims import PortClaims
+from cnm_bridge.core.planning.ports.port_claims import PortClaims
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.attempts import Attempts
+from cnm_bridge.driver.endpoints.creation import EndpointCreation
+from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
+from cnm_bridge.driver.endpoints.service import EndpointService
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.system.kernel import HostPorts
 
 __all__ = ["EndpointRoom", "make_endpoints"]
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.networks`."""
+"""Creates and wires the objects of the package `cnm_bridge.driver.networks`."""
 
 from dataclasses import dataclass
 
 from cni_bridge_state import NetworkId
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.networks.engine_import import EngineImport
-from cnm_bridge.networks.managed import ManagedNetworks
-from cnm_bridge.networks.network_names import NetworkNameResolver
-from cnm_bridge.networks.service import NetworkService
-from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["NetworkRoom", "make_networks"]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.recovery`."""
+"""Creates and wires the objects of the package `cnm_bridge.driver.recovery`."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,18 @@ from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.recovery.comparison import Comparison
-from cnm_bridge.recovery.dhcp_leases import DhcpLeases
-from cnm_bridge.recovery.gc.inventory_check import InventoryCheck
-from cnm_bridge.recovery.gc.plugin_gc import PluginGc
-from cnm_bridge.recovery.gc.store_attachments import EndpointCache
-from cnm_bridge.recovery.orphans.orphan_audit import OrphanAudit
-from cnm_bridge.recovery.orphans.other_runtimes import CACHE_DIRECTORIES
-from cnm_bridge.recovery.orphans.remove_leftovers import RemoveLeftovers
-from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
-from cnm_bridge.recovery.reconciler import Reconciler
-from cnm_bridge.recovery.trusted_engine import TrustedEngine
-from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
+from cnm_bridge.driver.recovery.comparison import Comparison
+from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
+from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
+from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
+from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.driver.recovery.orphans.other_runtimes import CACHE_DIRECTORIES
+from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
+from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 
 __all__ = ["RecoveryRoom", "make_recovery"]
 

@@ -10,13 +10,13 @@ from typing import Final
 from cni_bridge_state import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
-from cnm_bridge.engine import Engine, KnownRelease
-from cnm_bridge.journal import Journal
-from cnm_bridge.kernel import Kernel, has_chain
-from cnm_bridge.model.dhcp import LEASE_LIMIT_S
-from cnm_bridge.process.tuning import find_plugin_oom_score
-from cnm_bridge.settings import Settings
-from cnm_bridge.trace import find_trace
+from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.kernel import Kernel, has_chain
+from cnm_bridge.system.process.tuning import find_plugin_oom_score
+from cnm_bridge.system.trace import find_trace
 
 __all__ = ["Resources", "make_resources"]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.teardown`."""
+"""Creates and wires the objects of the package `cnm_bridge.driver.teardown`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from cni_bridge_state import EndpointId
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.checked_teardown import CheckedTeardown
-from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use_check import InUseCheck
-from cnm_bridge.teardown.liveness import Liveness
-from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.slots import TeardownSlots
-from cnm_bridge.teardown.teardown import Teardown
-from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.driver.teardown.contention import ContentionResolver
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 
 __all__ = ["TeardownRoom", "make_teardown"]
 

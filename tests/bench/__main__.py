@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.kernel.namespaces.netns import current_namespace, enter, namespace_id, open_namespace
-from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, namespace_id, open_namespace
+from cnm_bridge.system.kernel.netlink.socket import Netlink
 from tests.bench.executions import measure_executions
 from tests.bench.statistics import Series, render_table
 

@@ -22,7 +22,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.bench.statistics import Series, render_table
 from tests.lab import ADMIN_SOCKET, Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 

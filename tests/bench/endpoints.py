@@ -20,7 +20,7 @@ from cni_bridge_state import (
     Store,
 )
 from cni_bridge_state.codec import render_endpoint, render_network
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine
 
 __all__ = ["CONFIGURATION", "NETWORKS", "SANDBOXES", "fill", "id_of", "make_sandboxes"]

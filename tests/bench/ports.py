@@ -26,10 +26,10 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.daemon import serve
-from cnm_bridge.process.network_sockets import PLUGIN_SOCKET, Listener
-from cnm_bridge.reloading import SettingsSource
-from cnm_bridge.settings import Settings
+from cnm_bridge.server.reloading import SettingsSource
+from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener
 from tests.system.scene import PREV_RESULT
 
 __all__ = ["main"]

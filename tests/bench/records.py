@@ -34,7 +34,7 @@ from statistics import median
 from typing import Final
 
 from cni_bridge_spec import JsonObject, render_json
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel
 from tests.bench.endpoints import CONFIGURATION, NETWORKS, SANDBOXES, fill, id_of, make_sandboxes
 from tests.bench.watch import QUIET_S, Watch, watched
 from tests.kernel.engine import FakeEngine, network

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.cli.main import main
+from cnm_bridge.operator.cli.main import main
 
 _BEAT_S: Final = 0.002
 _REPORTED_S: Final = 0.01

@@ -16,10 +16,10 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.journal import Journal
-from cnm_bridge.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
-from cnm_bridge.process.sockets import listening
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
+from cnm_bridge.system.process.sockets import listening
 
 __all__ = ["Served", "serving"]
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, load_schema
 from cni_bridge_state import NetworkId, NetworkRecord, Store
-from cnm_bridge.api import Method
 from cnm_bridge.assembly import assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.api import Method
 from tests.contract.from_schema import ANY, almost_fitting, fitting
 from tests.contract.serving import Served, serving
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import pytest
 
-from cnm_bridge.cli.commands.serve import serve
-from cnm_bridge.planning.options import cni_options
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.planning.options import cni_options
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.commands.serve import serve
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
@@ -95,7 +95,7 @@ def test_the_reference_of_the_library_is_current() -> None:
 def test_requests_at_the_admin_socket_are_listed() -> None:
     """All that the daemon answers there, and no others."""
     source = "".join(
-        (ROOT / f"cnm_bridge/admin/{name}.py").read_text("utf-8") for name in ("requests", "metrics", "http")
+        (ROOT / f"cnm_bridge/server/admin/{name}.py").read_text("utf-8") for name in ("requests", "metrics", "http")
     )
     found = re.findall(r'Request\((?:verb="(\w+)", )?path="(/[^"]+)"', source)
     requests = {f"{verb or 'GET'} {path}" for verb, path in found}

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import NetworkId, Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.errors import Refused
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 
 NETWORK: Final = NetworkId("a1" * 32)

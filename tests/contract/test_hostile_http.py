@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.process.network_sockets import Capacity, Listener
-from cnm_bridge.process.sockets import listening
-from cnm_bridge.serving import PendingConnections, accepting
+from cnm_bridge.server.serving import PendingConnections, accepting
+from cnm_bridge.system.process.network_sockets import Capacity, Listener
+from cnm_bridge.system.process.sockets import listening
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.certificates import certificates_script
 from tests.contract.serving import Served, serving
 from tests.contract.test_hostile_http import BODIES, MALFORMED

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cni_invoker import Attachment, ConfigurationDirectories, Runtime
 from cni_invoker.advanced import FakeExec, PluginCall, requests_for_add
 from cni_invoker.documents.jsontypes import JsonValue
-from cnm_bridge.cli.main import main
+from cnm_bridge.operator.cli.main import main
 
 NETWORKS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("known_networks.yaml").read_text("utf-8"))
 SPOKEN = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0")

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.cnm_bridge.admin.metrics_example import render_example
+from tests.unit.cnm_bridge.server.admin.metrics_example import render_example
 
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT = (DOCS / "monitoring.md").read_text("utf-8")

@@ -11,9 +11,9 @@ import pytest
 
 from cni_bridge_spec import JsonObject, load_validator
 from cni_bridge_state import Store
-from cnm_bridge.api import Method
 from cnm_bridge.assembly import assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.api import Method
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
 DOCKERD = json.loads(Path(__file__).with_name("dockerd.json").read_text("utf-8"))

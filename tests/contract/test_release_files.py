@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 
 import cni_invoker
 import cnm_bridge
-from cnm_bridge.cli.commands.serve import serve
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.commands.serve import serve
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "packaging/config.toml").read_text("utf-8")

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 import structlog
 
-from cnm_bridge.log import configure_logging
-from cnm_bridge.settings import LogFormat, LogLevel
+from cnm_bridge.core.settings import LogFormat, LogLevel
+from cnm_bridge.system.log import configure_logging
 from tests.contract.serving import Served, serving
 
 SECRET: Final = "hunter2-2f9c"

@@ -23,12 +23,12 @@ from cni_bridge_state.db import Database
 from cni_bridge_state.stored_value import line_of
 from cni_invoker.execution import execute, process
 from cni_invoker.execution.process import Ended
-from cnm_bridge.api import CallsUnderWay, Method, rpc
-from cnm_bridge.kernel.namespaces import netns
-from cnm_bridge.kernel.netlink.message import Message, Wanted
-from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.sandbox import link_defaults
-from cnm_bridge.serving import PendingConnections
+from cnm_bridge.server.api import CallsUnderWay, Method, rpc
+from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.system.kernel.namespaces import netns
+from cnm_bridge.system.kernel.netlink.message import Message, Wanted
+from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.sandbox import link_defaults
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 

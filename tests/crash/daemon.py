@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import cnm_bridge.daemon  # noqa: F401 - the command imports it late
-from cnm_bridge.cli.main import main
+from cnm_bridge.operator.cli.main import main
 from tests.crash.boundaries import DEAD, Boundaries, install
 
 _POLL_S: Final = 0.005

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object
 from cni_bridge_state import Store
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
 from tests.crash.endpoint import NETWORK, Answer, Endpoint
 from tests.crash.lists import GATEWAYS

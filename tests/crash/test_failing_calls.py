@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.crash.extent import WIDE
 from tests.crash.host import Host
 from tests.crash.lists import LISTS

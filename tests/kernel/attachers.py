@@ -6,19 +6,19 @@ from pathlib import Path
 
 from cni_bridge_state import AttachMode, Store
 from cni_invoker import Runtime
-from cnm_bridge.attach.attacher import Attachers
-from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
-from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
-from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
-from cnm_bridge.attach.in_sandbox.leases import Leases
-from cnm_bridge.attach.in_sandbox.placement import Placing
-from cnm_bridge.attach.move.attacher import MoveAttacher
-from cnm_bridge.attach.move.detacher import MoveDetacher
-from cnm_bridge.attach.sandbox_owner import SandboxOwners
-from cnm_bridge.attach.sandbox_sync import SandboxSync
-from cnm_bridge.engine import Engine, KnownRelease
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
+from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+from cnm_bridge.driver.attach.in_sandbox.leases import Leases
+from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.move.attacher import MoveAttacher
+from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 
 def make_attachers(

@@ -20,7 +20,7 @@ import pytest
 
 from cni_bridge_state import Store
 from cni_invoker import Runtime
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 

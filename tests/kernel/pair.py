@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A pair of links: one end moves from staging, where plugins make it, to a sandbox; the other one stays outside."""
 
-from cnm_bridge.kernel import Kernel, Observation, Snapshot
+from cnm_bridge.core.link_state import Observation, Snapshot
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 
 __all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place_link", "prepare"]

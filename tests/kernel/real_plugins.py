@@ -16,7 +16,7 @@ from pyroute2.nftables.main import NFTables
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Result, Verb
 from cni_invoker.advanced import Execution
-from cnm_bridge.recovery.artifacts import ifb_name
+from cnm_bridge.driver.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
 from tests.lab.fetch_plugins import FetchError, find_fetched_plugins

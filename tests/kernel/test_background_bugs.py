@@ -11,11 +11,12 @@ import structlog
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.attach import sandbox_sync as sync_module
-from cnm_bridge.attach.sandbox_sync import SandboxSync
-from cnm_bridge.kernel import Kernel, Placement
-from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.link_state import Placement
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.attach import sandbox_sync as sync_module
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.engine import FakeEngine
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put

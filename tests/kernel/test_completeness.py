@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
-from cnm_bridge.engine import Engine
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.recovery.gc.inventory_check import InventoryCheck
+from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace
 from tests.records import NETWORK, endpoint, put

@@ -15,7 +15,7 @@ from cni_bridge_spec import JsonObject, get_object, get_str, render_json
 from cni_bridge_state import EndpointId, NetworkId, Phase, Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
@@ -176,7 +176,7 @@ async def test_a_refusal_while_another_network_hangs(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DEL that hangs on another network is not waited for: ADD's refusal is reported at once."""
-    monkeypatch.setattr("cnm_bridge.teardown.contention.WAIT_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", LIMIT_S)
     async with one_address(store, tmp_path) as pool:
         await pool.adopt(THIRD, "other")
         pool.stuck.touch()

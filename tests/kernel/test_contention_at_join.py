@@ -18,7 +18,7 @@ from cni_bridge_spec import JsonObject, find_str, get_object, render_json
 from cni_bridge_state import AttachMode, EndpointId, Phase, Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins

@@ -10,18 +10,18 @@ import pytest
 
 from cni_bridge_state import EndpointId, Phase, Store
 from cni_invoker import Limits, Runtime
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.checked_teardown import CheckedTeardown
-from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use_check import InUseCheck
-from cnm_bridge.teardown.liveness import Liveness
-from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.slots import TeardownSlots
-from cnm_bridge.teardown.teardown import Teardown
-from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.driver.teardown.contention import ContentionResolver
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put

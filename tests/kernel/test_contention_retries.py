@@ -10,12 +10,12 @@ import pytest
 
 from cni_bridge_state import AttachmentId, EndpointId, Phase, Store
 from cni_invoker import Limits, Runtime
-from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.teardown.contention import Contention, ContentionResolver
-from cnm_bridge.teardown.in_use_check import InUseCheck
-from cnm_bridge.teardown.liveness import Liveness
-from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.teardown_queue import FIRST, Failing, Hanging, make_queue, running
 from tests.records import endpoint, put
@@ -27,7 +27,7 @@ HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
 @pytest.fixture(autouse=True)
 def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause after a failed attempt never ends."""
-    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
 
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:

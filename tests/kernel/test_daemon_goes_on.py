@@ -16,17 +16,17 @@ import pytest
 import structlog
 
 from cnm_bridge import daemon as daemon_module
-from cnm_bridge.attach.sandbox_sync import SandboxSync
-from cnm_bridge.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.networks.network_names import NetworkNameResolver
-from cnm_bridge.process.network_sockets import Listener
-from cnm_bridge.process.sockets import listening
-from cnm_bridge.recovery.dhcp_leases import DhcpLeases
-from cnm_bridge.recovery.gc.plugin_gc import PluginGc
-from cnm_bridge.recovery.reconciler import Reconciler
-from cnm_bridge.reloading import Reloading, SettingsSource
-from cnm_bridge.settings import Settings
-from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
+from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
+from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.reloading import Reloading, SettingsSource
+from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.system.process.sockets import listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 

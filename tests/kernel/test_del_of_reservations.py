@@ -21,18 +21,19 @@ from cni_bridge_state import (
     Store,
 )
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
-from cnm_bridge.attach.attacher import Attachers
-from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.attach.sandbox_owner import SandboxOwner, SandboxOwners
-from cnm_bridge.engine import Engine, KnownRelease, StartingContainer
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.planning.attach_choice import AttachChoice
-from cnm_bridge.planning.plan import Plan
-from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.slots import TeardownSlots
-from cnm_bridge.teardown.teardown import Teardown
-from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
-from cnm_bridge.wire import CreateEndpoint
+from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.attach.new_records import NewRecords
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, find_plugins

@@ -11,9 +11,9 @@ import pytest
 from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import AttachmentId, EndpointId, Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.kernel import NameTaken
-from cnm_bridge.model.naming import alternative_name, host_link_name
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.link_state import NameTaken
+from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins

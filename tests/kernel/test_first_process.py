@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import Kernel, NamespaceMissing
-from cnm_bridge.kernel.namespaces.first_process import find_latest_first_process
+from cnm_bridge.core.link_state import NamespaceMissing
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.first_process import find_latest_first_process
 from tests.kernel.namespace import Namespace, living_process
 
 # A process with a second thread and a child, as `runc init` is before it executes the user's program.

@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_invoker import Attachment, NetworkConfigurationList, Result, Runtime
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
-from cnm_bridge.kernel import has_chain
+from cnm_bridge.system.kernel import has_chain
 from tests.kernel.real_plugins import (
     BRIDGE,
     CAPABILITY_ARGS,

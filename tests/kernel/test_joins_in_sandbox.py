@@ -9,7 +9,8 @@ from pathlib import Path
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
 from cni_invoker import Limits, Runtime
-from cnm_bridge.kernel import Kernel, LinkState, Snapshot
+from cnm_bridge.core.link_state import LinkState, Snapshot
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import Kernel, Placement
+from cnm_bridge.core.link_state import Placement
+from cnm_bridge.system.kernel import Kernel
 from tests.conftest import count_threads
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, HOST_NAME, place_link, prepare

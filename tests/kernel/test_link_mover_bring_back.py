@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import IpInterface, Kernel, KernelError, LinkLocation
+from cnm_bridge.core.link_state import IpInterface, KernelError
+from cnm_bridge.system.kernel import Kernel, LinkLocation
 from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"

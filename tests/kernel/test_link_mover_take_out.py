@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import (
+from cnm_bridge.core.link_state import (
     MAIN_TABLE,
     SCOPE_GLOBAL,
     SCOPE_LINK,
     UNICAST,
-    Kernel,
     LinkMissing,
     LinkState,
     NamespaceMissing,
@@ -24,7 +23,8 @@ from cnm_bridge.kernel import (
     Route,
     Snapshot,
 )
-from cnm_bridge.kernel.namespaces.netns import current_namespace, namespace_id
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, namespace_id
 from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"

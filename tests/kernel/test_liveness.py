@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
-from cnm_bridge.attach.move.dead_endpoints import find_abandoned
-from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.driver.attach.move.dead_endpoints import find_abandoned
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.kernel.namespaces.netns import is_namespace
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.netns import is_namespace
 from tests.kernel.namespace import Namespace
 
 

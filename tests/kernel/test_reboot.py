@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
 from cni_bridge_state import Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.kernel.test_contention import NETWORK, reference, write_plugin
@@ -45,7 +45,7 @@ async def reboot(store: Store, settings: Settings) -> Daemon:
 
 async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls begin when the endpoints of before are torn down, although that takes longer than the usual limit."""
-    monkeypatch.setattr("cnm_bridge.teardown.contention.WAIT_LIMIT_S", 0.3)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.3)
     real = find_plugins("machine").directory
     bin_dir, conf_dir, slow = (tmp_path / name for name in ("bin", "net.d", "slow"))
     slow.touch()

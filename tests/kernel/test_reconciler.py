@@ -11,7 +11,7 @@ import structlog
 
 from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.settings import Settings
 from tests.kernel.engine import FakeEngine, network
 from tests.records import NETWORK, endpoint, put
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.running_files import RunningPlugins
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.process.sockets import SocketFile
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.process.sockets import SocketFile
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import (
+from cnm_bridge.core.link_state import (
     MAIN_TABLE,
     SCOPE_GLOBAL,
     UNICAST,
-    Kernel,
     Neighbour,
     NotCarriable,
     Observation,
@@ -22,7 +21,8 @@ from cnm_bridge.kernel import (
     Snapshot,
     Sysctl,
 )
-from cnm_bridge.planning.link.endpoint_replies import prefix_route
+from cnm_bridge.core.planning.link.endpoint_replies import prefix_route
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
 

@@ -14,12 +14,12 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import AddressClaimed
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.model.naming import alternative_name
-from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.slots import TeardownSlots
-from cnm_bridge.teardown.teardown import Teardown
-from cnm_bridge.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
+from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill

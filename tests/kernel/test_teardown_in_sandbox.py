@@ -12,12 +12,13 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord, Store
 from cni_invoker import Limits, PluginFailed, Runtime
-from cnm_bridge.kernel import Kernel, LinkState, Snapshot
-from cnm_bridge.kernel.namespaces.netns import is_namespace, pin_namespace, remove_namespace
-from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.slots import TeardownSlots
-from cnm_bridge.teardown.teardown import Teardown
-from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.core.link_state import LinkState, Snapshot
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.netns import is_namespace, pin_namespace, remove_namespace
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins

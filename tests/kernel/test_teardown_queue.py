@@ -11,8 +11,8 @@ import pytest
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.teardown_queue import (
     FIRST,
     SECOND,
@@ -51,7 +51,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
 @pytest.fixture
 def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that yields to Docker's calls without a time limit."""
-    monkeypatch.setattr("cnm_bridge.scheduling.idle_gate._LONGEST_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.scheduling.idle_gate._LONGEST_S", 3600.0)
 
 
 @pytest.mark.usefixtures("yields_without_limit")
@@ -92,7 +92,7 @@ async def test_a_request_repeats_a_failed_teardown_at_once(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DeleteEndpoint for an endpoint whose teardown has failed does not wait for the pause to end."""
-    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
@@ -177,7 +177,7 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DEL of `firewall` is put off while a new endpoint claims the address, and runs as soon as the claim ends."""
-    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
     with_firewall = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(with_firewall, addresses=("10.1.0.2",)))
     owners = AddressOwners(store)

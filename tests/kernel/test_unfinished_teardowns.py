@@ -13,14 +13,15 @@ import pytest
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cni_invoker import Limits, Runtime, Verb
 from cni_invoker.advanced import Execution
-from cnm_bridge.journal import Journal
-from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.teardown.in_use_check import InUseCheck
-from cnm_bridge.teardown.liveness import Liveness
-from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, running, wait_gone

@@ -4,8 +4,8 @@
 
 from pathlib import Path
 
-from cnm_bridge.connectivity.busybox_image import busybox_tar
-from cnm_bridge.errors import Refused
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
 from tests.lab.errors import MissingPrograms
 
 __all__ = ["image_tar"]

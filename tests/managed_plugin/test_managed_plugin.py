@@ -172,7 +172,7 @@ def test_what_the_plugin_may_do(lab: Lab) -> None:
 def test_a_missing_privilege(lab: Lab) -> None:
     """The daemon does not start, and says what it could not do."""
     lab.run("mkdir", "-p", "/run/docker/plugins")
-    launcher = (sys.executable, "-m", "cnm_bridge.managed_plugin")
+    launcher = (sys.executable, "-m", "cnm_bridge.server.managed_plugin")
     done = lab.run("setpriv", "--inh-caps=-sys_ptrace", "--bounding-set=-sys_ptrace", *launcher, check=False)
     assert done.returncode == 1
     assert "Permission denied: '/proc/1/ns/mnt'" in done.stderr

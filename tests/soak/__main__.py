@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cni_invoker import Limits
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, find_engine, find_plugins
 from tests.soak.generator import Generator
 from tests.soak.lists import LISTS, PUBLISHING

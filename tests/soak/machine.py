@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, LabState
 from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 
 __all__ = ["Attached", "describe", "has_moved_too_many", "read_attached"]
 

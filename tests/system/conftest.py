@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pytest
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
 from tests.system.attached import Attached, describe, has_moved_too_many, read_attached
 from tests.system.impossible import judge

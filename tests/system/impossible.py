@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 
 __all__ = ["judge"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Engine, Plugins, known_engines, known_plugins
 from tests.lab.debian import FetchError
 from tests.lab.fetch_compose import fetch_compose, find_fetched_compose

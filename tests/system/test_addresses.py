@@ -8,7 +8,7 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container, Engine
 from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 

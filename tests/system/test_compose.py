@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from cni_bridge_spec import as_object, get_str, parse_json
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.system.peer import ask, serving

@@ -4,7 +4,7 @@
 
 import pytest
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.scene import LISTS, Scene, reaches
 

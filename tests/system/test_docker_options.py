@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge, reaches
 

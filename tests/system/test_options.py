@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.peer import time_to_send
 from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled

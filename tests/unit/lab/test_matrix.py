@@ -5,7 +5,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from cnm_bridge.settings import AttachOption
+from cnm_bridge.core.settings import AttachOption
 from tests.lab import Engine, Plugins
 from tests.system.matrix import choose_modes, choose_pairs, parse_counts
 

@@ -11,8 +11,8 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Phase, Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.errors import Interrupted
-from cnm_bridge.settings import Settings
+from cnm_bridge.core.errors import Interrupted
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.plugins import FakePlugins
 from tests.records import endpoint

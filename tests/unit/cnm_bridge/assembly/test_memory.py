@@ -12,13 +12,13 @@ from typing import Final
 
 from cni_bridge_state import EndpointRecord, Phase, Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.endpoints.unpublished import Unpublished
-from cnm_bridge.errors import CannotPublish
-from cnm_bridge.journal import Journal
-from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.ports.port_claims import PortClaims
-from cnm_bridge.settings import Settings
-from cnm_bridge.wire import ProgramExternalConnectivity
+from cnm_bridge.core.errors import CannotPublish
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.ports.port_claims import PortClaims
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.wire import ProgramExternalConnectivity
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.system.journal import Journal
 from tests.records import endpoint
 
 _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task, Journal)

@@ -12,9 +12,9 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.errors import Refused
-from cnm_bridge.settings import Settings
-from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.teardown.contention import ContentionResolver
 from tests.unit.cnm_bridge.assembly.test_interrupted_publishing import PORT, RECORD, REFERENCE
 
 OWNER = EndpointId("d" * 64)
@@ -35,7 +35,7 @@ class Recorded(ContentionResolver):
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
     monkeypatch.setattr("cnm_bridge.assembly.teardown.ContentionResolver", Recorded)
-    monkeypatch.setattr("cnm_bridge.endpoints.after_join.WAIT_LIMIT_S", 0.1)
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.after_join.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
     attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the Docker Engine reports about itself, containers and networks, as records. Pure."""
+
+from cnm_bridge.core.engine_facts.container import (
+    EngineContainer,
+    StartingContainer,
+    container_of_cgroup,
+    find_sandbox,
+    has_name,
+    has_other_network,
+)
+from cnm_bridge.core.engine_facts.description import EngineDescription
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, is_on_this_host
+from cnm_bridge.core.engine_facts.release import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
+
+__all__ = [
+    "DNS_BEFORE_START",
+    "SANDBOX_AT_JOIN",
+    "EngineContainer",
+    "EngineDescription",
+    "EngineEndpoint",
+    "EngineNetwork",
+    "EngineRelease",
+    "StartingContainer",
+    "container_of_cgroup",
+    "find_sandbox",
+    "has_name",
+    "has_other_network",
+    "is_on_this_host",
+]

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The networks of a container as the engine shows them; pure.
+
+The relevant part of one element of `GET /containers/json` (Docker Engine API 1.41 and later):
+
+```
+{"Names": ["/web"], "HostConfig": {"NetworkMode": "blue"},
+ "NetworkSettings": {"Networks": {"blue": {"NetworkID": "6f9c…", "EndpointID": "77ad…"}, "red": {"NetworkID": ""}}}}
+```
+
+dockerd returns, without a lock, a copy that it makes whenever it stores the container. The key of a network is the name
+that was used to connect the container, which may be the beginning of its ID. `NetworkID` is empty before the first
+start. A network that a running container is being connected to is not included yet.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_str, get_strings
+from cnm_bridge.core.engine_facts.network import EngineNetwork
+
+__all__ = [
+    "EngineContainer",
+    "StartingContainer",
+    "container_of_cgroup",
+    "find_sandbox",
+    "has_name",
+    "has_other_network",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineContainer:
+    """A container as the engine lists it.
+
+    Attributes:
+        id: Its ID.
+        name: Its name.
+        image: The image, as it was given to `docker run`.
+        state: E.g. `running`, `exited`.
+        endpoint_ids: Its endpoints on all networks, as far as they exist.
+    """
+
+    id: str
+    name: str
+    image: str
+    state: str
+    endpoint_ids: frozenset[str]
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one element of `GET /containers/json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
+        found = (find_str(get_object(networks, name), "EndpointID") for name in networks)
+        return cls(
+            id=get_str(document, "Id"),
+            name=_own_name(document),
+            image=find_str(document, "Image") or "",
+            state=find_str(document, "State") or "",
+            endpoint_ids=frozenset(filter(None, found)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingContainer:
+    """A container that is being started or connected, as the engine lists it without a lock.
+
+    Attributes:
+        id: Its ID.
+        name: Its name.
+        image: The image, as it was given to `docker run`.
+        labels: Its labels.
+        document: The whole element of `GET /containers/json`.
+    """
+
+    id: str
+    name: str
+    image: str
+    labels: Mapping[str, str] = field(hash=False)
+    document: JsonObject = field(hash=False, default_factory=dict)
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one element of `GET /containers/json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        labels = find_object(document, "Labels") or {}
+        return cls(
+            id=get_str(document, "Id"),
+            name=_own_name(document),
+            image=find_str(document, "Image") or "",
+            labels={key: get_str(labels, key) for key in labels},
+            document=document,
+        )
+
+    @property
+    def shares_sandbox(self) -> bool:
+        """Whether it runs in the sandbox of another container (`--network container:`)."""
+        mode = find_str(find_object(self.document, "HostConfig") or {}, "NetworkMode") or ""
+        return mode.startswith(_OF_ANOTHER)
+
+    def has_further_network(self, network_id: str) -> bool:
+        """Return whether it has, or will have, a network besides the one that it is being joined to.
+
+        A network whose ID is empty has not been joined yet; a single one is the network that is being joined. If the
+        container is being connected while it runs, that network is not listed, so each with another ID is a further
+        one.
+
+        Raises:
+            JsonError: The list of networks is missing or has another type.
+        """
+        networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
+        ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
+        return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
+
+
+def _own_name(document: JsonObject) -> str:
+    """Return a container's name; the name of a link to it has two slashes."""
+    return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
+
+
+_OF_ANOTHER: Final = "container:"
+_CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+def has_name(container: JsonObject, name: str) -> bool:
+    """Return whether a container is called `name`."""
+    return f"/{name}" in get_strings(container, "Names")
+
+
+def container_of_cgroup(cgroup: str) -> str | None:
+    """Return the ID of the container whose processes are in a cgroup, None if it is not one of Docker's.
+
+    Args:
+        cgroup: The content of `/proc/<pid>/cgroup`, e.g. `0::/system.slice/docker-<ID>.scope` or `…/docker/<ID>`.
+    """
+    found = _CONTAINER_ID.findall(cgroup)
+    return found[-1] if found else None
+
+
+def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
+    """Return the path of a container's sandbox as Join names it; None if the container does not have the endpoint.
+
+    Args:
+        container: The answer to `GET /containers/{id}/json`, whose `NetworkSettings` are
+            `{"SandboxKey": "/var/run/docker/netns/…", "Networks": {"blue": {"EndpointID": "77ad…"}}}`.
+        endpoint_id: The endpoint.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+    """
+    settings = get_object(container, "NetworkSettings")
+    networks = get_object(settings, "Networks")
+    if all(find_str(get_object(networks, name), "EndpointID") != endpoint_id for name in networks):
+        return None
+    return find_str(settings, "SandboxKey") or None
+
+
+def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
+    """Return whether a container has a network besides `network`.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+        ValueError: The document is incomplete.
+    """
+    networks = get_object(get_object(container, "NetworkSettings"), "Networks")
+    return any(
+        name != network.name
+        and not network.id.startswith(name)
+        and find_str(get_object(networks, name), "NetworkID") != network.id
+        for name in networks
+    )

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's own errors.
+
+```
+BridgeError
+├── BadRequest            the request is malformed
+├── BadOption             an option is unknown or malformed
+├── Refused               the request is valid, but not possible; the text says why and what to do
+│   └── CannotPublish     this network cannot publish the ports of a container
+├── Interrupted           a later call has interrupted this one
+└── EngineUnavailable     the Docker Engine API does not answer
+```
+
+The errors of lower layers (`CniError`, `StateError`, `KernelError`) are not wrapped, so that an operator reads the
+plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies to Docker.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUnavailable", "Interrupted", "Refused"]
+
+
+class BridgeError(Exception):
+    """Base of the daemon's own errors; the text is for the user of `docker`."""
+
+
+class BadRequest(BridgeError):
+    """A request is malformed; nothing has been done."""
+
+
+class BadOption(BridgeError):
+    """An option is unknown or malformed; nothing has been done.
+
+    Attributes:
+        option: The option's key.
+    """
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"option {option}: {reason}")
+        self.option = option
+
+    @classmethod
+    def unknown(cls, option: str, known: Iterable[str]) -> "BadOption":
+        """Return the error for an unknown option, with the most similar known one."""
+        names = sorted(known)
+        near = get_close_matches(option, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(names) or 'none'}"
+        return cls(option, f"unknown to cni-bridge; {hint}")
+
+
+class Refused(BridgeError):
+    """A request is valid, but not possible; nothing has been changed."""
+
+
+class CannotPublish(Refused):
+    """A network cannot publish ports; another network of the container may be able to."""
+
+
+class Interrupted(BridgeError):
+    """A later call has interrupted this one; its effects are undone by a later call or by the teardown."""
+
+
+class EngineUnavailable(BridgeError):
+    """The Docker Engine API did not answer."""

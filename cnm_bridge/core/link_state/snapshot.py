@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The snapshot: what the plugins left in a staging namespace, as records and as JSON.
+
+A link loses its addresses and routes when it moves to another namespace. The snapshot is taken before; the reply to
+Join and the sandbox plan are made from it. Pure: `capture.py` reads the kernel.
+
+As JSON (schema `state/snapshot` in `spec`), always with all keys:
+
+```
+{"link": {"name": "eth0", "kind": "veth", "mac": "ee:77:5c:0d:4a:3b", "mtu": 1500, "noarp": false},
+ "addresses": [
+   {"address": "10.1.2.3/24", "peer": null, "broadcast": "10.1.2.255", "scope": 0, "flags": 128,
+    "metric": null, "label": null},
+   {"address": "fe80::ec77:5cff:fe0d:4a3b/64", "peer": null, "broadcast": null, "scope": 253, "flags": 192,
+    "metric": null, "label": null}],
+ "routes": [
+   {"destination": "10.1.2.0/24", "gateway": null, "table": 254, "metric": 0, "type": 1, "scope": 253, "protocol": 2,
+    "source": "10.1.2.3", "onlink": false, "mtu": null, "advmss": null},
+   {"destination": "0.0.0.0/0", "gateway": "10.1.2.1", "table": 254, "metric": 0, "type": 1, "scope": 0, "protocol": 3,
+    "source": null, "onlink": false, "mtu": 1400, "advmss": null}],
+ "rules": [{"priority": 100, "table": 100, "message": "0200000064000001000000000800060064000000"}],
+ "neighbours": [{"address": "10.1.2.9", "mac": "02:00:00:00:00:09", "proxy": false}],
+ "sysctls": [{"name": "net/ipv4/conf/eth0/arp_notify", "value": "1"}],
+ "qdisc": {"kind": "tbf", "handle": 2147549184, "options": "28000100"}}
+```
+
+`kind`, `mac`, `peer`, `broadcast`, `label`, `qdisc`, the `metric` of an address, and of a route `gateway`, `source`,
+`mtu` and `advmss` may be null. Numbers are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254
+main; type 1 unicast; protocol 2 kernel, 3 boot.
+"""
+
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
+from typing import Final, Self
+
+from cni_bridge_spec import (
+    JsonObject,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_object,
+    get_objects,
+    get_str,
+)
+from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
+
+__all__ = [
+    "BY_KERNEL",
+    "MAIN_TABLE",
+    "NO_PREFIX_ROUTE",
+    "SCOPE_GLOBAL",
+    "SCOPE_LINK",
+    "UNICAST",
+    "Address",
+    "IpAddress",
+    "IpInterface",
+    "IpNetwork",
+    "LinkState",
+    "Route",
+    "Snapshot",
+]
+
+IpAddress = IPv4Address | IPv6Address
+IpInterface = IPv4Interface | IPv6Interface
+IpNetwork = IPv4Network | IPv6Network
+
+SCOPE_GLOBAL: Final = 0
+SCOPE_LINK: Final = 253
+MAIN_TABLE: Final = 254
+UNICAST: Final = 1
+BY_KERNEL: Final = 2
+NO_PREFIX_ROUTE: Final = 0x200  # IFA_F_NOPREFIXROUTE
+
+_PERMANENT: Final = 0x80  # IFA_F_PERMANENT
+_DEPRECATED: Final = 0x20  # IFA_F_DEPRECATED
+_ANNOUNCED: Final = 0x01 | 0x100  # IFA_F_TEMPORARY, IFA_F_MANAGETEMPADDR: made from router advertisements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkState:
+    """The state of a link.
+
+    Attributes:
+        name: Its name in the namespace in which it was found.
+        kind: The kernel's name of its kind, e.g. `veth`, `macvlan`, `ipvlan`; None for a physical device.
+        mac: Its Ethernet address, e.g. `ee:77:5c:0d:4a:3b`; None for a device that has none.
+        mtu: Its MTU, in bytes.
+        noarp: Whether it does not resolve addresses (IFF_NOARP), as layer 3 devices do not.
+    """
+
+    name: str
+    kind: str | None
+    mac: str | None
+    mtu: int
+    noarp: bool
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form."""
+        return {"name": self.name, "kind": self.kind, "mac": self.mac, "mtu": self.mtu, "noarp": self.noarp}
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the JSON form."""
+        return cls(
+            name=get_str(document, "name"),
+            kind=find_str(document, "kind"),
+            mac=find_str(document, "mac"),
+            mtu=get_int(document, "mtu"),
+            noarp=get_bool(document, "noarp"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """An address of a link.
+
+    Attributes:
+        address: The address with its prefix.
+        peer: The remote address of a point-to-point link, to which the prefix then belongs; otherwise None.
+        scope: Its scope, e.g. `SCOPE_GLOBAL`.
+        flags: The kernel's IFA_F_ flags.
+        broadcast: The broadcast address; IPv4 only, None if it is not set.
+        metric: The metric of its prefix's route, None for the kernel's default.
+        label: The part of its label after the link's name, e.g. `:1`; None if it is empty.
+    """
+
+    address: IpInterface
+    peer: IpAddress | None
+    scope: int
+    flags: int
+    broadcast: IpAddress | None = None
+    metric: int | None = None
+    label: str | None = None
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether it has no lifetime; addresses from router advertisements and DHCP clients have one."""
+        return bool(self.flags & _PERMANENT)
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether it has a lifetime that a program must renew; routers renew those from their advertisements."""
+        is_announced = isinstance(self.address, IPv6Interface) and self.flags & _ANNOUNCED
+        return not self.is_permanent and not is_announced
+
+    @property
+    def is_deprecated(self) -> bool:
+        """Whether the kernel prefers other addresses as the source (IFA_F_DEPRECATED)."""
+        return bool(self.flags & _DEPRECATED)
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form."""
+        return {
+            "address": str(self.address),
+            "peer": _text(self.peer),
+            "broadcast": _text(self.broadcast),
+            "scope": self.scope,
+            "flags": self.flags,
+            "metric": self.metric,
+            "label": self.label,
+        }
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the JSON form."""
+        return cls(
+            address=ip_interface(get_str(document, "address")),
+            peer=_find_address(document, "peer"),
+            scope=get_int(document, "scope"),
+            flags=get_int(document, "flags"),
+            broadcast=_find_address(document, "broadcast"),
+            metric=find_int(document, "metric"),
+            label=find_str(document, "label"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route through a link.
+
+    Attributes:
+        destination: `0.0.0.0/0` or `::/0` for a default route.
+        gateway: The next hop, possibly of the other address family; None for a connected route.
+        table: The routing table, e.g. `MAIN_TABLE`.
+        metric: Its metric; the lowest is preferred.
+        type: The kernel's RTN_ number, e.g. `UNICAST`.
+        scope: The distance to the destination, e.g. `SCOPE_LINK`.
+        protocol: Its origin: 2 for the kernel, which adds it with an address; usually 3 for plugins.
+        source: The preferred source address.
+        onlink: Whether the gateway counts as directly reachable without a route to it.
+        mtu: The MTU of the path, in bytes.
+        advmss: The segment size that TCP advertises, in bytes.
+    """
+
+    destination: IpNetwork
+    gateway: IpAddress | None
+    table: int
+    metric: int
+    type: int
+    scope: int
+    protocol: int
+    source: IpAddress | None
+    onlink: bool
+    mtu: int | None
+    advmss: int | None
+
+    def __str__(self) -> str:
+        via = f" via {self.gateway}" if self.gateway else ""
+        return f"{self.destination}{via}, metric {self.metric}, table {self.table}"
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form."""
+        return {
+            "destination": str(self.destination),
+            "gateway": _text(self.gateway),
+            "table": self.table,
+            "metric": self.metric,
+            "type": self.type,
+            "scope": self.scope,
+            "protocol": self.protocol,
+            "source": _text(self.source),
+            "onlink": self.onlink,
+            "mtu": self.mtu,
+            "advmss": self.advmss,
+        }
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the JSON form."""
+        return cls(
+            destination=ip_network(get_str(document, "destination")),
+            gateway=_find_address(document, "gateway"),
+            table=get_int(document, "table"),
+            metric=get_int(document, "metric"),
+            type=get_int(document, "type"),
+            scope=get_int(document, "scope"),
+            protocol=get_int(document, "protocol"),
+            source=_find_address(document, "source"),
+            onlink=get_bool(document, "onlink"),
+            mtu=find_int(document, "mtu"),
+            advmss=find_int(document, "advmss"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the plugins left in a staging namespace.
+
+    Attributes:
+        link: The container's link.
+        addresses: Its addresses in the kernel's order: IPv4 as added; IPv6 by scope, then the latest first.
+        routes: The routes through it in all tables except `local`, which the kernel fills; IPv4 first.
+        rules: The policy rules that the kernel did not make.
+        neighbours: The permanent neighbours of the link.
+        sysctls: The settings of link and namespace that plugins changed, in the order to set them.
+        qdisc: The link's root qdisc, None if it is the kernel's default.
+    """
+
+    link: LinkState
+    addresses: tuple[Address, ...]
+    routes: tuple[Route, ...]
+    rules: tuple[Rule, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    sysctls: tuple[Sysctl, ...] = ()
+    qdisc: Qdisc | None = None
+
+    def to_json(self) -> JsonObject:
+        """Return the JSON form shown in the module docstring."""
+        return {
+            "link": self.link.to_json(),
+            "addresses": [address.to_json() for address in self.addresses],
+            "routes": [route.to_json() for route in self.routes],
+            "rules": [rule.to_json() for rule in self.rules],
+            "neighbours": [neighbour.to_json() for neighbour in self.neighbours],
+            "sysctls": [sysctl.to_json() for sysctl in self.sysctls],
+            "qdisc": None if self.qdisc is None else self.qdisc.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the JSON form: the inverse of `to_json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+            ValueError: A value is malformed.
+        """
+        return cls(
+            link=LinkState.from_json(get_object(document, "link")),
+            addresses=tuple(Address.from_json(item) for item in get_objects(document, "addresses")),
+            routes=tuple(Route.from_json(item) for item in get_objects(document, "routes")),
+            rules=tuple(Rule.from_json(item) for item in get_objects(document, "rules")),
+            neighbours=tuple(Neighbour.from_json(item) for item in get_objects(document, "neighbours")),
+            sysctls=tuple(Sysctl.from_json(item) for item in get_objects(document, "sysctls")),
+            qdisc=None if (qdisc := find_object(document, "qdisc")) is None else Qdisc.from_json(qdisc),
+        )
+
+
+def _text(value: IpAddress | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _find_address(document: JsonObject, key: str) -> IpAddress | None:
+    text = find_str(document, key)
+    return None if text is None else ip_address(text)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Explains what would be done for an endpoint, for `cni-bridge explain`; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
+from cni_bridge_state import AttachMode, DnsOption
+from cni_invoker.advanced import PluginConfiguration, Request
+from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
+from cnm_bridge.core.planning.options.cni_options import origin_of
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+
+__all__ = ["Explanation", "explain", "preview_sandbox"]
+
+_OURS: Final = "CNI_"
+_RESERVATION: Final = 1
+"""The number of the IPAM plugin that runs at CreateEndpoint, in mode *hybrid*."""
+_NAME_SERVERS: Final = {
+    DnsOption.SEARCH: "search: Docker's stay; search domains of the result are added, and options that it alone has",
+    DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
+    "without any, Docker's stay",
+}
+_SHORT: Final = 100
+"""The longest JSON value that is printed on one line, in characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The explanation of a plan.
+
+    Attributes:
+        plan: The plan.
+        requests: The plugins' requests for ADD, in the order of the list.
+        paths: Plugin → its executable.
+        sandbox_sync: What would be synced after Docker has moved the link into the sandbox, in words.
+        docker_network: Name of the Docker network; None if a CNI configuration is explained.
+        warnings: Assumptions about the plugins.
+        dhcp: How addresses come from the LAN's DHCP server, in words; None if they do not.
+    """
+
+    plan: Plan
+    requests: tuple[Request, ...]
+    paths: Mapping[str, Path] = field(hash=False)
+    sandbox_sync: tuple[str, ...]
+    docker_network: str | None = None
+    warnings: tuple[str, ...] = ()
+    dhcp: str | None = None
+
+    def render_json(self) -> JsonObject:
+        """Return the explanation as JSON, with the complete requests except `prevResult`."""
+        configuration = self.plan.configuration
+        return {
+            "dockerNetwork": self.docker_network,
+            "name": configuration.name,
+            "source": None if configuration.source is None else str(configuration.source),
+            "cniVersion": configuration.cni_version,
+            "addresses": [str(address) for address in self.plan.addresses],
+            "mac": self.plan.requested.mac,
+            "ifnamePrefix": self.plan.ifname_prefix,
+            "identity": self._identity(),
+            "dhcp": self.dhcp,
+            "dns": None if self.plan.dns is None else self.plan.dns.value,
+            "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
+            "plugins": [
+                {
+                    "type": request.plugin,
+                    "path": str(self.paths[request.plugin]),
+                    "publishesPorts": publishes,
+                    "environment": _environment(request),
+                    "stdin": parse_json(request.stdin),
+                }
+                for request, publishes in zip(self.requests, self._publishers(), strict=True)
+            ],
+            "sandboxSync": list(self.sandbox_sync) if self.plan.attach.mode is AttachMode.MOVE else [],
+            "warnings": list(self.warnings),
+        }
+
+    def render_text(self) -> str:
+        """Return the explanation as text."""
+        configuration = self.plan.configuration
+        lines = [
+            f"configuration  {configuration.name} ({origin_of(configuration)})",
+            f"CNI version    {configuration.cni_version}",
+            f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
+            f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
+        ]
+        if self.plan.attach.mode is AttachMode.HYBRID:
+            lines.append("               and move for a container on several networks")
+        if self.docker_network is not None:
+            lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
+        if self.plan.addresses:
+            lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
+        if self.plan.requested.mac:
+            by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
+            lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        identity = self._identity()
+        if identity is not None:
+            lines.append(f"identity       {identity}")
+        if self.dhcp is not None:
+            lines.append(f"DHCP           {self.dhcp}")
+        if self.plan.dns is not None:
+            lines.append(f"name servers   {_NAME_SERVERS[self.plan.dns]}")
+        lines += [f"warning        {warning}" for warning in self.warnings]
+        for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
+            lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
+            lines += [f"   {name}={value}" for name, value in _environment(request).items()]
+            lines += [f"   {line}" for line in _indented(parse_json(request.stdin))]
+            lines += [f"   {note}" for note in self._notes(number)]
+            if publishes:
+                lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
+        if self.plan.attach.mode is AttachMode.MOVE:
+            lines += ["", "after Docker has moved the link into the container:"]
+            lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
+        return "\n".join(lines)
+
+    def _identity(self) -> str | None:
+        """Describe what plugins learn about the container, None if nothing is requested."""
+        request = self.plan.identity
+        if request is None:
+            return None
+        if self.plan.attach.mode is AttachMode.MOVE:
+            return f"{request.kind}, but not known in mode move"
+        labels = f", labels {', '.join(request.labels)}" if request.labels else ""
+        missing = "without it the container is refused" if request.is_required else "without it they run all the same"
+        return f"{request.kind}{labels}: added at Join to what the plugins receive; {missing}"
+
+    def _notes(self, number: int) -> Iterator[str]:
+        """Yield what the request of a plugin, counted from 1, does not show."""
+        has_reservation = self.plan.attach.mode is AttachMode.HYBRID
+        if has_reservation:
+            yield "at CreateEndpoint" if number == _RESERVATION else "at Join, in the sandbox"
+        if has_reservation and number == _RESERVATION + 1:
+            yield f"with the addresses that {self.requests[0].plugin} reserved, given by static"
+        if number > _RESERVATION + int(has_reservation):
+            yield "and prevResult, the result of the previous plugin"
+
+    def _publishers(self) -> tuple[bool, ...]:
+        plugins = self.plan.configuration.plugins
+        first = 2 if self.plan.attach.mode is AttachMode.HYBRID else 1  # the one that makes the link runs only once
+        return tuple(index >= first and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
+
+
+def explain(
+    plan: Plan,
+    requests: Sequence[Request],
+    paths: Mapping[str, Path],
+    *,
+    docker_network: str | None = None,
+    warnings: Sequence[str] = (),
+) -> Explanation:
+    """Return the explanation of a plan whose list has a version that its plugins support."""
+    return Explanation(
+        plan=plan,
+        requests=tuple(requests),
+        paths=paths,
+        sandbox_sync=preview_sandbox(plan),
+        docker_network=docker_network,
+        warnings=tuple(warnings),
+        dhcp=_describe_dhcp(plan, requests),
+    )
+
+
+def _describe_dhcp(plan: Plan, requests: Sequence[Request]) -> str | None:
+    """Describe the exchange with the DHCP server."""
+    plugin = find_dhcp(plan.configuration)
+    if plugin is None:
+        return None
+    environment = requests[0].environment
+    identifier = client_identifier(environment["CNI_CONTAINERID"], plan.configuration.name, environment["CNI_IFNAME"])
+    stable = "the same" if plan.client_id else "another one, unless cni.dhcp.client-id is given,"
+    mac = f" and MAC {plan.own_mac}" if plan.own_mac else ""
+    return (
+        f"at Join, by the daemon at {daemon_socket(plugin)}, as client {identifier}{mac}; {stable} after a restart of "
+        "the container"
+    )
+
+
+def preview_sandbox(plan: Plan) -> tuple[str, ...]:
+    """Describe what has to be synced into the sandbox, as far as the list shows it; plugins may do more."""
+    found: list[str] = []
+    for plugin in plan.configuration.plugins:
+        with suppress(JsonError):  # whether to refuse malformed values is up to the plugin
+            found += _foresee_plugin(plugin)
+    if plan.sysctls:
+        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.sysctls))}")
+    for version in (4, 6):
+        further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
+        found += [f"further address {address}" for address in further_addresses]
+    return tuple(found)
+
+
+def _foresee_plugin(plugin: PluginConfiguration) -> Iterator[str]:
+    sysctls = find_object(plugin.document, "sysctl") or {}
+    if plugin.type == "tuning" and sysctls:
+        yield f"sysctls of tuning: {', '.join(sysctls)}"
+    if plugin.type == "sbr":
+        yield "policy rules and routing tables of sbr"
+    for route in get_objects(find_object(plugin.document, "ipam") or {}, "routes"):
+        further = sorted(set(route) - {"dst", "gw"})
+        if further:
+            yield f"route to {get_str(route, 'dst')}: its {', '.join(further)}"
+
+
+def _environment(request: Request) -> dict[str, str]:
+    """Return the environment variables of CNI; plugins also inherit the daemon's environment."""
+    return {name: value for name, value in request.environment.items() if name.startswith(_OURS)}
+
+
+def _indented(value: JsonValue) -> list[str]:
+    """Return JSON as indented lines, with short values on one line."""
+    text = render_json(value).decode()
+    if len(text) <= _SHORT or not isinstance(value, dict):
+        return [text]
+    lines = ["{"]
+    for index, (key, item) in enumerate(value.items()):
+        first, *others = _indented(item)
+        inner = [f"{render_json(key).decode()}: {first}", *others]
+        inner[-1] += "," if index < len(value) - 1 else ""
+        lines += [f"  {line}" for line in inner]
+    return [*lines, "}"]

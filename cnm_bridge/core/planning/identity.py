@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Tells plugins which container they attach (`cni.identity`); pure.
+
+Docker does not say it in CreateEndpoint. At Join the container is found by its sandbox, so the plugins that run in the
+sandbox can know it, and the IPAM plugin that runs at CreateEndpoint cannot: its DEL does not receive it either.
+
+A plugin that gives names to containers, such as `dnsname`, reads `K8S_POD_NAME` and the capability `aliases`; it
+receives both for any container. Options of the network or the endpoint take precedence over the identity.
+
+A label has any text and any length. What a plugin cannot receive, or what is too long for an identity, is left out
+before it is stored: DEL must receive what ADD did, and would never succeed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
+from cni_bridge_state import AttachmentRecord, IdentityKind, IdentityRequest, ReservationInput
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.names import check_arguments
+from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.model.dhcp import find_dhcp
+from cnm_bridge.core.model.reserved_list import ipam_configuration
+from cnm_bridge.core.planning.addresses.addressing import with_labels
+
+__all__ = ["ANY_ARGS", "Identified", "with_identity"]
+
+ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
+"""Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
+
+_PROJECT: Final = "com.docker.compose.project"
+_SERVICE: Final = "com.docker.compose.service"
+_POD_LABELS: Final = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid")
+_POD: Final = re.compile(r"k8s_POD_([^_]+)_([^_]+)_([^_]+)_\d+")
+"""The name that the kubelet gives to a pod's sandbox: `k8s_POD_<pod>_<namespace>_<uid>_<attempt>`."""
+_POD_WORDS: Final = re.compile(r"[\w.-]{1,1000}")
+"""Names of Kubernetes and UIDs, without what CNI_ARGS cannot have; a part of a pod's identity is none."""
+_POD_NAME: Final = "K8S_POD_NAME"
+_LONGEST_BYTES: Final = 4096
+"""The longest label, with its key, and the longest argument."""
+_UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")
+_ALIASES: Final = "aliases"
+_ALIAS: Final = re.compile(r"[\w.-]{1,253}")
+"""A plugin may write it into a file of host names."""
+_SHOWN: Final = 64
+_HOST_NAME: Final = "host-name"
+_HOST_NAME_NUMBER: Final = "12"
+_NOT_IN_HOST_NAMES: Final = re.compile(r"[^A-Za-z0-9-]+")
+_LONGEST_HOST_NAME: Final = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """An attachment with the identity of a container.
+
+    Attributes:
+        attachment: What the plugins receive.
+        left_out: Which arguments, aliases and labels no plugin can receive, in words.
+    """
+
+    attachment: AttachmentRecord
+    left_out: tuple[str, ...] = ()
+
+
+def with_identity(attachment: AttachmentRecord, request: IdentityRequest, container: StartingContainer) -> Identified:
+    """Return an attachment whose plugins receive the identity of a container.
+
+    Raises:
+        Refused: The identity of a pod is required, and the container is not the sandbox of a pod.
+    """
+    pod = _find_pod(container) if request.kind is IdentityKind.KUBERNETES else None
+    if request.kind is IdentityKind.KUBERNETES and pod is None:
+        if request.is_required:
+            raise Refused(
+                f"container {container.name} is no pod's sandbox, as cni.identity=kubernetes requires: it has no label "
+                f"{_POD_LABELS[0]}, and its name does not begin with k8s_POD_"
+            )
+        return Identified(attachment=attachment)
+    left_out: list[str] = []
+    network = NetworkConfigurationList.from_document(attachment.configuration)
+    args = _docker_args(container) if pod is None else _pod_args(container, pod)
+    name = container.name if pod is None else pod[0]
+    capability_args: JsonObject = attachment.capability_args
+    if any(_ALIASES in plugin.capabilities for plugin in network.plugins):
+        args[_POD_NAME] = name
+        aliases = dict.fromkeys(filter(None, (name, container.labels.get(_SERVICE))))
+        valid: list[JsonValue] = [alias for alias in aliases if _ALIAS.fullmatch(alias)]
+        left_out += [f"alias {alias:.{_SHOWN}}" for alias in aliases if alias not in valid]
+        capability_args = {_ALIASES: {network.name: valid}, **capability_args}
+    passed = _add_args(attachment.args, args)
+    left_out += [key for key, value in args.items() if value and key not in passed]
+    selected = _selected(container.labels, request.labels)
+    labels = {key: value for key, value in selected.items() if _is_short(key, value)}
+    left_out += [f"label {key:.{_SHOWN}}" for key in selected if key not in labels]
+    changed = replace(
+        attachment,
+        args=tuple(passed.items()),
+        configuration=_with_host_name(_with_labels(network, labels), name).document,
+        capability_args=capability_args,
+        reservation_input=_reservation_input(attachment, network),
+    )
+    return Identified(attachment=changed, left_out=tuple(left_out))
+
+
+def _reservation_input(attachment: AttachmentRecord, network: NetworkConfigurationList) -> ReservationInput | None:
+    """Return what the IPAM plugin has received without the identity, None if it did not run at CreateEndpoint."""
+    if attachment.reservation_input is not None or not attachment.has_reservation:
+        return attachment.reservation_input
+    return ReservationInput(plugin=ipam_configuration(network.plugins[0]), args=attachment.args)
+
+
+def _add_args(own: Sequence[tuple[str, str]], further: Mapping[str, str]) -> dict[str, str]:
+    """Return CNI_ARGS with further ones, as far as plugins can receive them; an endpoint's own are not replaced."""
+    passed = {**dict(ANY_ARGS), **dict(own)}
+    for key, value in further.items():
+        if value and key not in passed and _is_short(key, value):
+            with suppress(InvalidParameter):
+                check_arguments((*passed.items(), (key, value)))
+                passed[key] = value
+    return passed
+
+
+def _is_short(key: str, value: str) -> bool:
+    """Return whether a key and its value are text that a process can receive, and not too long."""
+    text = key + value
+    return _UNENCODABLE.search(text) is None and len(text.encode()) <= _LONGEST_BYTES
+
+
+def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:
+    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is no pod's sandbox."""
+    name, namespace, uid = (container.labels.get(label) for label in _POD_LABELS)
+    if name and namespace and uid and _POD_WORDS.fullmatch(name + namespace + uid):
+        return name, namespace, uid
+    match = _POD.fullmatch(container.name)
+    return (match[1], match[2], match[3]) if match else None
+
+
+def _pod_args(container: StartingContainer, pod: tuple[str, str, str]) -> dict[str, str]:
+    """Return the arguments that the kubelet's runtimes give (CNI CONVENTIONS)."""
+    name, namespace, uid = pod
+    return {
+        _POD_NAME: name,
+        "K8S_POD_NAMESPACE": namespace,
+        "K8S_POD_UID": uid,
+        "K8S_POD_INFRA_CONTAINER_ID": container.id,
+    }
+
+
+def _docker_args(container: StartingContainer) -> dict[str, str]:
+    return {
+        "DOCKER_CONTAINER_ID": container.id,
+        "DOCKER_CONTAINER_NAME": container.name,
+        "DOCKER_IMAGE": container.image,
+        "DOCKER_COMPOSE_PROJECT": container.labels.get(_PROJECT, ""),
+        "DOCKER_COMPOSE_SERVICE": container.labels.get(_SERVICE, ""),
+    }
+
+
+def _selected(labels: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    return {
+        key: value for key, value in sorted(labels.items()) if any(fnmatchcase(key, pattern) for pattern in patterns)
+    }
+
+
+def _with_labels(network: NetworkConfigurationList, labels: Mapping[str, str]) -> NetworkConfigurationList:
+    """Return a list with labels, without those that the configuration or an option gives already."""
+    given = set()
+    for plugin in network.plugins:
+        args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
+        given |= {label.get("key") for label in get_objects(args, "labels")}
+    further = [(key, value) for key, value in labels.items() if key not in given]
+    return with_labels(network, further) if further else network
+
+
+def _with_host_name(network: NetworkConfigurationList, name: str) -> NetworkConfigurationList:
+    """Return a list that sends a container's name to the DHCP server, unless it sends another one or has no DHCP."""
+    plugin, host_name = find_dhcp(network), _NOT_IN_HOST_NAMES.sub("-", name).strip("-")[:_LONGEST_HOST_NAME]
+    if plugin is None or not host_name:
+        return network
+    ipam = find_object(plugin.document, "ipam") or {}
+    provided = get_objects(ipam, "provide")
+    if any(one.get("option") in {_HOST_NAME, _HOST_NAME_NUMBER} for one in provided):
+        return network
+    changed = {**ipam, "provide": [*provided, {"option": _HOST_NAME, "value": host_name}]}
+    documents = [
+        {**other.document, "ipam": changed} if other is plugin else other.document for other in network.plugins
+    ]
+    return NetworkConfigurationList.from_document({**network.document, "plugins": documents}, source=network.source)

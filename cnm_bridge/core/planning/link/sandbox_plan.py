@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plans what a sandbox needs beyond libnetwork's work; `SandboxSync` executes the plan; pure.
+
+libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
+no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
+libnetwork's metric in the main table.
+"""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Interface, IPv6Network
+from typing import Final
+
+from cnm_bridge.core.link_state import (
+    MAIN_TABLE,
+    NO_PREFIX_ROUTE,
+    SCOPE_GLOBAL,
+    SCOPE_LINK,
+    UNICAST,
+    Address,
+    Placement,
+    ReplacedRoute,
+    Route,
+    SandboxPlan,
+    Snapshot,
+    Sysctl,
+)
+from cnm_bridge.core.planning.link.endpoint_replies import (
+    DEFAULT_IPV4,
+    DEFAULT_IPV6,
+    DEFAULT_ROUTES,
+    IPV6_LINK_LOCAL,
+    chosen_routes,
+    comes_by_itself,
+    comes_with,
+    describe_join,
+    further_addresses,
+    given_addresses,
+    prefix_route,
+    told_addresses,
+    without_prefix_route,
+)
+
+__all__ = ["describe_placement", "plan_sandbox"]
+
+_IPV6: Final = 6
+_BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
+_IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route
+_SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an earlier address has the same prefix
+
+
+def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
+    """Return what libnetwork will not set up in the sandbox.
+
+    Args:
+        snapshot: The state that the plugins created.
+        internal: Whether the network is internal; if so, default routes of all tables are left out.
+    """
+    chosen = chosen_routes(snapshot, internal=internal)
+    replaced, further, fallbacks = [], [], []
+    has_ipv6 = _wants_ipv6(snapshot)
+    for route in snapshot.routes:
+        if (internal and route.destination in DEFAULT_ROUTES) or (not has_ipv6 and _is_link_local(route)):
+            continue
+        plain = _as_programmed(route) if route in chosen else _as_implied(route, snapshot)
+        if plain is not None:
+            if plain != route:
+                replaced.append(ReplacedRoute(plain=plain, wanted=route))
+            if route.destination in DEFAULT_ROUTES and _is_left_out(route, snapshot):
+                fallbacks.append(_beside(route))
+        elif _may_collide(route):
+            fallbacks.append(_beside(route))
+        elif not comes_by_itself(route, snapshot):
+            further.append(route)
+    return SandboxPlan(
+        ifname=snapshot.link.name,
+        addresses=tuple(_planned(address, snapshot) for address in further_addresses(snapshot)),
+        unwanted=_unwanted(snapshot),
+        routes=tuple(sorted(further, key=_has_gateway)),
+        replaced=tuple(sorted(replaced, key=lambda pair: _has_gateway(pair.wanted))),
+        fallbacks=tuple(fallbacks),
+        rules=snapshot.rules,
+        neighbours=snapshot.neighbours,
+        sysctls=(*_switched_on(snapshot), *snapshot.sysctls) if has_ipv6 else snapshot.sysctls,
+        qdisc=snapshot.qdisc,
+    )
+
+
+def _unwanted(snapshot: Snapshot) -> tuple[Route, ...]:
+    """Return the routes that the kernel adds for the prefixes of reported addresses, and that the plugins left out."""
+    bare = without_prefix_route(snapshot)
+    left = {route.destination for route in snapshot.routes if route.table == MAIN_TABLE and route.gateway is None}
+    return tuple(
+        prefix_route(address) for address in told_addresses(snapshot) if address in bare and address.network not in left
+    )
+
+
+def _wants_ipv6(snapshot: Snapshot) -> bool:
+    """Return whether plugins configured IPv6 beyond the kernel's automatic addresses and routes."""
+    return (
+        any(address.version == _IPV6 for address in given_addresses(snapshot))
+        or any(address.address.version == _IPV6 for address in further_addresses(snapshot))
+        or any(_is_ipv6(route) and not _is_link_local(route) for route in snapshot.routes)
+        or any(neighbour.address.version == _IPV6 for neighbour in snapshot.neighbours)
+    )
+
+
+def _switched_on(snapshot: Snapshot) -> tuple[Sysctl, ...]:
+    """Return the setting that enables IPv6 on a link; Docker disables it on a link without an IPv6 address."""
+    name = f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6"
+    if any(address.version == _IPV6 for address in told_addresses(snapshot)):
+        return ()
+    if any(sysctl.name == name for sysctl in snapshot.sysctls):
+        return ()
+    return (Sysctl(name=name, value="0"),)
+
+
+def _is_ipv6(route: Route) -> bool:
+    return _IPV6 in {route.destination.version, route.gateway.version if route.gateway else None}
+
+
+def _is_link_local(route: Route) -> bool:
+    """Return whether a route is the link-local one of every IPv6 link, in any table; `sbr` copies it."""
+    return route.destination == IPV6_LINK_LOCAL and route.gateway is None
+
+
+def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) -> Placement:
+    """Return the state of the sandbox once libnetwork has configured the link.
+
+    Args:
+        snapshot: The state that the plugins created.
+        internal: Whether the network is internal.
+        is_gateway: Whether Docker chose the endpoint as the container's gateway endpoint.
+    """
+    joined = describe_join(snapshot, "", prefix="", internal=internal)
+    gateways = (joined.gateway, joined.gateway_ipv6) if is_gateway and joined.gateway else ()
+    defaults = (DEFAULT_IPV4 if isinstance(hop, IPv4Address) else DEFAULT_IPV6 for hop in gateways if hop)
+    return Placement(
+        addresses=told_addresses(snapshot),
+        destinations=(*(route.destination for route in joined.routes), *defaults),
+    )
+
+
+def _as_programmed(route: Route) -> Route:
+    """Return a route of the reply to Join as libnetwork adds it."""
+    is_ipv6 = isinstance(route.destination, IPv6Network)
+    return replace(
+        route,
+        metric=_IPV6_METRIC if is_ipv6 else 0,
+        scope=SCOPE_GLOBAL if is_ipv6 or route.gateway is not None else SCOPE_LINK,
+        protocol=_BOOT,
+        source=None,
+        onlink=False,
+        mtu=None,
+        advmss=None,
+    )
+
+
+def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
+    """Return the route that the kernel creates for the prefix of a reported address; None for any other route."""
+    if route.table != MAIN_TABLE or route.type != UNICAST or route.gateway is not None:
+        return None
+    for address in told_addresses(snapshot):
+        if address.network == route.destination:
+            return prefix_route(address)
+    return None
+
+
+def _is_left_out(route: Route, snapshot: Snapshot) -> bool:
+    """Return whether libnetwork may omit a default route: before Engine 28, that of an endpoint without IPv4."""
+    return isinstance(route.destination, IPv6Network) and all(
+        isinstance(address, IPv6Interface) for address in told_addresses(snapshot)
+    )
+
+
+def _may_collide(route: Route) -> bool:
+    """Return whether a route would conflict with a default route that libnetwork adds later."""
+    return (
+        route.table == MAIN_TABLE
+        and route.destination in DEFAULT_ROUTES
+        and route.metric in {0, _IPV6_METRIC if isinstance(route.destination, IPv6Network) else 0}
+    )
+
+
+def _beside(route: Route) -> Route:
+    """Return a default route with a higher metric than libnetwork's, so that libnetwork's is preferred."""
+    return replace(route, metric=route.metric + 1) if _may_collide(route) else route
+
+
+def _planned(address: Address, snapshot: Snapshot) -> Address:
+    """Return an address to add; without the route of its prefix if the plugins left none."""
+    has_route = any(comes_with(route, address) for route in snapshot.routes)
+    bare = has_route or address.flags & _SECONDARY
+    return address if bare else replace(address, flags=address.flags | NO_PREFIX_ROUTE)
+
+
+def _has_gateway(route: Route) -> bool:
+    """Sort key: routes that lead to gateways come before those that need them."""
+    return route.gateway is not None

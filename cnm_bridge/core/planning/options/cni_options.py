@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Parses the options of `docker network create -o` and of an endpoint's `driver-opt`, which are the same; pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
+from cni_bridge_state import DnsOption, IdentityKind, IdentityRequest
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import BadConfiguration, InvalidParameter
+from cni_invoker.inputs.names import check_argument
+from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
+from cnm_bridge.core.planning.options.docker_options import (
+    IFNAME,
+    NETWORK_OPTIONS,
+    SYSCTLS,
+    LinkSetting,
+    parse_ifname,
+    parse_sysctls,
+    refuse_docker_option,
+)
+from cnm_bridge.core.settings import AttachOption
+
+__all__ = [
+    "CONFIGURATION",
+    "INLINE",
+    "OPTIONS",
+    "OPTION_FAMILIES",
+    "Options",
+    "WantedAddress",
+    "different_options",
+    "merge_options",
+    "origin_of",
+    "parse_options",
+]
+
+WantedAddress = IPv4Address | IPv6Address
+"""A requested address; an `ip_interface` if its prefix length is requested as well."""
+
+CONFIGURATION: Final = "cni.network"
+INLINE: Final = "cni.conflist"
+_ATTACH: Final = "cni.attach"
+_IPS: Final = "cni.ips"
+_IFNAME_PREFIX: Final = "cni.ifname-prefix"
+_CLIENT_ID: Final = "cni.dhcp.client-id"
+_DNS: Final = "cni.dns"
+_IDENTITY: Final = "cni.identity"
+_IDENTITY_LABELS: Final = "cni.identity-labels"
+_IDENTITY_REQUIRED: Final = "cni.identity-required"
+_ARGS: Final = "cni.args."
+_LABELS: Final = "cni.labels."
+_CAPABILITY: Final = "cni.capability."
+
+_OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
+OPTIONS: Final = frozenset(
+    {CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+)
+"""The options with fixed names."""
+OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
+"""The options whose names end in the user's own word: prefix → how to show them in an error."""
+
+_OWN_WAY: Final[Mapping[str, str]] = {
+    "portmappings": "publish ports with -p",
+    "bandwidth": "use cni.bandwidth.ingress-rate and its like",
+    "ips": "use cni.ips",
+    "mac": "use --mac-address",
+}
+"""Capabilities, in lower case, with their own options, whose values are checked."""
+
+_IGNORE_UNKNOWN: Final = "IgnoreUnknown"
+_KNOWN_ARGS: Final = {
+    key.lower(): key
+    for key in (
+        *("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"),
+        *("IP", "MAC", "GATEWAY", _IGNORE_UNKNOWN),
+    )
+}
+"""Lower case → spelling of the arguments that plugins read: those of Kubernetes and of CNI CONVENTIONS."""
+_SLASH: Final = "/"
+_ALL: Final = IPv4Address("255.255.255.255")
+_SMALLEST: Final = 31
+_DEFAULT_PREFIX: Final = "eth"
+_NO_DNS: Final = "ignore"
+_NO_IDENTITY: Final = "none"
+_BOOLEANS: Final = frozenset({"true", "false"})
+_IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
+_PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
+"""Docker appends up to two digits; a link name has at most 15 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The parsed options of a network, or of an endpoint and its network.
+
+    Attributes:
+        configuration: Name of the network configuration list, None if it was not given.
+        inline: The list itself, None if it was not given.
+        ips: The addresses that the container must have.
+        args: CNI_ARGS.
+        labels: The values for `args.cni.labels`.
+        capabilities: Capability arguments, by capability, including `bandwidth`.
+        ifname_prefix: The prefix of the link's name in the container.
+        ifname: The link's whole name in the container, None if it was not given.
+        sysctls: Settings of the link in the container.
+        attach: How to attach; None for the daemon's default.
+        client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
+        identity: Whether and how plugins receive the identity of the container; None if not.
+        dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
+    """
+
+    configuration: str | None = None
+    inline: NetworkConfigurationList | None = None
+    ips: tuple[WantedAddress, ...] = ()
+    args: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    capabilities: JsonObject = field(default_factory=dict, hash=False)
+    ifname_prefix: str = _DEFAULT_PREFIX
+    ifname: str | None = None
+    sysctls: tuple[LinkSetting, ...] = ()
+    attach: AttachOption | None = None
+    client_id: str | None = None
+    identity: IdentityRequest | None = None
+    dns: DnsOption | None = None
+
+    @property
+    def configuration_name(self) -> str | None:
+        """The name of the list, given by name or itself; None for the list that has the network's name."""
+        return self.configuration if self.inline is None else self.inline.name
+
+
+def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
+    """Return a network's options, overridden by an endpoint's.
+
+    `docker run --network name=N,driver-opt=…` converts options to lower case, so an endpoint's option overrides the
+    network's option that differs only in case.
+
+    Raises:
+        BadOption: An option is given twice.
+    """
+    defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
+    spelt = {name.lower(): name for name in defaults}
+    return {**defaults, **{spelt.get(name, name) if name not in defaults else name: own[name] for name in own}}
+
+
+def different_options(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the options that only one of two networks has, or that have different values."""
+    return tuple(sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name)))
+
+
+def parse_options(options: Mapping[str, str]) -> Options:
+    """Parse options.
+
+    Raises:
+        BadOption: An option is unknown, or its value is invalid.
+    """
+    options = _with_known_spelling(options)
+    _refuse_unknown(options)
+    configuration = options.get(CONFIGURATION)
+    if configuration == "":
+        raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
+    if configuration is not None and INLINE in options:
+        raise BadOption(INLINE, f"excludes {CONFIGURATION}; leave one out")
+    bandwidth = bandwidth_args(options)
+    return Options(
+        configuration=configuration,
+        inline=_parse_inline(options[INLINE]) if INLINE in options else None,
+        ips=_parse_ips(options[_IPS]) if _IPS in options else (),
+        args=tuple(_parse_args(options)),
+        labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
+        capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
+        ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
+        ifname=parse_ifname(options[IFNAME]) if IFNAME in options else None,
+        sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
+        attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
+        client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
+        identity=_parse_identity(options),
+        dns=_parse_dns(options.get(_DNS, _NO_DNS)),
+    )
+
+
+def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with the known arguments of plugins in their original spelling."""
+    found: dict[str, str] = {}
+    for option, value in options.items():
+        key = option.removeprefix(_ARGS)
+        name = f"{_ARGS}{_KNOWN_ARGS.get(key.lower(), key)}" if option.startswith(_ARGS) else option
+        if name in found:
+            raise BadOption(name, "is given twice, in two spellings; leave one out")
+        found[name] = value
+    return found
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for option in sorted(options):
+        if option in OPTIONS or option in NETWORK_OPTIONS or option in {IFNAME, SYSCTLS}:
+            continue
+        refuse_docker_option(option)
+        if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
+            raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
+
+
+def origin_of(network: NetworkConfigurationList) -> str:
+    """Return where a list comes from: its file, or the option by which a network brings it."""
+    return f"option {INLINE}" if network.source is None else str(network.source)
+
+
+def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the options of a family: the complete name, the user's part of it, the value."""
+    for option, value in sorted(options.items()):
+        if option.startswith(family):
+            yield option, option.removeprefix(family), value
+
+
+def _parse_inline(text: str) -> NetworkConfigurationList:
+    try:
+        return NetworkConfigurationList.from_document(parse_json(text.encode()))
+    except (ValueError, BadConfiguration) as exc:
+        raise BadOption(INLINE, f"is not a CNI network configuration list: {exc}") from exc
+
+
+def _parse_attach(text: str) -> AttachOption:
+    try:
+        return AttachOption(text)
+    except ValueError as exc:
+        raise BadOption(_ATTACH, f"{text!r} is no attach mode; give {', '.join(AttachOption)}") from exc
+
+
+def _parse_identifier(text: str) -> str:
+    if _IDENTIFIER.fullmatch(text) is None:
+        raise BadOption(_CLIENT_ID, "is no identifier; give 1 to 128 printable ASCII characters")
+    return text
+
+
+def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
+    text = options.get(_IDENTITY, _NO_IDENTITY)
+    required = options.get(_IDENTITY_REQUIRED, "false")
+    if required not in _BOOLEANS:
+        raise BadOption(_IDENTITY_REQUIRED, f"{required!r} is not true or false")
+    if text == _NO_IDENTITY:
+        for option in _OF_IDENTITY[1:]:
+            if option in options:
+                raise BadOption(option, f"has no effect without {_IDENTITY}=docker or {_IDENTITY}=kubernetes")
+        return None
+    try:
+        kind = IdentityKind(text)
+    except ValueError as exc:
+        raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
+    patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
+    return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
+
+
+def _parse_dns(text: str) -> DnsOption | None:
+    try:
+        return None if text == _NO_DNS else DnsOption(text)
+    except ValueError as exc:
+        raise BadOption(_DNS, f"{text!r} is unknown; give {', '.join((_NO_DNS, *DnsOption))}") from exc
+
+
+def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
+    found: list[WantedAddress] = []
+    for part in text.split(","):
+        word = part.strip()
+        try:
+            address = ip_interface(word) if _SLASH in word else ip_address(word)
+        except ValueError as exc:
+            raise BadOption(
+                _IPS,
+                f"{word!r} is not an address; give one or more with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
+            ) from exc
+        why = _why_of_no_link(address)
+        if why is not None:
+            raise BadOption(_IPS, f"{word} cannot be assigned to a container: it is {why}")
+        if any(_without_prefix(address) == _without_prefix(other) for other in found):
+            raise BadOption(_IPS, f"has {word} twice")
+        found.append(address)
+    return tuple(found)
+
+
+def _without_prefix(address: WantedAddress) -> WantedAddress:
+    return ip_address(str(address).partition(_SLASH)[0])
+
+
+def _why_of_no_link(address: WantedAddress) -> str | None:
+    """Return the reason why a link cannot have an address, None if it can."""
+    alone = _without_prefix(address)
+    if isinstance(alone, IPv6Address):
+        if alone.scope_id is not None:
+            return "an address with a scope ID, valid on one link of this host"
+        if alone.ipv4_mapped is not None:
+            return f"the IPv4-mapped form of {alone.ipv4_mapped}"
+    elif isinstance(address, IPv4Interface) and alone in _ends(address.network):
+        kind = "network" if alone == address.network.network_address else "broadcast"
+        return f"the {kind} address of {address.network}"
+    kinds = {
+        "the unspecified address": alone.is_unspecified,
+        "a loopback address": alone.is_loopback,
+        "a multicast address": alone.is_multicast,
+        "the broadcast address": alone == _ALL,
+    }
+    return next((kind for kind, is_of_it in kinds.items() if is_of_it), None)
+
+
+def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
+    """Return the network and broadcast address; /31 and /32 networks have none (RFC 3021)."""
+    return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
+
+
+def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for option, key, value in _family(options, _ARGS):
+        if key == _IGNORE_UNKNOWN:
+            raise BadOption(option, "is always set to 1; leave it out")
+        try:
+            check_argument(key, value)
+        except InvalidParameter as exc:
+            raise BadOption(option, str(exc)) from exc
+        yield key, value
+
+
+def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
+    for option, name, text in _family(options, _CAPABILITY):
+        if name.lower() in _OWN_WAY:
+            raise BadOption(option, f"cannot be set with this option; {_OWN_WAY[name.lower()]}")
+        try:
+            yield name, parse_json(text.encode())
+        except (JsonError, UnicodeEncodeError) as exc:
+            where = exc if isinstance(exc, JsonError) else "not UTF-8"
+            raise BadOption(option, f"its value is not JSON ({where}); a string needs quotes: '\"text\"'") from exc
+
+
+def _parse_prefix(text: str) -> str:
+    if _PREFIX.fullmatch(text) is None:
+        raise BadOption(
+            _IFNAME_PREFIX,
+            f"{text!r} cannot be the prefix of a link name; give 1 to 13 letters, digits, '_' or '-', "
+            "starting with a letter and not ending with a digit, such as lan",
+        )
+    return text

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's own options, `com.docker.network.*`: implemented here, left to Docker, or refused; pure.
+
+None is ignored silently; docs/configuration.md has the table. Source of the names: moby
+`daemon/libnetwork/netlabel/labels.go`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.core.errors import BadOption
+
+__all__ = [
+    "IFNAME",
+    "NETWORK_OPTIONS",
+    "SYSCTLS",
+    "LinkSetting",
+    "parse_ifname",
+    "parse_sysctls",
+    "refuse_docker_option",
+    "refuse_unread",
+    "split_unknown",
+]
+
+_DOCKERS_NAMES: Final = "com.docker.network."
+
+SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
+"""Sysctls of the link. libnetwork applies them from Engine 27 on, this driver on all engines."""
+
+IFNAME: Final = "com.docker.network.endpoint.ifname"
+"""The name of the link (`interface_name` in compose). libnetwork lets no remote driver choose it (Join's `DstName`)."""
+
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
+_ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
+_ANNOUNCEMENTS: Final = frozenset(
+    {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
+)
+NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, *_ANNOUNCEMENTS})
+"""Options that Docker itself reads for networks of any driver."""
+
+_WAYS: Final[Mapping[str, str]] = {
+    "com.docker.network.container_iface_prefix": "give cni.ifname-prefix instead",
+    "com.docker.network.driver.mtu": 'the plugins set the MTU; write "mtu" into the CNI configuration',
+    "com.docker.network.internal": "give --internal instead",
+}
+"""Option → what to do instead."""
+_BRIDGES_OWN: Final = ("com.docker.network.bridge.", "com.docker.network.host_ipv")
+_FOR_BRIDGE: Final = (
+    "is for networks of Docker's own driver bridge; what this network does is up to its CNI configuration"
+)
+
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+"""The values that Go's `strconv.ParseBool` accepts."""
+
+_IFNAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_SYSCTL: Final = re.compile(r"(net\.(?:ipv4|ipv6)\.(?:conf|neigh))\.ifname\.([a-z0-9_]+)=([^\n]*)", re.IGNORECASE)
+"""Case-insensitive, because `docker run --network name=N,driver-opt=…` of 20.10 converts options to lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSetting:
+    """A sysctl of the container's link.
+
+    Attributes:
+        family: Its directory below /proc/sys, e.g. `net/ipv4/conf`.
+        name: Its name, e.g. `log_martians`.
+        value: The value to set.
+    """
+
+    family: str
+    name: str
+    value: str
+
+    def path(self, ifname: str) -> str:
+        """Return the path below /proc/sys for a link."""
+        return f"{self.family}/{ifname}/{self.name}"
+
+    def __str__(self) -> str:
+        return self.path("IFNAME").replace("/", ".")
+
+
+def refuse_docker_option(option: str) -> None:
+    """Refuse an option of Docker's that is known to have no effect on networks of this driver.
+
+    Raises:
+        BadOption: It has no effect; the text says what to do instead.
+    """
+    way = _WAYS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
+    if way is not None:
+        raise BadOption(option, way)
+
+
+def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return an endpoint's options without Docker's options that this version does not know, and the latter's names.
+
+    Docker sends its own values among the user's options. Those of a newer engine must not keep containers from
+    starting, so the caller logs them.
+    """
+    known = {IFNAME, SYSCTLS, *_WAYS}
+    unknown = tuple(
+        option
+        for option in sorted(options)
+        if option.startswith(_DOCKERS_NAMES) and option not in known and not option.startswith(_BRIDGES_OWN)
+    )
+    return {option: value for option, value in options.items() if option not in unknown}, unknown
+
+
+def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) -> None:
+    """Refuse options of a network that its engine ignores because it is too old.
+
+    Args:
+        options: The user's `-o` options and the engine's `default-network-opts`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
+        ipv6: Whether IPv6 is enabled in Docker's IPAM.
+
+    Raises:
+        BadOption: The engine has ignored an option, or its value is invalid.
+    """
+    flags = {}
+    for option in (_ENABLE_IPV4, _ENABLE_IPV6):
+        if option in options:
+            if options[option] not in _BOOLEANS:
+                raise BadOption(option, f"{options[option]!r} is neither true nor false")
+            flags[option] = _BOOLEANS[options[option]]
+    if ipv4 is not None:  # Engine 28 reads them; a different value comes from --ipv4 or --ipv6, which take precedence
+        return
+    if not flags.get(_ENABLE_IPV4, True):
+        raise BadOption(
+            _ENABLE_IPV4,
+            "this Docker Engine does not read it, being older than 28; make the network with --ipam-driver null",
+        )
+    if flags.get(_ENABLE_IPV6, ipv6) != ipv6:
+        raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")
+    for option in sorted(_ANNOUNCEMENTS & options.keys()):
+        raise BadOption(option, "this Docker Engine does not read it, being older than 28: it announces no addresses")
+
+
+def parse_ifname(text: str) -> str:
+    """Parse the name of a link.
+
+    Raises:
+        BadOption: The kernel does not allow it.
+    """
+    if _IFNAME.fullmatch(text) is None or text in {".", "..", "lo"}:
+        raise BadOption(IFNAME, f"{text!r} cannot be the name of a link; give 1 to 15 letters, digits, '_', '-' or '.'")
+    return text
+
+
+def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
+    """Parse settings such as `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`.
+
+    Raises:
+        BadOption: A setting does not have that form.
+    """
+    found = []
+    for part in map(str.strip, text.split(",")):
+        match = _SYSCTL.fullmatch(part)
+        if match is None:
+            raise BadOption(
+                SYSCTLS,
+                f"{part!r} is not of the form net.ipv4.conf.IFNAME.NAME=VALUE, with IFNAME as it stands here; net.ipv6 "
+                "and neigh are possible too",
+            )
+        family = match[1].lower().replace(".", "/")
+        found.append(LinkSetting(family=family, name=match[2].lower(), value=match[3].strip()))
+    return tuple(found)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The planner: derives the plugins' input from a network, an endpoint's requested values and a list; pure.
+
+CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot work, and `cni-bridge explain` shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject
+from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, PoolRecord, RequestedInterface
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.names import check_arguments
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import Snapshot, Sysctl
+from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp
+from cnm_bridge.core.planning.addresses.addressing import (
+    MAC_BYTES,
+    local_mac,
+    parse_addresses,
+    plan_addresses,
+    plan_mac,
+    static_addresses,
+    with_labels,
+)
+from cnm_bridge.core.planning.addresses.pool_check import refuse_other_pools
+from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.identity import ANY_ARGS
+from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
+from cnm_bridge.core.planning.options.cni_options import Options, WantedAddress, origin_of
+from cnm_bridge.core.planning.options.docker_options import LinkSetting
+
+__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctls"]
+
+_MULTICAST: Final = 1
+"""The multicast bit in the first byte of a MAC."""
+
+_WHO_HELPS: Final[Mapping[str, str]] = {
+    "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The plugins' input, and the result that they are expected to produce.
+
+    Attributes:
+        configuration: The list, with the values that must be in a plugin's configuration.
+        args: CNI_ARGS, in order.
+        capability_args: Capability arguments, by capability.
+        addresses: The addresses that the container must have.
+        requested: The values that Docker chose.
+        passes_mac: Whether the plugins receive the MAC that Docker chose.
+        ifname_prefix: The prefix of the link's name in the container.
+        ifname: The link's whole name in the container, None if only the prefix matters; not in mode *move*.
+        sysctls: Settings of the link in the container, which override those of the plugins.
+        attach: The attach mode, and why.
+        own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
+        source_digest: A digest of the list on disk, None if it is not on disk.
+        client_id: What identifies the container to the DHCP server, also after a restart.
+        identity: Whether and how plugins receive the identity of the container.
+        dns: What happens to the container's resolv.conf, if the plugins' result has name servers.
+    """
+
+    configuration: NetworkConfigurationList
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: JsonObject = field(default_factory=dict, hash=False)
+    addresses: tuple[WantedAddress, ...] = ()
+    requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
+    passes_mac: bool = False
+    ifname_prefix: str = "eth"
+    ifname: str | None = None
+    sysctls: tuple[LinkSetting, ...] = ()
+    attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
+    own_mac: str | None = None
+    source_digest: str | None = None
+    client_id: str | None = None
+    identity: IdentityRequest | None = None
+    dns: DnsOption | None = None
+
+    @property
+    def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
+        """The addresses that are known before an IPAM plugin runs; another endpoint may still have them."""
+        requested = (text for key, value in self.args if key == "IP" for text in value.split(","))
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(requested))
+
+
+def plan_attachment(
+    network: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface,
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> Plan:
+    """Return the plan for an endpoint.
+
+    Args:
+        network: The list on disk.
+        options: The network's options, overridden by the endpoint's.
+        requested: The values that Docker chose; empty for a network without endpoints.
+        pools: The pools of Docker's IPAM.
+        internal: Whether the network is internal; if so, it has no gateway.
+
+    Raises:
+        Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
+    """
+    try:
+        return _plan(network, options, requested, pools, internal=internal)
+    except JsonError as exc:
+        raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
+
+
+def _plan(
+    network: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface,
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> Plan:
+    refuse_other_pools(network, pools)
+    wanted = _merge(requested, options.ips)
+    addressing = plan_addresses(network, wanted, pools, internal=internal)
+    configuration = addressing.configuration
+    if options.client_id is not None and find_dhcp(configuration) is None:
+        reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
+        raise Refused(f"CNI configuration {network.name} has no use for cni.dhcp.client-id: {reason}; leave it out")
+    capabilities = _spell_capabilities(configuration, options.capabilities)
+    args = {**dict(options.args), **dict(addressing.args)}
+    capability_args = {**capabilities, **addressing.capability_args}
+    mac_plan = None
+    own_mac = None if options.client_id is None else _mac_of(network.name, options.client_id)
+    mac = requested.mac or own_mac
+    if mac:
+        _refuse_group(mac)
+        mac_plan = plan_mac(configuration, mac)
+        if mac_plan is not None:
+            args |= dict(mac_plan.args)
+            capability_args |= mac_plan.capability_args
+    if options.labels:
+        configuration = with_labels(configuration, options.labels)
+    return Plan(
+        configuration=configuration,
+        args=_checked((*ANY_ARGS, *args.items())) if args else (),
+        capability_args=capability_args,
+        addresses=wanted,
+        requested=requested,
+        passes_mac=mac_plan is not None and bool(requested.mac),
+        ifname_prefix=options.ifname_prefix,
+        ifname=options.ifname,
+        sysctls=options.sysctls,
+        client_id=options.client_id,
+        identity=options.identity,
+        dns=options.dns,
+        own_mac=own_mac if mac_plan is not None and not requested.mac else None,
+    )
+
+
+def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS that a process can receive.
+
+    Raises:
+        Refused: They are too long.
+    """
+    try:
+        check_arguments(args)
+    except InvalidParameter as exc:
+        raise Refused(f"cni.args: {exc}") from exc
+    return args
+
+
+def with_mac(plan: Plan, mac: str) -> Plan:
+    """Return a plan with a MAC that this driver chose. Plugins that take one receive it (`reserved_list.py`)."""
+    return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
+
+
+def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """Return the plugins' snapshot with the sysctls of the endpoint's options, which override those of the plugins."""
+    settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
+    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
+    return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
+
+
+def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
+    """Refuse a result in which plugins ignored a requested value.
+
+    Raises:
+        Refused: An address or the MAC differs; or Docker would configure an address differently from the plugins.
+    """
+    name = plan.configuration.name
+    given = given_addresses(snapshot)
+    reported = ", ".join(map(str, given)) or "none"
+    for address in plan.addresses:
+        if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
+            raise Refused(
+                f"the plugins of CNI configuration {name} did not assign {address} but {reported}; its IPAM "
+                "plugin must accept requested addresses, as host-local and static do, and its subnet must contain it"
+            )
+    chosen = choose_interface(snapshot, RequestedInterface())
+    for wanted, made in (
+        (plan.requested.address, chosen.address),
+        (plan.requested.address_ipv6, chosen.address_ipv6),
+    ):
+        if wanted is not None and wanted != made:
+            raise Refused(
+                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} assigned {made}, and "
+                "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
+            )
+    mac = plan.requested.mac
+    if mac and snapshot.link.mac != mac.lower() and (plan.passes_mac or chosen.mac is None):
+        reason = "ignored the requested MAC" if plan.passes_mac else "makes links whose MAC cannot be set"
+        raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
+
+
+def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
+    return address.ip if isinstance(address, IPv4Interface | IPv6Interface) else address
+
+
+def _has_prefix(address: WantedAddress) -> bool:
+    return isinstance(address, IPv4Interface | IPv6Interface)
+
+
+def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple[WantedAddress, ...]:
+    """Return all requested addresses, Docker's first."""
+    chosen = [address for address in (requested.address, requested.address_ipv6) if address is not None]
+    for address in ips:
+        for own in chosen:
+            if own.version == address.version and own.ip != _ip(address):
+                raise Refused(
+                    f"Docker's IPAM chose {own}, and cni.ips asks for {address}; give the address with --ip or --ip6 "
+                    "instead, or make the network with --ipam-driver null"
+                )
+    versions = {own.version for own in chosen}
+    return (*chosen, *(address for address in ips if address.version not in versions))
+
+
+def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -> JsonObject:
+    """Return the requested capabilities under the names that plugins declare; Docker's command line lowers their case.
+
+    Raises:
+        Refused: No plugin declares a name.
+    """
+    declared = {capability for plugin in network.plugins for capability in plugin.capabilities}
+    spelt = {capability.lower(): capability for capability in declared}
+    found = {}
+    for capability, value in wanted.items():
+        name = capability if capability in declared else spelt.get(capability)
+        if name is None:
+            how = _WHO_HELPS.get(
+                capability, f'the plugin that understands it must have "capabilities": {{ "{capability}": true }}'
+            )
+            raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
+        found[name] = value
+    return found
+
+
+def _mac_of(network: str, client_id: str) -> str:
+    """Return the MAC of a client identifier. A server that forgets released leases may choose addresses by the MAC."""
+    return local_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
+
+
+def _refuse_group(mac: str) -> None:
+    if int(mac.partition(":")[0], 16) & _MULTICAST:
+        raise Refused(
+            f"MAC {mac} is a multicast address, which a link cannot have; its first byte must be even, such as 02"
+        )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""All settings and limits of the daemon, with defaults and units.
+
+`cnm_bridge.operator.cli` reads their values from command line, environment and file.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+__all__ = ["AttachOption", "LogFormat", "LogLevel", "ManagedNetwork", "Settings"]
+
+
+class AttachOption(StrEnum):
+    """The values of `cni.attach`: how endpoints are attached."""
+
+    AUTO = "auto"
+    """The fastest mode that gives the user all that `move` gives."""
+    HYBRID = "hybrid"
+    DIRECT = "direct"
+    MOVE = "move"
+
+
+class LogLevel(StrEnum):
+    """The lowest level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """The format of a log line."""
+
+    AUTO = "auto"
+    """TEXT on a terminal, JSON elsewhere."""
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedNetwork:
+    """A Docker network that the daemon creates if it is missing.
+
+    Attributes:
+        name: Its name in Docker.
+        configuration: The name of its CNI configuration.
+        locked: Whether no other network may use that configuration.
+        internal: Whether it is internal.
+        options: Its further options, as of `docker network create -o`.
+    """
+
+    name: str
+    configuration: str
+    locked: bool = False
+    internal: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The daemon's settings. Those an operator can set are in docs/configuration.md; the others are limits.
+
+    Attributes:
+        socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
+        driver: This driver's name in Docker; "" for the file name of `socket`.
+        admin_socket: The socket of the operator's commands; None for `admin.sock` in `run_dir`.
+        cni_conf_dirs: Directories of network configuration lists; the first that has a name wins.
+        cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
+        state_dir: Directory of the database; must survive a reboot.
+        run_dir: Directory of the staging namespaces; may be lost at a reboot.
+        listen: Further addresses to listen at, `tcp://address:port` or `https://address:port`.
+        metrics_listen: `ADDRESS:PORT` at which metrics are served over HTTP, for everyone who can connect; "" for none.
+        tls_cert: The certificate of the addresses with TLS, PEM.
+        tls_key: Its private key, PEM.
+        tls_ca: The authority that signs the certificates of clients, PEM.
+        docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
+        plugin_timeout_s: Time limit of one execution of a plugin.
+        engine_timeout_s: Time limit of one query to the engine during a call; a call makes at most two.
+        engine_background_timeout_s: Time limit of one query to the engine in the background.
+        binding_timeout_s: Time limit of CreateEndpoint for learning the name of a new network.
+        recovery_timeout_s: Time limit for the cleanup after the previous run, before the first call is answered.
+        boot_recovery_timeout_s: The same after a reboot, if a DEL ends within each `recovery_timeout_s`.
+        reconcile_interval_s: Pause between two rounds that compare the records with engine and kernel.
+        reconcile_grace_s: Pause between the two comparisons of one round.
+        netlink_timeout_s: Time limit of one netlink reply.
+        drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
+        attach: How to attach endpoints for which `cni.attach` is not set.
+        allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
+            the caller's choice.
+        networks: The Docker networks that the daemon creates if they are missing.
+        cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
+        cni_gc_every_s: Pause between two runs of GC.
+        log_level: The lowest level that is logged.
+        log_format: The format of a log line.
+    """
+
+    socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
+    driver: str = ""
+    admin_socket: Path | None = None
+    cni_conf_dirs: tuple[Path, ...] = (Path("/etc/cni/net.d"),)
+    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    state_dir: Path = Path("/var/lib/cni-bridge")
+    run_dir: Path = Path("/run/cni-bridge")
+    listen: tuple[str, ...] = ()
+    metrics_listen: str = ""
+    tls_cert: Path = Path("/etc/cni-bridge/tls/cert.pem")
+    tls_key: Path = Path("/etc/cni-bridge/tls/key.pem")
+    tls_ca: Path = Path("/etc/cni-bridge/tls/ca.pem")
+    docker_host: str = "unix:///var/run/docker.sock"
+    plugin_timeout_s: float = 60.0
+    engine_timeout_s: float = 1.0
+    engine_background_timeout_s: float = 30.0
+    binding_timeout_s: float = 2.0
+    recovery_timeout_s: float = 10.0
+    boot_recovery_timeout_s: float = 300.0
+    reconcile_interval_s: float = 300.0
+    reconcile_grace_s: float = 5.0
+    netlink_timeout_s: float = 10.0
+    drain_timeout_s: float = 80.0
+    attach: AttachOption = AttachOption.AUTO
+    allow_inline: bool = False
+    networks: tuple[ManagedNetwork, ...] = ()
+    cni_gc: bool = False
+    cni_gc_every_s: float = 600.0
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.AUTO
+
+    @property
+    def driver_name(self) -> str:
+        """This driver's name in Docker: of a managed plugin with its tag, e.g. `cni-bridge:latest`."""
+        return self.driver or self.socket.stem
+
+    @property
+    def admin_path(self) -> Path:
+        """The path of the admin socket."""
+        return self.run_dir / "admin.sock" if self.admin_socket is None else self.admin_socket

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""NetworkDriver requests as records; pure.
+
+Source: moby `daemon/libnetwork/drivers/remote/api/api.go`. The caller has validated a body with its schema in
+`spec/cnm`; the functions here check only the syntax of addresses.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
+from typing import Final
+
+from cni_bridge_spec import (
+    JsonObject,
+    JsonValue,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_objects,
+    get_str,
+)
+from cni_bridge_state import EndpointId, NetworkId, PoolRecord, RequestedInterface
+from cnm_bridge.core.errors import BadRequest
+
+__all__ = [
+    "CreateEndpoint",
+    "CreateNetwork",
+    "EndpointReference",
+    "Join",
+    "NetworkReference",
+    "PortRequest",
+    "ProgramExternalConnectivity",
+    "parse_create_endpoint",
+    "parse_create_network",
+    "parse_endpoint_reference",
+    "parse_external_connectivity",
+    "parse_join",
+    "parse_network_reference",
+]
+
+_GENERIC: Final = "com.docker.network.generic"
+_INTERNAL: Final = "com.docker.network.internal"
+_PORT_MAP: Final = "com.docker.network.portmap"
+_MAC: Final = "com.docker.network.endpoint.macaddress"
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
+_ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
+_DOCKERS_OWN: Final = "com.docker.network."
+_TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
+"""Options of an endpoint with a text value that Docker adds; all others with such a value are the user's."""
+
+_NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
+"""The pools of Docker's null IPAM driver, which stand for "no pool"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkReference:
+    """A request with only a network ID."""
+
+    network_id: NetworkId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNetwork:
+    """A CreateNetwork request.
+
+    Attributes:
+        network_id: Docker's network ID. The request does not contain the name.
+        options: The user's `-o` options.
+        internal: Whether it was made with `--internal`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
+        ipv6: Whether IPv6 is enabled in Docker's IPAM.
+        pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
+    """
+
+    network_id: NetworkId
+    options: Mapping[str, str]
+    internal: bool
+    ipv4: bool | None
+    ipv6: bool
+    pools: tuple[PoolRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointReference:
+    """A request with only the IDs of a network and an endpoint."""
+
+    network_id: NetworkId
+    endpoint_id: EndpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateEndpoint:
+    """A CreateEndpoint request.
+
+    Attributes:
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        requested: The values that Docker has chosen; the reply must not contain them.
+        options: The user's `driver-opt` options, including Docker's own.
+    """
+
+    network_id: NetworkId
+    endpoint_id: EndpointId
+    requested: RequestedInterface
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A Join request.
+
+    Attributes:
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        sandbox_key: Path of the sandbox's namespace; before Engine 28 it may not exist yet.
+        has_ports: Whether the container publishes ports, on this or another of its networks.
+    """
+
+    network_id: NetworkId
+    endpoint_id: EndpointId
+    sandbox_key: str
+    has_ports: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRequest:
+    """A port to publish, as given with `-p` or `-P`.
+
+    Attributes:
+        protocol: The IP protocol number: 6 (tcp), 17 (udp), 132 (sctp).
+        container_port: The port in the container.
+        host_ip: The address of the host, None for all addresses.
+        host_port: The first port of the range on the host, 0 for any port.
+        host_port_end: The last port of the range.
+    """
+
+    protocol: int
+    container_port: int
+    host_ip: IPv4Address | IPv6Address | None
+    host_port: int
+    host_port_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramExternalConnectivity:
+    """A ProgramExternalConnectivity request: the endpoint becomes its container's gateway endpoint.
+
+    Attributes:
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        ports: The ports to publish.
+    """
+
+    network_id: NetworkId
+    endpoint_id: EndpointId
+    ports: tuple[PortRequest, ...]
+
+
+def parse_network_reference(body: JsonObject) -> NetworkReference:
+    """Return a DeleteNetwork request."""
+    return NetworkReference(network_id=_network_id(body))
+
+
+def parse_endpoint_reference(body: JsonObject) -> EndpointReference:
+    """Return a DeleteEndpoint, EndpointOperInfo, Leave or RevokeExternalConnectivity request."""
+    return EndpointReference(network_id=_network_id(body), endpoint_id=_endpoint_id(body))
+
+
+def parse_create_network(body: JsonObject) -> CreateNetwork:
+    """Return a CreateNetwork request.
+
+    Raises:
+        BadRequest: A pool or its gateway is not an IP address.
+    """
+    options = find_object(body, "Options") or {}
+    generic = find_object(options, _GENERIC) or {}
+    try:
+        pools = tuple(_parse_pool(data) for family in ("IPv4Data", "IPv6Data") for data in get_objects(body, family))
+    except ValueError as exc:
+        raise BadRequest(f"CreateNetwork: {exc}") from exc
+    return CreateNetwork(
+        network_id=_network_id(body),
+        options={key: get_str(generic, key) for key in generic},
+        internal=get_bool(options, _INTERNAL),
+        ipv4=get_bool(options, _ENABLE_IPV4) if _ENABLE_IPV4 in options else None,
+        ipv6=get_bool(options, _ENABLE_IPV6),
+        pools=tuple(pool for pool in pools if pool.subnet not in _NULL_POOLS),
+    )
+
+
+def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
+    """Return a CreateEndpoint request.
+
+    Raises:
+        BadRequest: An IP or MAC address is invalid.
+    """
+    options = find_object(body, "Options") or {}
+    users = [key for key in options if not key.startswith(_DOCKERS_OWN) or _is_given(key, options[key])]
+    return CreateEndpoint(
+        network_id=_network_id(body),
+        endpoint_id=_endpoint_id(body),
+        requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
+        options={key: get_str(options, key) for key in users},
+    )
+
+
+def _is_given(key: str, value: JsonValue) -> bool:
+    """Return whether the user gave an option of Docker's with `driver-opt`: its value is then a text."""
+    return isinstance(value, str) and key not in _TOLD
+
+
+def parse_join(body: JsonObject) -> Join:
+    """Return a Join request."""
+    return Join(
+        network_id=_network_id(body),
+        endpoint_id=_endpoint_id(body),
+        sandbox_key=get_str(body, "SandboxKey"),
+        has_ports=bool(get_objects(find_object(body, "Options") or {}, _PORT_MAP)),
+    )
+
+
+def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity:
+    """Return a ProgramExternalConnectivity request.
+
+    Raises:
+        BadRequest: An address of the host is invalid.
+    """
+    options = find_object(body, "Options") or {}
+    try:
+        ports = tuple(map(_parse_port, get_objects(options, _PORT_MAP)))
+    except ValueError as exc:
+        raise BadRequest(f"ProgramExternalConnectivity: {_PORT_MAP}: {exc}") from exc
+    return ProgramExternalConnectivity(network_id=_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
+
+
+def _network_id(body: JsonObject) -> NetworkId:
+    return NetworkId(get_str(body, "NetworkID"))
+
+
+def _endpoint_id(body: JsonObject) -> EndpointId:
+    return EndpointId(get_str(body, "EndpointID"))
+
+
+def _parse_pool(data: JsonObject) -> PoolRecord:
+    gateway = find_str(data, "Gateway")
+    return PoolRecord(
+        subnet=ip_network(get_str(data, "Pool"), strict=False),
+        gateway=ip_interface(gateway).ip if gateway else None,
+    )
+
+
+def _parse_port(item: JsonObject) -> PortRequest:
+    host_ip, first = find_str(item, "HostIP"), find_int(item, "HostPort") or 0
+    return PortRequest(
+        protocol=get_int(item, "Proto"),
+        container_port=get_int(item, "Port"),
+        host_ip=ip_address(host_ip) if host_ip else None,
+        host_port=first,
+        host_port_end=max(first, find_int(item, "HostPortEnd") or 0),
+    )
+
+
+def _parse_requested(interface: JsonObject, encoded_mac: str | None) -> RequestedInterface:
+    """Return the values that Docker chose. The MAC among the options is a Go byte slice, which is base64 in JSON."""
+    address, address_ipv6 = find_str(interface, "Address"), find_str(interface, "AddressIPv6")
+    try:
+        mac = find_str(interface, "MacAddress") or (encoded_mac and _decode_mac(encoded_mac))
+        return RequestedInterface(
+            address=IPv4Interface(address) if address else None,
+            address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
+            mac=mac or None,
+        )
+    except ValueError as exc:
+        raise BadRequest(f"CreateEndpoint: Interface: {exc}") from exc
+
+
+def _decode_mac(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).hex(":")
+    except binascii.Error as exc:
+        raise ValueError(f"{_MAC}: {exc}") from exc

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attacher of the modes *hybrid* and *direct*: plugins run in the sandbox itself, at Join.
+
+No namespace move is needed, neither by us nor by libnetwork, and whatever plugins make in the sandbox stays as it is.
+
+```
+hybrid    CreateEndpoint: the IPAM plugin; Docker learns the addresses     Join: all others, in the sandbox
+direct    CreateEndpoint: nothing; Docker does not learn the addresses     Join: all plugins, in the sandbox
+```
+
+If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes to mode *move*: its plugins run in a
+staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
+
+import structlog
+
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
+from cni_invoker import Result, Runtime
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import KernelError, LinkMissing, Snapshot, Sysctl
+from cnm_bridge.core.model.endpoint import Endpoint, result_document, snapshot_document
+from cnm_bridge.core.model.naming import pin_path, staging_path
+from cnm_bridge.core.planning.addresses.addressing import receives_mac, requested_addresses
+from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.planning.link.expected_link import (
+    ANY_PLUGIN,
+    DELEGATES,
+    describe_expected,
+    for_join,
+    for_move,
+    known_families,
+    refuse_changed,
+    refuse_unexpected,
+)
+from cnm_bridge.core.planning.plan import Plan, refuse_ignored
+from cnm_bridge.core.wire import ChosenInterface, Joined
+from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.driver.attach.in_sandbox.leases import Leases
+from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.kernel import Finish, Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["SandboxAttacher"]
+
+log = structlog.get_logger()
+
+
+class SandboxAttacher:
+    """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
+
+    Args:
+        runtime: Runs the plugins.
+        kernel: Prepares the sandbox, and finishes the link.
+        placing: Decides whether the link is made in the sandbox.
+        move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
+        detacher: Undoes the attachment.
+        leases: Knows the CNI DHCP daemon that keeps a lease, and releases leases.
+        sandbox_sync: Gives the default routes that libnetwork adds the attributes of the plugins' routes.
+        run_dir: The parent directory of pins and staging namespaces.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        kernel: Kernel,
+        placing: Placing,
+        move: MoveAttacher,
+        detacher: SandboxDetacher,
+        leases: Leases,
+        sandbox_sync: SandboxSync,
+        run_dir: Path,
+    ) -> None:
+        self._runtime = runtime
+        self._kernel = kernel
+        self._placing = placing
+        self._move = move
+        self._detacher = detacher
+        self._leases = leases
+        self._sandbox_sync = sandbox_sync
+        self._run_dir = run_dir
+        self._sandboxes: KeyedLocks[str | None] = KeyedLocks()
+
+    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+        """Run the IPAM plugin, if it is known, and describe the link that will be made."""
+        endpoint = Endpoint(record)
+        ifname, reservation = record.attachment.ifname, endpoint.reservation
+        delegate = DELEGATES.get(plan.configuration.plugins[0].type, ANY_PLUGIN)
+        if reservation is None:
+            await self._leases.find_daemon(endpoint)  # without one, every ADD would fail
+            addresses = tuple(
+                address for address in plan.addresses if isinstance(address, IPv4Interface | IPv6Interface)
+            )
+        else:
+            # Its name shows that the reservation is ours, even if the record is lost.
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
+            reserved = await self._runtime.add(reservation, endpoint.attachment)
+            attachment = replace(record.attachment, reservation=reserved.document)
+            record = replace(record, added_plugins=1, result=result_document(reserved), attachment=attachment)
+            addresses = tuple(ip.address for ip in reserved.ips)
+        chosen = plan.requested.mac or plan.own_mac
+        mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
+        sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
+        snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
+        if reservation is not None:
+            refuse_ignored(plan, snapshot)
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
+        await save(record)
+        return record
+
+    def create_reply(self, record: EndpointRecord) -> ChosenInterface:
+        """Return the reserved addresses and the MAC that the link will have; nothing in mode *direct*."""
+        return choose_interface(_snapshot(record), record.requested)
+
+    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in the sandbox, or in a staging namespace if that is not possible."""
+        if record.phase is Phase.JOINED:
+            return record
+        async with self._sandboxes.hold(record.sandbox_key):  # two endpoints must not both find it without a link
+            return await self._attach(record, save)
+
+    async def _attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment_id) and _has_left(record):
+            return await self._join_again(record, save)
+        place = await self._placing.find(record)
+        record = place.identify(record)
+        if place.obstacle is not None:
+            return await self._move_instead(record, place.obstacle, save)
+        pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
+        if not await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname):
+            return await self._move_instead(record, _no_link_possible(record), save)
+        expected = _snapshot(record)
+        joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
+        try:
+            await save(joining)
+        except BaseException:
+            await self._restore(Endpoint(joining), pin)
+            raise
+        return await self._run_in_sandbox(joining, pin, expected, save)
+
+    def join_reply(self, record: EndpointRecord) -> Joined:
+        """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
+        joined = describe_join(_snapshot(record), "", prefix=record.ifname_prefix, internal=record.internal)
+        return replace(joined, link=None, routes=())
+
+    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+        """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
+        pin = pin_path(self._run_dir, record.attachment_id)
+        is_pinned = self._kernel.is_namespace(pin)
+        joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment_id))
+        plugins = len(Endpoint(joined).network.plugins)
+        joined = replace(joined, phase=Phase.JOINED, added_plugins=plugins)
+        return joined if is_pinned else _as_moved(joined, "its record was out of date, and its sandbox is not pinned")
+
+    async def leave(self, record: EndpointRecord) -> EndpointRecord:
+        """Take the link out of a sandbox in which processes are running; in an empty one it stays until DEL."""
+        left = replace(record, phase=Phase.READY)
+        try:
+            if not await self._placing.is_inhabited(record):
+                return left
+            endpoint = Endpoint(record)
+            await self._detacher.undo_before_link(endpoint)
+            pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment_id)
+            await self._kernel.bring_back(
+                staging,
+                record.attachment.ifname,
+                host_name=endpoint.host_link,
+                altname=endpoint.altname,
+                sandbox=pin,
+                addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
+            )
+            await self._kernel.remove_staging(pin)
+        except KernelError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=record.id, error=str(exc))
+            return left
+        return replace(left, attachment=replace(record.attachment, netns=str(staging)))
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Run DEL through the pin, and remove the pin."""
+        return await self._detacher.detach(record, progress)
+
+    def prepare_again(self, record: EndpointRecord) -> None:
+        """Make the file of the pin again, if there is a reservation."""
+        if record.attachment.has_reservation:
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
+
+    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose sandbox Docker has removed."""
+        return await find_dead(self._kernel, records)
+
+    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints without a process in their sandbox."""
+        return await find_abandoned(self._kernel, records)
+
+    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose link is not in their sandbox."""
+        return await find_without_link(self._kernel, records)
+
+    async def _run_in_sandbox(
+        self, record: EndpointRecord, pin: Path, expected: Snapshot, save: SaveRecord
+    ) -> EndpointRecord:
+        endpoint = Endpoint(record)
+
+        async def save_result(result: Result) -> None:
+            nonlocal record
+            record = with_addresses(
+                replace(record, added_plugins=record.added_plugins + 1, result=result_document(result))
+            )
+            if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
+                await save(record)
+
+        before = await self._leases.find_daemon(endpoint)
+        result = await self._leases.add(endpoint, endpoint.chain, save_result)
+        # a daemon that has been restarted meanwhile may not have the lease
+        holder = before if before == await self._leases.find_daemon(endpoint) else None
+        warn_of_dns(record)
+        snapshot = await self._finish(endpoint, pin, expected)
+        if endpoint.reserved is None:
+            requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
+            refuse_unexpected(endpoint.network, expected, snapshot, requested)
+        else:
+            refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
+        left_to_docker = for_join(snapshot, known_families(expected))
+        joined = replace(record, phase=Phase.JOINED, snapshot=snapshot_document(left_to_docker), lease_holder=holder)
+        record = with_addresses(joined)
+        await save(record)
+        self._sandbox_sync.join(Endpoint(record))
+        return record
+
+    async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
+        finish = Finish(
+            mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
+            sysctls=expected.sysctls,
+            without_defaults=endpoint.record.internal,
+            families=known_families(expected),
+        )
+        try:
+            snapshot = await self._kernel.finish_in_sandbox(
+                pin,
+                endpoint.record.attachment.ifname,
+                altname=endpoint.altname,
+                finish=finish,
+            )
+        except LinkMissing as exc:
+            raise Refused(
+                f"CNI configuration {endpoint.network.name} made no link {endpoint.record.attachment.ifname} in the "
+                f"container, there is only {', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge"
+            ) from exc
+        _refuse_other_mac(endpoint, expected, snapshot)
+        return snapshot
+
+    async def _move_instead(self, record: EndpointRecord, reason: str, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in a staging namespace; libnetwork moves the link from there."""
+        if record.attach_mode is AttachMode.DIRECT:
+            raise Refused(
+                f"CNI configuration {record.cni_network} cannot be attached in the sandbox, as mode direct "
+                f"demands: {reason}"
+            )
+        if record.attachment.ifname != f"{record.ifname_prefix}0":
+            raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")
+        log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
+        await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment_id))
+        expected = _snapshot(record)
+        record = _with_chain(record, staging_path(self._run_dir, record.attachment_id))
+        record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
+        await save(record)
+        record, snapshot = await self._move.run_plugins(record, save)
+        endpoint = Endpoint(record)
+        if _plugins_set_mac(endpoint):  # otherwise libnetwork does, when it moves the link
+            _refuse_other_mac(endpoint, expected, snapshot)
+        if endpoint.reserved is not None and endpoint.result is not None:
+            refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
+        record = with_addresses(replace(record, snapshot=snapshot_document(for_move(snapshot, expected))))
+        return await self._move.attach(record, save)
+
+    async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link."""
+        endpoint = Endpoint(record)
+        await self._kernel.take_out(
+            endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
+        )
+        return await self._move.attach(_as_moved(record, "the endpoint had left its container before"), save)
+
+    async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
+        """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
+        try:
+            await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
+        except KernelError as exc:  # the first error is what the user must see
+            log.warning("sandbox.not_restored", error=str(exc))
+
+
+def _no_link_possible(record: EndpointRecord) -> str:
+    """Return why no link can be made, and in mode *direct*, which moves none instead, what to do."""
+    reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
+    if record.attach_mode is not AttachMode.DIRECT:
+        return reason
+    option = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+    return f"{reason}; if so, give this one another name: {option}"
+
+
+def _has_left(record: EndpointRecord) -> bool:
+    """Return whether all plugins of an endpoint have run, and it is not joined any more."""
+    return record.added_plugins > int(record.attachment.has_reservation)
+
+
+def _with_chain(record: EndpointRecord, netns: Path) -> EndpointRecord:
+    """Return a record whose plugins run next, in a namespace; from now on, DEL of all of them is pending."""
+    return replace(record, attachment=replace(record.attachment, netns=str(netns)), deleted=())
+
+
+def _as_moved(record: EndpointRecord, reason: str) -> EndpointRecord:
+    """Return a record whose mode has become *move*, for a reason in words that follow "because"."""
+    return replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE, mode_reason=reason))
+
+
+def _plugins_set_mac(endpoint: Endpoint) -> bool:
+    return receives_mac(endpoint.chain, endpoint.attachment.args, endpoint.attachment.capability_args)
+
+
+def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot) -> None:
+    """Refuse a link with another MAC than the one that Docker knows."""
+    mac = expected.link.mac
+    if mac is not None and snapshot.link.mac != mac:
+        raise Refused(
+            f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
+            f"{snapshot.link.mac}, not {mac}"
+        )
+
+
+def _snapshot(record: EndpointRecord) -> Snapshot:
+    snapshot = Endpoint(record).snapshot
+    if snapshot is None:
+        raise WrongPhase(record.id, record.phase, Phase.JOINED)
+    return snapshot

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The DHCP leases of endpoints: which daemon keeps one, how to get it again, how to release it.
+
+The first plugin of a list gets the lease itself, in its ADD, and releases it in its DEL. Here the IPAM plugin `dhcp`
+is executed alone: the link and its addresses stay as they are.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+from cni_bridge_state import EndpointRecord, ProcessRecord
+from cni_invoker import NetworkConfigurationList, Result, Runtime
+from cni_invoker.advanced import DeleteHooks, PluginConfiguration
+from cni_invoker.errors import PluginError
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.model.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+
+__all__ = ["Leases"]
+
+_NO_SLOT: Final = DeleteHooks(slot=nullcontext)
+
+
+class Leases:
+    """Gets leases again and releases them.
+
+    Args:
+        runtime: Runs the IPAM plugin.
+        daemons: Finds the daemon that keeps a lease.
+    """
+
+    def __init__(self, runtime: Runtime, daemons: DhcpDaemons) -> None:
+        self._runtime = runtime
+        self._daemons = daemons
+
+    async def find_daemon(self, endpoint: Endpoint) -> ProcessRecord | None:
+        """Return the daemon of an endpoint's list; None if the list has no DHCP, or the daemon is not visible.
+
+        Raises:
+            Refused: The list has DHCP, and no daemon answers.
+        """
+        plugin = find_dhcp(endpoint.network)
+        return None if plugin is None else await self._daemons.find(daemon_socket(plugin))
+
+    async def add(
+        self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result], Awaitable[None]]
+    ) -> Result:
+        """Run ADD of a list; if it has DHCP and gets no lease, the error says so.
+
+        Raises:
+            Refused: No DHCP server gave an address.
+            CniError: A plugin failed for another reason.
+        """
+        with _explained(find_dhcp(network)):
+            return await self._runtime.add(network, endpoint.attachment, on_result=on_result)
+
+    async def release(self, endpoint: Endpoint) -> None:
+        """Release the lease of an endpoint while its link is still in the sandbox; DHCP needs it.
+
+        The DEL of the whole list finds no lease then. Does nothing if the list has no DHCP.
+
+        Raises:
+            CniError: The plugin failed.
+        """
+        plugin = find_dhcp(endpoint.network)
+        if plugin is not None:
+            network = lease_list(endpoint.network, plugin)
+            await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1)
+
+    async def renew(self, record: EndpointRecord) -> None:
+        """Get the lease of a joined endpoint again, from a daemon that does not keep it.
+
+        What an earlier attempt may have left in the daemon is released first, because 1.1.1 would keep both leases. If
+        the server gives other addresses, they are released; the link keeps its own. The caller limits how many run at
+        once: a plugin waits long for a silent server, and must not take the slot of a container that starts.
+
+        Raises:
+            Refused: No server gave an address, or other ones than before.
+            CniError: The plugin failed.
+        """
+        endpoint = Endpoint(record)
+        plugin = find_dhcp(endpoint.network)
+        if plugin is None:
+            return
+        network = lease_list(endpoint.network, plugin)
+        await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1, hooks=_NO_SLOT)
+        with _explained(plugin):
+            given = await self._runtime.add(network, endpoint.attachment, slot=nullcontext)
+        leased, has = _addresses(given), _addresses(endpoint.result)
+        if not leased <= has:
+            await self._runtime.delete(network, endpoint.attachment, given, added_plugins=1, hooks=_NO_SLOT)
+            raise Refused(
+                f"the DHCP server gave {', '.join(sorted(leased))}, and the container has "
+                f"{', '.join(sorted(has)) or 'no address'}, which may be another host's now; restart the "
+                "container, and give it cni.dhcp.client-id so that the server knows it again"
+            )
+
+
+@contextmanager
+def _explained(plugin: PluginConfiguration | None) -> Iterator[None]:
+    """Say that no DHCP server gave an address, if that is why an ADD fails."""
+    try:
+        yield
+    except PluginError as exc:
+        reason = None if plugin is None else explain_no_lease(plugin, exc)
+        if reason is None:
+            raise
+        raise Refused(reason) from exc
+
+
+def _addresses(result: Result | None) -> frozenset[str]:
+    return frozenset(str(ip.address) for ip in result.ips) if result is not None else frozenset()

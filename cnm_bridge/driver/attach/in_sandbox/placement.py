@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Decides at Join whether the link is made in the sandbox, and at Leave whether the container has ended.
+
+A link that is made in the sandbox is unknown to libnetwork, which has three consequences:
+
+* dockerd panics if a sandbox has two such links, was restored after a restart of dockerd, and the container is removed
+  (seen with Engine 28.5). So each sandbox gets one at most.
+* libnetwork numbers the links that it moves from the lowest number that is free among those it knows. If our link is
+  `eth0`, its first link is to become `eth0`, too, and the start of the container fails. So a container with several
+  networks gets no such link.
+* Before Engine 28, dockerd fails to restore a sandbox with such a link after its own restart.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import digits
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord, Store
+from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.identity import with_identity
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
+from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.kernel import Kernel
+
+__all__ = ["Place", "Placing"]
+
+log = structlog.get_logger()
+
+_OTHER_PREFIXES: Final = ("cni", "net")
+"""Prefixes of links that libnetwork moves into a sandbox with a link that it does not know; the first that is free."""
+_IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a link is made.
+
+    Attributes:
+        obstacle: Why it cannot be made in the sandbox, None if it can.
+        process: The first process of the container, None if it was not looked for or is not known.
+        container: The container, None if it was not looked for or is not known.
+        unknown: Why the container is not known.
+    """
+
+    obstacle: str | None
+    process: ProcessRecord | None = None
+    container: StartingContainer | None = None
+    unknown: str = ""
+
+    def identify(self, record: EndpointRecord) -> EndpointRecord:
+        """Return a record whose plugins receive the identity of the container, if that is requested and possible.
+
+        Raises:
+            Refused: It is required, and not known.
+        """
+        request = record.attachment.identity
+        if request is None:
+            return record
+        if self.container is not None:
+            identified = with_identity(record.attachment, request, self.container)
+            if identified.left_out:
+                log.warning("endpoint.identity_incomplete", endpoint_id=record.id, left_out=identified.left_out)
+            return replace(record, attachment=identified.attachment)
+        if request.is_required:
+            raise Refused(f"cni.identity-required: the container's identity is not known: {self.unknown}")
+        log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.unknown)
+        return record
+
+
+class Placing:
+    """Knows sandboxes and their containers.
+
+    Args:
+        store: The records of the other endpoints of a sandbox.
+        kernel: Finds the processes of a sandbox.
+        owners: Finds the container of a sandbox.
+        release: The engine's release.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners, release: KnownRelease) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._owners = owners
+        self._release = release
+
+    async def find(self, record: EndpointRecord) -> Place:
+        """Return where the link of an endpoint that is being joined is made."""
+        sandbox = Path(record.sandbox_key or "")
+        if not self._kernel.is_namespace(sandbox):
+            reason = "the sandbox does not exist yet"
+            return Place(obstacle=reason, unknown=reason)
+        await self._release.wait_looked()
+        obstacle = self._find_obstacle(record)
+        may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
+        needs_networks = obstacle is None and record.attach_mode is AttachMode.HYBRID and may_collide
+        owner = SandboxOwner(unknown="it was not looked for")
+        if obstacle is None or record.attachment.identity is not None:
+            owner = await self._owners.find(sandbox)
+        if needs_networks:
+            if owner.container is None:
+                obstacle = f"the container's networks are not known: {owner.unknown}"
+            elif owner.container.has_further_network(record.network_id):
+                obstacle = "the container has further networks"
+        process = owner.process
+        known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
+        return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
+
+    def _find_obstacle(self, record: EndpointRecord) -> str | None:
+        release = self._release.current
+        if release is None:
+            return "the release of the Docker Engine was not known"
+        if not release.makes_sandbox_first:
+            return f"Docker Engine {release} would not restore the sandbox after its own restart"
+        if self._others(record):
+            return "the sandbox has a link that this driver made in it already"
+        return None
+
+    def find_prefix(self, record: EndpointRecord) -> str:
+        """Return the prefix of the name of a link that libnetwork moves into the sandbox."""
+        taken = {other.attachment.ifname.rstrip(digits) for other in self._others(record)}
+        return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
+
+    async def is_inhabited(self, record: EndpointRecord) -> bool:
+        """Return whether processes run in the sandbox of an endpoint.
+
+        Raises:
+            KernelError: Processes cannot be read.
+        """
+        if record.first_process is not None:
+            return self._is_running(record.first_process)
+        return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
+
+    async def has_ended(self, record: EndpointRecord) -> bool:
+        """Return whether the container of a joined endpoint has certainly ended.
+
+        Its first process has, or, if that is not known, no process at all is in the sandbox: a container that shares it
+        may still run.
+        """
+        try:
+            if record.first_process is not None:
+                return not self._is_running(record.first_process)
+            return not await self._kernel.is_inhabited(Path(record.sandbox_key or ""))
+        except KernelError:  # it cannot be read
+            return False
+
+    def _is_running(self, process: ProcessRecord) -> bool:
+        return self._kernel.find_start(process.pid) == process.started
+
+    def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
+        """Return the other endpoints whose link was or is being made in the same sandbox."""
+        return [
+            other
+            for other in self._store.endpoints_in_sandbox(record.sandbox_key or "")
+            if other.id != record.id and other.attach_mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
+        ]

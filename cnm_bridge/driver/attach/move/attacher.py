@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attacher of mode *move*: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
+
+Works on every engine, also if the sandbox does not exist at Join (before Engine 28). What cannot be moved, such as a
+second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from cni_bridge_spec import find_object
+from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
+from cni_invoker import Result, Runtime
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
+from cnm_bridge.core.model.endpoint import Endpoint, result_document, snapshot_document
+from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_sysctls
+from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
+from cnm_bridge.core.wire import ChosenInterface, Joined
+from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.driver.attach.move.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.kernel import Kernel
+
+__all__ = ["MoveAttacher", "warn_of_dns"]
+
+log = structlog.get_logger()
+
+
+class MoveAttacher:
+    """Attaches via a staging namespace (`state.AttachMode.MOVE`).
+
+    Args:
+        runtime: Runs the plugins.
+        kernel: Moves the links.
+        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
+        detacher: Undoes the attachment.
+        find_prefix: Returns the prefix of the link's name in a sandbox that may have a link unknown to libnetwork.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        kernel: Kernel,
+        sandbox_sync: SandboxSync,
+        detacher: MoveDetacher,
+        find_prefix: Callable[[EndpointRecord], str],
+    ) -> None:
+        self._find_prefix = find_prefix
+        self._runtime = runtime
+        self._kernel = kernel
+        self._sandbox_sync = sandbox_sync
+        self._detacher = detacher
+
+    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in the staging namespace, and move the link to the host namespace."""
+        record, snapshot = await self.run_plugins(record, save)
+        refuse_ignored(plan, snapshot)
+        snapshot = with_sysctls(plan, snapshot)
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
+        await save(record)
+        return record
+
+    async def run_plugins(self, record: EndpointRecord, save: SaveRecord) -> tuple[EndpointRecord, Snapshot]:
+        """Run the plugins in the staging namespace, and move the link to the host namespace.
+
+        Each plugin's result is stored before the next effect, because DEL needs it: `firewall` does not remove its
+        rules without the result, and other plugins find theirs by the link's addresses, which the move removes.
+
+        Returns:
+            The record as it was stored last, and the snapshot of the link, which is not in it yet.
+
+        Raises:
+            Refused, CniError, KernelError, StateError: As `prepare`.
+        """
+        endpoint = Endpoint(record)
+        configuration, ifname = endpoint.chain, record.attachment.ifname
+
+        async def save_result(result: Result) -> None:
+            nonlocal record
+            added = record.added_plugins + 1
+            record = with_addresses(replace(record, added_plugins=added, result=result_document(result)))
+            await save(record)
+
+        observation = choose_observation(configuration, ifname)
+        baseline = await self._kernel.create_staging(endpoint.netns, ifname, observation)
+        await self._runtime.add(configuration, endpoint.attachment, on_result=save_result)
+        warn_of_dns(record)
+        try:
+            snapshot = await self._kernel.take_out(
+                endpoint.netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
+            )
+        except NotCarriable as exc:
+            raise Refused(describe_uncarriable(configuration, exc)) from exc
+        except LinkMissing as exc:
+            raise Refused(
+                f"CNI configuration {configuration.name} made no link for the container, there is only "
+                f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
+            ) from exc
+        return record, snapshot
+
+    def create_reply(self, record: EndpointRecord) -> ChosenInterface:
+        """Return the addresses and the MAC of the link."""
+        return choose_interface(_snapshot(Endpoint(record)), record.requested)
+
+    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=self._find_prefix(record))
+        endpoint = Endpoint(record)
+        _snapshot(endpoint)
+        await save(record)
+        self._sandbox_sync.join(endpoint)
+        return record
+
+    def join_reply(self, record: EndpointRecord) -> Joined:
+        """Return the link, and the gateways and routes that libnetwork can program."""
+        endpoint = Endpoint(record)
+        return describe_join(
+            _snapshot(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
+        )
+
+    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+        """Return the record in JOINED."""
+        return replace(record, phase=Phase.JOINED)
+
+    async def leave(self, record: EndpointRecord) -> EndpointRecord:
+        """Remove the policy rules from the sandbox; libnetwork moves the link back afterwards."""
+        await self._sandbox_sync.withdraw(record)
+        return replace(record, phase=Phase.READY)
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Bring the link back into the staging namespace, run DEL there, and remove the namespace."""
+        return await self._detacher.detach(record, progress)
+
+    def prepare_again(self, record: EndpointRecord) -> None:
+        """Do nothing: Join runs no plugin."""
+
+    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints without a sandbox and without a link in the host namespace."""
+        return await find_dead(self._kernel, records)
+
+    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints without a process in their sandbox and whose link is in no container."""
+        return await find_abandoned(self._kernel, records)
+
+    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose link is neither in their sandbox nor in the host namespace."""
+        return await find_without_link(self._kernel, records)
+
+
+def warn_of_dns(record: EndpointRecord) -> None:
+    """Log name servers of a result that `cni.dns` does not bring into the container, and their lack if it is to."""
+    dns = find_object(record.result or {}, "dns") or {}
+    option = record.attachment.dns
+    if any(dns.values()) and option is None:
+        log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=dns)
+    if option is DnsOption.REPLACE and not dns.get("nameservers"):
+        log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.cni_network)
+
+
+def _snapshot(endpoint: Endpoint) -> Snapshot:
+    if endpoint.snapshot is None:
+        raise WrongPhase(endpoint.id, endpoint.record.phase, Phase.JOINED)
+    return endpoint.snapshot

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Undoes an attachment of mode *move*: brings the link back to its staging namespace and runs DEL there.
+
+CNI plugins clean up completely only if DEL finds the link in the namespace of ADD, under the same name and with exactly
+the addresses of the result (measured): they find masquerade rules, for example, by these addresses. So the link is
+brought back from wherever it is; a veth replaces a link that no longer exists.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_state import EndpointRecord
+from cni_invoker import PluginFailed, Runtime
+from cni_invoker.advanced import DeleteHooks, with_plugins
+from cnm_bridge.core.link_state import IpInterface
+from cnm_bridge.core.model.endpoint import Endpoint, snapshot_document
+from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
+from cnm_bridge.driver.attach.attacher import DeleteProgress
+from cnm_bridge.system.kernel import Kernel, LinkLocation
+
+__all__ = ["DeletePlace", "MoveDetacher"]
+
+_CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
+
+Addresses = tuple[IpInterface, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePlace:
+    """Where plugins run DEL.
+
+    Attributes:
+        netns: The namespace that they receive; it is made if it does not exist.
+        sandbox: Where else to look for the link, None for the host namespace only.
+    """
+
+    netns: Path
+    sandbox: Path | None
+
+
+class MoveDetacher:
+    """Brings links back and runs DEL.
+
+    Args:
+        runtime: Runs the plugins' DEL.
+        kernel: Brings links back.
+    """
+
+    def __init__(self, runtime: Runtime, kernel: Kernel) -> None:
+        self._runtime = runtime
+        self._kernel = kernel
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Undo an attachment; see `Attacher.detach`."""
+        endpoint = Endpoint(record)
+        link = await self.run_plugins(endpoint, progress, DeletePlace(netns=endpoint.netns, sandbox=endpoint.sandbox))
+        await self._kernel.remove_staging(endpoint.netns)
+        return link
+
+    async def run_plugins(self, endpoint: Endpoint, progress: DeleteProgress, place: DeletePlace) -> str:
+        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was.
+
+        Raises:
+            CniError, KernelError: See `Attacher.detach`.
+        """
+        if len(progress.deleted) == len(endpoint.network.plugins):
+            return "deleted"
+        found = await self._bring_back(endpoint, place, _addresses(endpoint))
+        if _addresses(endpoint) is None:
+            endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
+        await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
+        return found.value
+
+    async def keep_addresses(self, endpoint: Endpoint, progress: DeleteProgress, netns: Path, ifname: str) -> Endpoint:
+        """Return the endpoint with the addresses of its link, if the record has none; they are stored.
+
+        If the link leaves the namespace, or the first DEL deletes it and is killed, no other copy of them exists.
+
+        Raises:
+            KernelError: There is no link `ifname` in `netns`.
+        """
+        if _addresses(endpoint):
+            return endpoint
+        found = await self._kernel.look_at_staged(netns, ifname)
+        if not given_addresses(found):
+            return endpoint
+        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=snapshot_document(found))))
+        await progress.save(endpoint.record)
+        return endpoint
+
+    async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
+        return await self._kernel.bring_back(
+            place.netns,
+            endpoint.record.attachment.ifname,
+            host_name=endpoint.host_link,
+            altname=endpoint.altname,
+            sandbox=place.sandbox,
+            addresses=addresses,
+        )
+
+    async def _delete_all(
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, progress: DeleteProgress
+    ) -> None:
+        """Run DEL; if a plugin was killed between two addresses, run its DEL once per address."""
+        try:
+            await self._delete(endpoint, place, addresses, progress)
+        except PluginFailed as exc:
+            if not addresses or not _is_half_done(exc):
+                raise
+            # DEL runs in reverse order, so of two plugins of one type the later one has failed
+            pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
+            index = max(i for i in pending if endpoint.network.plugins[i].type == exc.plugin)
+            await self._delete_by_address(endpoint, place, addresses, index, progress)
+
+    async def _delete(
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, progress: DeleteProgress
+    ) -> None:
+        """Run DEL of all plugins that have not completed it, and store the progress."""
+
+        async def save(deleted: frozenset[int]) -> None:
+            progress.deleted = deleted
+            if len(deleted) < len(endpoint.network.plugins):  # otherwise the record is removed next
+                await progress.save(endpoint.record)
+
+        await self._runtime.delete(
+            endpoint.network,
+            endpoint.attachment_in(place.netns),
+            endpoint.result,
+            added_plugins=endpoint.record.added_plugins,
+            deleted=progress.deleted,
+            on_deleted=save,
+            hooks=DeleteHooks(
+                is_needed=partial(progress.is_needed, endpoint.record),
+                # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
+                restore=partial(self._bring_back, endpoint, place, addresses),
+                slot=progress.slot,
+                attachment_of=partial(endpoint.attachment_of, netns=place.netns),
+            ),
+        )
+
+    async def _delete_by_address(
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, index: int, progress: DeleteProgress
+    ) -> None:
+        """Run DEL of one plugin once for each address, then DEL of all pending plugins.
+
+        A plugin that was killed between two addresses fails at the first one, whose rules are gone, in every later DEL
+        and never reaches the second.
+
+        Args:
+            endpoint: The endpoint.
+            place: Where the plugins find the link.
+            addresses: The addresses of the link.
+            index: The index of the plugin that was killed; no other plugin runs more than once.
+            progress: The plugins whose DEL has completed.
+        """
+        for address in addresses:
+            await self._bring_back(endpoint, place, (address,))
+            try:
+                await self._runtime.delete(
+                    with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
+                    endpoint.attachment_of(index, netns=place.netns),
+                    endpoint.result,
+                    added_plugins=int(index < endpoint.record.added_plugins),
+                    hooks=DeleteHooks(
+                        is_needed=partial(progress.is_needed, endpoint.record),
+                        restore=partial(self._bring_back, endpoint, place, (address,)),
+                    ),
+                )
+            except PluginFailed as exc:
+                if not _is_half_done(exc):
+                    raise
+        await self._bring_back(endpoint, place, ())
+        await self._delete(endpoint, place, (), progress)
+
+
+def _is_half_done(exc: PluginFailed) -> bool:
+    """Return whether a plugin failed because an iptables chain that it has to remove no longer exists.
+
+    There is no error code for that. Plugins recognise the message of older iptables, but not that of iptables-nft.
+    """
+    return exc.signal is None and _CHAIN_GONE.search(exc.msg) is not None
+
+
+def _addresses(endpoint: Endpoint) -> Addresses | None:
+    """Return the addresses that the link must have for DEL, None to leave them unchanged.
+
+    These are the addresses of the result. The last plugin of a chain may print a result without addresses; then they
+    come from the snapshot, because the first plugin finds its masquerade rules by the addresses that it gave.
+    """
+    reported = endpoint.result.addresses_of(endpoint.record.attachment.ifname) if endpoint.result else ()
+    if reported or endpoint.snapshot is None:
+        return reported or None
+    return given_addresses(endpoint.snapshot)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the first record of an endpoint, with its attachment, mode and namespace; pure.
+
+Each endpoint has one attachment, with the endpoint's ID, or with one derived from its DHCP client identifier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import ip_interface
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
+    AttachmentId,
+    AttachmentRecord,
+    AttachMode,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    Phase,
+    ProcessRecord,
+    RequestedInterface,
+)
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.model.dhcp import attachment_with_identifier
+from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.wire import CreateEndpoint
+
+__all__ = ["NewRecords"]
+
+_ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
+"""For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
+
+
+class NewRecords:
+    """Makes the first records of endpoints.
+
+    Args:
+        run_dir: The directory that contains the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    def __init__(self, run_dir: Path, boot_id: str) -> None:
+        self._run_dir = run_dir
+        self._boot_id = boot_id
+
+    def planned(
+        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None, *, now_s: float
+    ) -> EndpointRecord:
+        """Return the record of an endpoint to be created; it is stored before anything is done.
+
+        Args:
+            request: The request.
+            network: The endpoint's network.
+            plan: The plugins' input.
+            caller: The calling process, None if it is not visible.
+            now_s: The time, in seconds since 1970.
+        """
+        mode = plan.attach.mode
+        attachment_id = AttachmentId(request.endpoint_id)
+        if plan.client_id is not None:
+            attachment_id = attachment_with_identifier(plan.configuration.name, plan.client_id)
+        attachment = replace(
+            self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args),
+            mode=mode,
+            mode_reason=plan.attach.reason,
+            ifname=_ifname(plan),
+            identity=plan.identity,
+            dns=plan.dns,
+        )
+        return EndpointRecord(
+            id=request.endpoint_id,
+            network_id=request.network_id,
+            phase=Phase.PENDING,
+            boot_id=self._boot_id,
+            internal=network.internal,
+            requested=request.requested,
+            attachment=attachment,
+            deleted=_without_delete(mode, len(plan.configuration.plugins)),
+            ifname_prefix=plan.ifname_prefix,
+            caller=caller,
+            created_at=int(now_s),
+            configuration_digest=plan.source_digest,
+        )
+
+    def rebuilt(
+        self,
+        endpoint_id: EndpointId,
+        *,
+        network_id: NetworkId,
+        phase: Phase,
+        internal: bool,
+        configuration: NetworkConfigurationList,
+        addresses: Sequence[str],
+        mac: str | None,
+        pinned_link: str | None = None,
+        sandbox_key: str | None = None,
+    ) -> EndpointRecord:
+        """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
+
+        Plugins find what they made by the endpoint's ID, by its addresses and by its link's name. If its sandbox is
+        pinned, its plugins ran there and made the link `pinned_link`; DEL of the whole list then includes that of an
+        IPAM plugin that ran at CreateEndpoint.
+        """
+        attachment = self._attachment(AttachmentId(endpoint_id), configuration, (), _ANY_PORT)
+        if pinned_link is not None:
+            pin = pin_path(self._run_dir, attachment.id)
+            attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin), ifname=pinned_link)
+        pinned = "not pinned" if pinned_link is None else "pinned"
+        attachment = replace(attachment, mode_reason=f"its record was lost, and its sandbox is {pinned}")
+        interface: JsonObject = {
+            "name": attachment.ifname,
+            "sandbox": attachment.netns,
+            **({"mac": mac} if mac else {}),
+        }
+        return EndpointRecord(
+            id=endpoint_id,
+            network_id=network_id,
+            phase=phase,
+            boot_id=self._boot_id,
+            internal=internal,
+            requested=RequestedInterface(),
+            attachment=attachment,
+            added_plugins=len(configuration.plugins),
+            result={
+                "cniVersion": "1.0.0",
+                "interfaces": [interface],
+                "ips": [{"address": str(ip_interface(address)), "interface": 0} for address in addresses],
+                "dns": {},
+            },
+            addresses=tuple(str(ip_interface(address).ip) for address in addresses),
+            sandbox_key=sandbox_key,
+        )
+
+    def _attachment(
+        self,
+        attachment_id: AttachmentId,
+        configuration: NetworkConfigurationList,
+        args: tuple[tuple[str, str], ...],
+        capability_args: JsonObject,
+    ) -> AttachmentRecord:
+        return AttachmentRecord(
+            id=attachment_id,
+            ifname=STAGING_IFNAME,
+            netns=str(staging_path(self._run_dir, attachment_id)),
+            configuration=configuration.document,
+            cni_version=configuration.cni_version,
+            args=args,
+            capability_args=capability_args,
+        )
+
+
+def _ifname(plan: Plan) -> str:
+    """Return the name that plugins give the link; in mode *move* libnetwork changes it later."""
+    if plan.attach.mode is AttachMode.MOVE:
+        return STAGING_IFNAME
+    return plan.ifname or f"{plan.ifname_prefix}0"
+
+
+def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:
+    """Return the indexes of the plugins that do not run at CreateEndpoint, so that no DEL is pending for them."""
+    match mode:
+        case AttachMode.MOVE:
+            return ()
+        case AttachMode.HYBRID:  # the IPAM plugin, which does, precedes all others
+            return tuple(range(1, plugins + 1))
+        case AttachMode.DIRECT:
+            return tuple(range(plugins))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds the container that a sandbox belongs to.
+
+Other containers may run in it, too: those with `--network container:`, and those that a process of the container runs
+itself. The engine's list says which ones share the sandbox of another. It is answered without a lock, also while the
+engine waits for a call of ours. A container that shares a sandbox is younger than its owner, so without an answer the
+oldest one is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from cni_bridge_spec import JsonError
+from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.kernel import Kernel, SandboxProcess
+
+__all__ = ["SandboxOwner", "SandboxOwners", "choose_owner"]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxOwner:
+    """The container that a sandbox belongs to, as far as it is known.
+
+    Attributes:
+        process: Its first process, None if that is not known.
+        container: The container as the engine lists it, None if that is not known.
+        unknown: Why the container is not known.
+    """
+
+    process: SandboxProcess | None = None
+    container: StartingContainer | None = None
+    unknown: str = ""
+
+
+class SandboxOwners:
+    """Finds owners of sandboxes.
+
+    Args:
+        kernel: Finds the processes in a sandbox.
+        engine: Lists containers.
+        release: Knows whether the engine answers.
+    """
+
+    def __init__(self, kernel: Kernel, engine: Engine, release: KnownRelease) -> None:
+        self._kernel = kernel
+        self._engine = engine
+        self._release = release
+
+    async def find(self, sandbox: Path) -> SandboxOwner:
+        """Return the owner of a sandbox.
+
+        A container that starts is alone in its sandbox. So all processes of the host are looked at only if the latest
+        one turns out not to be the owner's.
+        """
+        try:
+            latest = await self._kernel.find_latest_first_process(sandbox)
+            if latest is None:
+                return SandboxOwner(unknown="the first process in the sandbox is not known")
+            listed, unknown = await self._list([latest])
+            if listed and not listed[0].shares_sandbox:
+                return choose_owner([latest], listed, unknown)
+            processes = await self._kernel.find_first_processes(sandbox)
+        except KernelError as exc:
+            log.info("container.process_unknown", error=str(exc))
+            return SandboxOwner(unknown="the first process in the sandbox is not known")
+        if listed is not None:
+            listed, unknown = await self._list(processes)
+        return choose_owner(processes, listed or (), unknown)
+
+    async def _list(self, processes: Sequence[SandboxProcess]) -> tuple[Sequence[StartingContainer] | None, str]:
+        """Return the containers of processes that the engine lists, None without an answer, and why there is none."""
+        found = {container_of_cgroup(process.cgroup): process.cgroup for process in processes}
+        ids = sorted(container_id for container_id in found if container_id is not None)
+        if not ids:
+            return (), f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
+        await self._release.wait_looked()
+        if not self._release.is_up:  # it would not answer
+            return None, "the Docker Engine is booting"
+        try:
+            listed = await self._engine.find_starting(ids)
+        except (EngineUnavailable, JsonError) as exc:
+            return None, str(exc)
+        return listed, "" if listed else f"the Docker Engine does not list container {ids[0]}"
+
+
+def choose_owner(
+    processes: Sequence[SandboxProcess], listed: Sequence[StartingContainer], unknown: str
+) -> SandboxOwner:
+    """Return which of the containers in a sandbox it belongs to; pure.
+
+    Args:
+        processes: The first process of each, the oldest first.
+        listed: Those containers of the processes that the engine lists.
+        unknown: Why there are none.
+    """
+    by_id = {container.id: container for container in listed}
+    own = [
+        (process, container_id)
+        for process in processes
+        for container_id in [container_of_cgroup(process.cgroup)]
+        if container_id not in by_id or not by_id[container_id].shares_sandbox
+    ]
+    own = [one for one in own if one[1] in by_id] or own
+    if not own:
+        return SandboxOwner(unknown=unknown or "only containers that share its sandbox have a first process")
+    first, container_id = own[0]
+    if any(process.started == first.started and other != container_id for process, other in own):
+        return SandboxOwner(unknown=unknown or "several containers that started at the same time are in the sandbox")
+    container = None if container_id is None else by_id.get(container_id)
+    return SandboxOwner(process=first, container=container, unknown="" if container else unknown)

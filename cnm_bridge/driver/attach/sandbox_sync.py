@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""After libnetwork has configured a sandbox, adds what the plugins made but the reply to Join could not express.
+
+The engine determines when that is. From 28 on, and for `docker network connect` on all engines, the sandbox exists at
+Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) after it has placed the link. Before 28
+the sandbox of a starting container is made later, and no call follows. Then netlink is watched until the link leaves
+the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.link.sandbox_plan import describe_placement, plan_sandbox
+from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["SandboxSync"]
+
+log = structlog.get_logger()
+
+_AT_ONCE: Final = WATCHES_AT_ONCE // 2
+"""Endpoints of the previous run that are synced concurrently; starting containers use the other watches."""
+
+_PLACEMENT_LIMIT_S: Final = 10.0
+"""Time limit for libnetwork from moving the link to its last route; afterwards the sandbox is synced as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    """A joined endpoint, for which sandbox and snapshot are known."""
+
+    endpoint: Endpoint
+    snapshot: Snapshot
+    sandbox: Path
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> Self | None:
+        """Return the joined endpoint, None if the endpoint is not joined."""
+        if endpoint.record.phase is not Phase.JOINED or endpoint.sandbox is None or endpoint.snapshot is None:
+            return None
+        return cls(endpoint=endpoint, snapshot=endpoint.snapshot, sandbox=endpoint.sandbox)
+
+    @property
+    def id(self) -> EndpointId:
+        """Docker's endpoint ID."""
+        return self.endpoint.id
+
+    @property
+    def internal(self) -> bool:
+        """Whether its network is internal."""
+        return self.endpoint.record.internal
+
+    @property
+    def sandbox_plan(self) -> SandboxPlan:
+        """The plan for its sandbox."""
+        return plan_sandbox(self.snapshot, internal=self.internal)
+
+
+class SandboxSync:
+    """Syncs the sandboxes of endpoints.
+
+    Args:
+        store: The records.
+        kernel: Changes sandboxes.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, locks: KeyedLocks[EndpointId]) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._locks = locks
+        self._sandboxes: KeyedLocks[Path] = KeyedLocks()
+        self._watches: dict[EndpointId, asyncio.Task[None]] = {}
+        self._needy: set[EndpointId] = set()
+        self._gateways: set[EndpointId] = set()
+        self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
+
+    def join(self, endpoint: Endpoint) -> None:
+        """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
+
+        Starts no watch if the plan is empty, or if the sandbox exists and the engine will call.
+        """
+        joined = _Joined.of(endpoint)
+        if joined is not None and not joined.sandbox_plan.is_empty:
+            self._needy.add(joined.id)
+            if not self._kernel.is_namespace(joined.sandbox):
+                self._wanted.put_nowait(joined.id)
+
+    def become_gateway(self, endpoint_id: EndpointId) -> None:
+        """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
+        if endpoint_id in self._needy:
+            self._gateways.add(endpoint_id)
+
+    def stop_being_gateway(self, endpoint_id: EndpointId) -> None:
+        """Record that the endpoint is not, or no longer, its container's gateway endpoint.
+
+        While a container starts on several networks, each joined endpoint may replace the previous gateway endpoint.
+        """
+        self._gateways.discard(endpoint_id)
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Stop syncing the sandbox of an endpoint; does not block."""
+        self._needy.discard(endpoint_id)
+        self._gateways.discard(endpoint_id)
+        watch = self._watches.pop(endpoint_id, None)
+        if watch is not None:
+            watch.cancel()
+
+    async def sync(self, endpoint_id: EndpointId) -> None:
+        """Sync the sandbox of an endpoint now, if it is joined, its plan is not empty, and the link is in the sandbox.
+
+        Raises:
+            SandboxNotSynced: Some of it could not be added.
+            KernelError: The sandbox cannot be read.
+        """
+        if endpoint_id in self._needy:
+            async with self._locks.hold(endpoint_id):
+                joined = self._find_joined(endpoint_id)
+                if joined is not None:
+                    await self._sync(joined)
+
+    async def withdraw(self, record: EndpointRecord) -> None:
+        """Remove the policy rules of an endpoint that is leaving its sandbox: they would outlast the link.
+
+        Rules that another endpoint of the sandbox needs are kept. Errors are only logged: nothing may block a Leave.
+        The caller holds the endpoint's lock, and the link is still in the sandbox.
+        """
+        if not (record.snapshot and record.snapshot.get("rules")):  # parsing the snapshot takes a millisecond
+            return
+        leaving = _Joined.of(Endpoint(record))
+        if leaving is None:
+            return
+        wanted = {rule for other in self._beside(leaving) for rule in other.sandbox_plan.rules}
+        sandbox_plan = leaving.sandbox_plan
+        rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
+        try:
+            async with self._sandboxes.hold(leaving.sandbox):
+                altname = leaving.endpoint.altname
+                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
+        except KernelError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
+        else:
+            log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
+
+    def _beside(self, joined: _Joined) -> Iterator[_Joined]:
+        """Yield the other endpoints of the same sandbox."""
+        for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
+            other = _Joined.of(Endpoint(record))
+            if other is not None and other.id != joined.id:
+                yield other
+
+    async def _sync(self, joined: _Joined) -> None:
+        # one at a time: two links would choose the same unused routing table
+        async with self._sandboxes.hold(joined.sandbox):
+            done = await self._kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
+        if done is None:
+            return
+        if done:
+            log.info("endpoint.synced", endpoint_id=joined.id, added=done)
+        watch = self._watches.get(joined.id)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+
+    async def run(self) -> None:
+        """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
+        ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
+        self._needy.update(ids)  # until they have been planned
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_up(ids, tasks))
+            while True:
+                endpoint_id = await self._wanted.get()
+                self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
+
+    async def _take_up(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+        """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
+
+        A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.
+        """
+        try:
+            in_host_netns = {link.state.name for link in await self._kernel.host_links()}
+        except KernelError as exc:
+            log.warning("sync.links_unknown", error=str(exc))
+            in_host_netns = set()
+        slots = asyncio.Semaphore(_AT_ONCE)
+        for endpoint_id in ids:
+            await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
+            joined = self._find_needy(endpoint_id)
+            if joined is not None:
+                if joined.endpoint.host_link in in_host_netns:
+                    self._wanted.put_nowait(endpoint_id)
+                else:
+                    await slots.acquire()
+                    watch = tasks.create_task(self._follow(endpoint_id, has_departed=True))
+                    watch.add_done_callback(lambda _: slots.release())
+                    self._watch(endpoint_id, watch)
+
+    def _find_joined(self, endpoint_id: EndpointId) -> _Joined | None:
+        record = self._store.find_endpoint(endpoint_id)
+        return None if record is None else _Joined.of(Endpoint(record))
+
+    def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
+        """Return the endpoint if its plan is not empty; otherwise stop syncing it and return None."""
+        try:
+            joined = self._find_joined(endpoint_id)
+            if joined is not None and not joined.sandbox_plan.is_empty:
+                return joined
+        except Exception:  # a bug with one endpoint must be logged and must not stop the others
+            log.exception("sync.bug", endpoint_id=endpoint_id)
+        self.forget(endpoint_id)
+        return None
+
+    def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        """Register the task that follows an endpoint, and cancel an earlier one."""
+        previous = self._watches.get(endpoint_id)
+        if previous is not None:
+            previous.cancel()
+        self._watches[endpoint_id] = watch
+        watch.add_done_callback(partial(self._unwatch, endpoint_id))
+
+    def _unwatch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        if self._watches.get(endpoint_id) is watch:
+            del self._watches[endpoint_id]
+
+    async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
+        """Wait until libnetwork has placed an endpoint's link, then sync the sandbox; errors are logged.
+
+        Args:
+            endpoint_id: The endpoint.
+            has_departed: Whether the link has already left the host namespace.
+        """
+        try:
+            joined = self._find_joined(endpoint_id)
+            if joined is not None and not has_departed:
+                await self._kernel.wait_departed(joined.endpoint.host_link)
+            joined = self._find_joined(endpoint_id)
+            if joined is None:
+                self.forget(endpoint_id)
+                return
+            is_gateway = endpoint_id in self._gateways
+            placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
+            altname = joined.endpoint.altname
+            placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+            if not placed and self._kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
+                log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
+            await self.sync(endpoint_id)
+        except KernelError as exc:
+            log.warning("endpoint.not_synced", endpoint_id=endpoint_id, error=str(exc))
+        except Exception:  # a bug in background work must be logged and must not end the daemon
+            log.exception("sync.bug", endpoint_id=endpoint_id)

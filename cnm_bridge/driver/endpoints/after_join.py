@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
+from cnm_bridge.core.errors import CannotPublish, Refused
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S, ContentionResolver
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["JoinedEndpoints"]
+
+log = structlog.get_logger()
+
+
+class JoinedEndpoints:
+    """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
+
+    Args:
+        store: The records.
+        port_publisher: Publishes ports.
+        unpublished: Decides whether a network may leave ports unpublished.
+        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
+        dns: Brings the name servers of results into containers.
+        contention: Waits for endpoints that have the ports and are being torn down.
+        locks: The locks of endpoints.
+        has_ended: Returns whether the container of an endpoint is known to have ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        port_publisher: PortPublisher,
+        unpublished: Unpublished,
+        sandbox_sync: SandboxSync,
+        dns: DnsFiles,
+        contention: ContentionResolver,
+        locks: KeyedLocks[EndpointId],
+        has_ended: Callable[[EndpointRecord], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._port_publisher = port_publisher
+        self._unpublished = unpublished
+        self._sandbox_sync = sandbox_sync
+        self._dns = dns
+        self._contention = contention
+        self._locks = locks
+        self._has_ended = has_ended
+
+    async def oper_info(self, request: EndpointReference) -> None:
+        """Sync the sandbox of an endpoint whose link may have been placed.
+
+        Errors are only logged: the engine sends this call several times while a container starts, and before 28.1 an
+        error makes the start fail.
+        """
+        try:
+            await self._sandbox_sync.sync(request.endpoint_id)
+        except (KernelError, StateError) as exc:
+            log.warning("endpoint.not_synced", error=str(exc))
+        await self._dns.apply(request.endpoint_id)
+
+    async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
+        """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
+
+        The sandbox is synced as well: from Engine 28 on, and in a running container, the link is in it by now.
+
+        Raises:
+            Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
+            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
+            CniError: A plugin failed.
+            KernelError: The sandbox could not be synced.
+        """
+        self._sandbox_sync.become_gateway(request.endpoint_id)
+        await self._sandbox_sync.sync(request.endpoint_id)
+        if not request.ports:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_LIMIT_S
+        owners = await self._find_owners(request)
+        await self._contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
+        try:
+            await self._publish(request)
+        except CannotPublish as exc:
+            await self._unpublished.accept(request, exc)
+        except Refused:
+            if not await self._contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
+                raise
+            await self._publish(request)
+
+    async def revoke_external_connectivity(self, request: EndpointReference) -> None:
+        """Stop using an endpoint as its container's gateway endpoint, and revoke its ports, if it exists.
+
+        A running publication is interrupted: its plugins are killed and its effects undone.
+
+        The ports of a container that has ended are left to the teardown, which Docker requests next (moby,
+        `Sandbox.Delete`). So `docker stop` does not wait for plugins. A container that requests the same ports waits
+        for that teardown.
+
+        Raises:
+            CniError: A plugin failed twice.
+        """
+        self._unpublished.forget(request.endpoint_id)
+        self._sandbox_sync.stop_being_gateway(request.endpoint_id)
+        self._port_publisher.interrupt(request.endpoint_id)
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is None or not record.phase.is_attached or not self._port_publisher.has_ports(record):
+                return
+            if not await self._has_ended(record):
+                await self._port_publisher.revoke(record)
+
+    def stop(self, endpoint_id: EndpointId) -> None:
+        """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
+        self._sandbox_sync.forget(endpoint_id)
+        self._dns.forget(endpoint_id)
+        self._port_publisher.interrupt(endpoint_id)
+
+    async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
+        return await self._port_publisher.find_owners(request.endpoint_id, request.ports)
+
+    async def _publish(self, request: ProgramExternalConnectivity) -> None:
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.get_endpoint(request.endpoint_id)
+            if not record.phase.is_attached:
+                raise WrongPhase(record.id, record.phase, Phase.JOINED)
+            await self._port_publisher.publish(record, request.ports)
+        self._unpublished.forget(request.endpoint_id)

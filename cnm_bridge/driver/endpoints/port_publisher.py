@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Publishes the ports of a container at its gateway endpoint, and revokes them.
+
+Ports are published at the endpoint through which replies leave (docs/decisions, 10), so not during the ADD of
+CreateEndpoint. When Docker chooses the gateway endpoint, the plugins that declare `portMappings` run DEL and then ADD
+with the ports.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from cni_bridge_spec import get_list
+from cni_bridge_state import EndpointId, EndpointRecord, StateError, Store
+from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker.advanced import with_plugins
+from cnm_bridge.core.errors import CannotPublish, Interrupted
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.ports.port_claims import PortClaims
+from cnm_bridge.core.planning.ports.port_mapping import (
+    CAPABILITY,
+    FreePorts,
+    PortMapping,
+    parse_mappings,
+    refuse_other_families,
+)
+from cnm_bridge.core.wire import PortRequest
+from cnm_bridge.driver.endpoints.port_allocation import choose_ports
+from cnm_bridge.system.scheduling.interruptible_work import Interruptible
+from cnm_bridge.system.scheduling.time_slice import TimeSlice
+
+__all__ = ["PortPublisher"]
+
+log = structlog.get_logger()
+
+_LOGGED: Final = 100
+"""The number of ports of one container that are logged."""
+
+
+class PortPublisher:
+    """Publishes and revokes ports, and knows the owner of each port of the host.
+
+    The caller holds the endpoint's lock. Each port is claimed when it is chosen, so no two endpoints can have it. Only
+    one endpoint at a time chooses: of two that request the same ports, one receives all of them.
+
+    Args:
+        store: The records, which contain the ports that the previous run published.
+        runtime: Runs the plugins.
+        free: Checks the ports of the host's programs.
+        claims: The ports of endpoints; removed with an endpoint's record.
+    """
+
+    def __init__(self, store: Store, runtime: Runtime, free: FreePorts, claims: PortClaims) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._free = free
+        self._claims = claims
+        self._choosing = asyncio.Lock()
+        self._under_way: Interruptible[EndpointId] = Interruptible()
+        store.when_removed(claims.release)
+
+    async def load(self) -> None:
+        """Claim the ports that the previous run published. Must complete before anything is published."""
+        time_slice = TimeSlice()
+        for record in self._store.endpoints():
+            if not record.has_capability_args:  # saves parsing most attachments before the first reply
+                continue
+            for mapping in parse_mappings(record.attachment.capability_args):
+                self._claims.add(record.id, mapping)
+                await time_slice.pause()
+            await time_slice.pause()
+            if self._store.find_endpoint(record.id) is None:  # removed in one of the pauses
+                self._claims.release(record.id)
+
+    async def publish(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> EndpointRecord:
+        """Publish ports and return the stored record. A repeated request publishes the same ports again.
+
+        An endpoint keeps its claim to the earlier ports until the record with the new ones is stored, because rules for
+        them may still exist.
+
+        Raises:
+            CannotPublish: The list has no plugin that publishes. Nothing has been changed.
+            Refused: A port belongs to another endpoint or to a program of the host, or its address has a family that
+                the container does not have. Nothing has been changed.
+            CniError: A plugin failed. The new ports are not published; the endpoint keeps the earlier ones, unless
+                their DEL has completed.
+            StateError: The record cannot be written; the earlier ports are published again.
+            Interrupted: `interrupt` was called; the teardown, or the next call, removes what was published.
+        """
+        publishers = _publishers(record)
+        if publishers is None:
+            name = record.cni_network
+            raise CannotPublish(
+                f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
+                'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
+                "to its plugins"
+            )
+        result = Result.from_document(record.result)
+        refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
+        with self._under_way.begin(record.id) as work:
+            earlier, chosen = await self._claim(record, requests)
+            new = (mapping for mapping in chosen if mapping not in earlier)
+            try:
+                await work.step(self._runtime.delete(publishers, Endpoint(record).attachment, result))
+            except BaseException:
+                await self._discard(record.id, new)
+                raise
+            changed = _with_ports(record, tuple(chosen))
+            try:
+                await self._store.put_endpoint(changed)  # from here on a DEL with these ports is pending
+            except StateError:
+                await self._discard(record.id, new)
+                await work.step(self._restore(record, publishers, result))
+                raise
+            await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
+            try:
+                await work.step(self._add(changed, publishers, result))
+            except Interrupted:
+                raise
+            except BaseException:
+                await work.step(self._take_back(changed, publishers))
+                raise
+        log.info("endpoint.published", count=len(chosen), ports=[str(mapping) for mapping in islice(chosen, _LOGGED)])
+        return changed
+
+    def interrupt(self, endpoint_id: EndpointId) -> None:
+        """Interrupt a running publication of an endpoint's ports, because Docker revokes it; does not block.
+
+        A plugin that hangs or publishes thousands of ports must not hold the endpoint for minutes.
+        """
+        reason = f"endpoint {endpoint_id} leaves its container, or is no longer its gateway; no port is published"
+        self._under_way.interrupt(endpoint_id, reason)
+
+    def has_ports(self, record: EndpointRecord) -> bool:
+        """Return whether ports of an endpoint are published, as far as its record says."""
+        return record.has_capability_args and bool(get_list(record.attachment.capability_args, CAPABILITY))
+
+    async def revoke(self, record: EndpointRecord) -> EndpointRecord:
+        """Revoke the endpoint's ports, if it has any; they stay reserved for it until it is deleted.
+
+        Raises:
+            CniError: A plugin failed twice; the ports are still published.
+            StateError: The record cannot be written.
+        """
+        publishers = _publishers(record)
+        if publishers is None or not self.has_ports(record):
+            return record
+        await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
+        record = _with_ports(record, ())
+        await self._store.put_endpoint(record)
+        log.info("endpoint.ports_revoked")
+        return record
+
+    async def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints of other containers that have a port that is requested by number.
+
+        Endpoints of the same container are not included: their rules lead to the same container, and Docker moves ports
+        from one to the other, before Engine 29 also while the container stops.
+        """
+        record = self._store.find_endpoint(endpoint_id)
+        time_slice = TimeSlice()
+        found: set[EndpointId] = set()
+        for request in requests:
+            for port in range(request.host_port, request.host_port_end + 1):
+                found.update(self._claims.find_serving(request, port))
+                await time_slice.pause()
+        owners = (self._store.find_endpoint(other) for other in sorted(found - {endpoint_id}))
+        return tuple(owner for owner in owners if owner is not None and not _same_container(owner, record))
+
+    async def _claim(
+        self, record: EndpointRecord, requests: Sequence[PortRequest]
+    ) -> tuple[Collection[PortMapping], Collection[PortMapping]]:
+        """Choose ports and claim them for the endpoint, in addition to those that it has.
+
+        Returns:
+            The earlier ports and the chosen ones, both with constant-time membership tests.
+
+        Raises:
+            Refused: A port is not available; the endpoint's claims are unchanged.
+        """
+
+        def find_owner(mapping: PortMapping) -> str | None:
+            for endpoint_id in self._claims.find_overlapping(mapping):
+                if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
+                    return f"it is already published for endpoint {endpoint_id}"
+            return None
+
+        async with self._choosing:
+            earlier = dict.fromkeys(self._claims.of(record.id))
+            chosen: dict[PortMapping, None] = {}
+            try:
+                async for mapping in choose_ports(requests, earlier, find_owner, self._free):
+                    chosen[mapping] = None
+                    self._claims.add(record.id, mapping)
+            except BaseException:
+                await self._discard(record.id, (mapping for mapping in chosen if mapping not in earlier))
+                raise
+        return earlier.keys(), chosen.keys()
+
+    async def _discard(self, endpoint_id: EndpointId, mappings: Iterable[PortMapping]) -> None:
+        time_slice = TimeSlice()
+        for mapping in mappings:
+            self._claims.discard(endpoint_id, mapping)
+            await time_slice.pause()
+
+    def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
+        owner = self._store.find_endpoint(endpoint_id)
+        return owner is not None and not _same_container(owner, record)
+
+    async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
+        """Run ADD, and run it again if a plugin is killed.
+
+        When another network of the container is disconnected, Docker only logs an error and does not retry (libnetwork,
+        `sbLeave`), so a running container would lose its ports. Errors that a plugin reports, and timeouts, are not
+        retried: they would occur again. The first error is raised.
+        """
+        add = partial(
+            self._runtime.add,
+            publishers,
+            Endpoint(record).attachment,
+            prev_result=result.converted(publishers.cni_version),
+        )
+        try:
+            await add()
+        except PluginFailed as exc:
+            if exc.signal is None:
+                raise
+            log.warning("endpoint.publishing_again", error=str(exc))
+            try:
+                await self._runtime.delete(publishers, Endpoint(record).attachment, result)
+                await add()
+            except CniError as again:
+                log.warning("endpoint.publishing_failed", error=str(again))
+                raise exc from None
+
+    async def _restore(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
+        """Publish the ports of the stored record again, because it could not be replaced."""
+        if get_list(record.attachment.capability_args, CAPABILITY):
+            try:
+                await self._add(record, publishers, result)
+            except CniError as exc:  # the first error is what the user must see
+                log.warning("endpoint.ports_not_restored", error=str(exc))
+
+    async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
+        """Undo a failed ADD now; if that also fails, the endpoint's teardown does it."""
+        try:
+            await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
+            await self._store.put_endpoint(_with_ports(record, ()))
+        except (CniError, StateError) as exc:  # the first error is what the user must see
+            log.warning("endpoint.ports_pending", error=str(exc))
+
+
+def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:
+    return other is not None and one.sandbox_key is not None and one.sandbox_key == other.sandbox_key
+
+
+def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
+    """Return the end of the list, from the first plugin that publishes ports; None if there is none.
+
+    The first plugin of the list makes the link and cannot run again.
+    """
+    network = Endpoint(record).chain
+    chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]
+    return with_plugins(network, chosen) if chosen else None
+
+
+def _with_ports(record: EndpointRecord, mappings: Sequence[PortMapping]) -> EndpointRecord:
+    others = {key: value for key, value in record.attachment.capability_args.items() if key != CAPABILITY}
+    ports = {CAPABILITY: [mapping.to_json() for mapping in mappings]} if mappings else {}
+    return replace(record, attachment=replace(record.attachment, capability_args={**others, **ports}))

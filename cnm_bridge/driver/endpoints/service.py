@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Executes the calls about one endpoint: create, join, leave, delete.
+
+Each call takes the endpoint's lock, reads its record, calls its attacher, and stores the new record.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, RecordNotFound, Store, WrongPhase
+from cnm_bridge.core.planning.plugin_suitability import has_device
+from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
+from cnm_bridge.driver.attach.attacher import Attacher, Attachers
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.attempts import Attempts
+from cnm_bridge.driver.endpoints.creation import EndpointCreation
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["EndpointService"]
+
+log = structlog.get_logger()
+
+_NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
+
+
+class EndpointService:
+    """Creates endpoints, joins them to sandboxes, lets them leave, and deletes them.
+
+    Every call is idempotent: repeated with the same ID it returns the same reply.
+
+    Args:
+        store: The records.
+        creation: Creates endpoints.
+        attempts: Runs the plugins of Join, and undoes failures.
+        attachers: The attacher of each mode.
+        teardowns: Tears endpoints down in the background.
+        rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
+        joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        creation: EndpointCreation,
+        attempts: Attempts,
+        attachers: Attachers,
+        teardowns: TeardownQueue,
+        rebuild_endpoint: RebuildEndpoint,
+        joined: JoinedEndpoints,
+        locks: KeyedLocks[EndpointId],
+    ) -> None:
+        self._store = store
+        self._creation = creation
+        self._attempts = attempts
+        self._attachers = attachers
+        self._teardowns = teardowns
+        self._rebuild_endpoint = rebuild_endpoint
+        self._joined = joined
+        self._locks = locks
+
+    async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
+        """Create an endpoint and return the values that Docker did not choose.
+
+        After an error nothing is left of the endpoint; if the cleanup also failed, it continues in the background.
+
+        Raises:
+            BadOption, Refused: The request is invalid or not possible; nothing has been changed.
+            CniError: The network's configuration does not exist, or a plugin failed; the text is the plugin's.
+            KernelError: The link cannot be moved out of the staging namespace.
+            StateError: The record cannot be written.
+        """
+        record = await self._creation(request, caller)
+        return self._attacher(record).create_reply(record)
+
+    async def join(self, request: Join, caller: ProcessRecord | None) -> Joined:
+        """Join an endpoint to a sandbox.
+
+        In modes that attach in the sandbox, nothing is left of the endpoint after an error of the attachment; if the
+        cleanup also failed, it continues in the background.
+
+        Raises:
+            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
+            Refused, CniError, KernelError: The endpoint cannot be attached.
+            StateError: The record cannot be written.
+        """
+        cni_network = self._store.get_endpoint(request.endpoint_id).cni_network
+        record = await self._attempts(request.endpoint_id, cni_network, partial(self._attach, request, caller))
+        answer = self._attacher(record).join_reply(record)
+        if request.has_ports and answer.gateway is None:
+            log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
+        return answer
+
+    async def leave(self, request: EndpointReference) -> None:
+        """Let an endpoint leave its sandbox; does nothing if it is not joined or does not exist.
+
+        The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
+        """
+        self._joined.stop(request.endpoint_id)
+        await self._rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
+        if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
+            return
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and record.phase is Phase.JOINED:
+                await self._store.put_endpoint(await self._attacher(record).leave(record))
+
+    async def delete(self, request: EndpointReference) -> None:
+        """Request the teardown of an endpoint in any phase, if it exists.
+
+        The teardown runs in the background (docs/decisions, 13); when this returns, the request is on disk. If the link
+        is a device of the host, this waits for the first attempt of the teardown, because until then the device is in
+        the host namespace under the name of the endpoint's link.
+
+        Raises:
+            StateError: The request could not be stored; the teardown runs nevertheless.
+        """
+        self._joined.stop(request.endpoint_id)
+        try:
+            await self._teardowns.request(request.endpoint_id)
+        finally:
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and has_device(record):
+                await self._teardowns.wait_tried([record.id])
+
+    async def _attach(
+        self, request: Join, caller: ProcessRecord | None, record: EndpointRecord | None, contention: Contention
+    ) -> EndpointRecord:
+        if record is None:
+            raise RecordNotFound("endpoint", request.endpoint_id)
+        if not record.phase.is_attached:
+            raise WrongPhase(record.id, record.phase, Phase.JOINED)
+        # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
+        same_caller = caller if caller == record.caller else None
+        record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
+        contention.note_leaving()
+        return await self._attacher(record).attach(record, self._store.put_endpoint)
+
+    def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
+        record = self._store.find_endpoint(endpoint_id)
+        return record is not None and record.phase is Phase.DELETING
+
+    def _attacher(self, record: EndpointRecord) -> Attacher:
+        return self._attachers[record.attach_mode]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Notices changed CNI configurations, and counts the endpoints that were made from an older content.
+
+The directories are listed every few seconds. inotify would report each write of an unfinished file, nothing on network
+file systems, and nothing when a directory above is replaced; listing them takes some hundred microseconds.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final, TypeVar
+
+import structlog
+
+from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_state import EndpointRecord, NetworkId, Store
+from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
+from cni_invoker.advanced import ConfigurationIndex
+from cnm_bridge.system.scheduling.time_slice import TimeSlice
+
+__all__ = ["ConfigurationWatch", "configuration_digest"]
+
+log = structlog.get_logger()
+
+_EVERY_S: Final = 5.0
+_DIGITS: Final = 16
+_Key = TypeVar("_Key")
+
+
+def configuration_digest(document: JsonObject) -> str:
+    """Return what an endpoint's record keeps of the content of its list: equal for equal content."""
+    return sha256(render_json(document)).hexdigest()[:_DIGITS]
+
+
+class ConfigurationWatch:
+    """Looks for changes of the lists on disk while the daemon runs, and validates what has changed.
+
+    Args:
+        store: The networks and endpoints.
+        directories: The lists on disk.
+        runtime: Checks whether plugins can be run.
+    """
+
+    def __init__(self, store: Store, directories: ConfigurationDirectories, runtime: Runtime) -> None:
+        self._store = store
+        self._directories = directories
+        self._runtime = runtime
+        self._index: ConfigurationIndex | None = None
+        self._digests: Mapping[str, str] = {}
+        self._seen: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # a bug is logged, and must not end the daemon
+                log.exception("configuration.bug")
+            await asyncio.sleep(_EVERY_S)
+
+    async def look(self) -> None:
+        """Log each list in use that has changed since the last look, and why it cannot be used, if it cannot."""
+        index = await asyncio.to_thread(self._directories.index)
+        if index is self._index:
+            return
+        digests = await asyncio.to_thread(_digests, index)
+        is_first, self._index = self._index is None, index
+        before, self._digests = self._digests, digests
+        seen, self._seen = self._seen, self._seen | digests.keys()
+        changed = sorted(name for name in {*before, *digests} if before.get(name) != digests.get(name))
+        if is_first or not changed:
+            return
+        endpoints = await self._count(lambda one: (one.cni_network, self._is_outdated(one)))
+        in_use = {*(name for name, _ in endpoints), *(one.configuration or one.name for one in self._store.networks())}
+        for name in changed:
+            if name in in_use:
+                outdated = endpoints[name, True]
+                has_changed = name in seen or outdated > 0  # a list may be used before the first look at it
+                await self._report(name, index, endpoints[name, False] + outdated, has_changed=has_changed)
+
+    async def outdated(self) -> Mapping[NetworkId, int]:
+        """Return how many endpoints of each network were made before their list changed, or was removed.
+
+        Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
+        The lists are those of the last look.
+        """
+        if self._index is None:
+            return {}
+        return await self._count(lambda one: one.network_id if self._is_outdated(one) else None)
+
+    def _is_outdated(self, one: EndpointRecord) -> bool:
+        """Return whether an endpoint was made from another content than the last look has found."""
+        made_from = one.configuration_digest
+        return made_from is not None and self._digests.get(one.cni_network) != made_from
+
+    async def _count(self, key: Callable[[EndpointRecord], _Key | None]) -> Counter[_Key]:
+        """Return how many endpoints have each key, without those that have none."""
+        found: Counter[_Key] = Counter()
+        time_slice = TimeSlice()
+        for one in self._store.endpoints():
+            value = key(one)
+            if value is not None:
+                found[value] += 1
+            await time_slice.pause()
+        return found
+
+    async def _report(self, name: str, index: ConfigurationIndex, endpoints: int, *, has_changed: bool) -> None:
+        problem = await self._find_problem(name, index)
+        if problem is None and has_changed:
+            log.info("configuration.changed", name=name, file=str(index.find(name).source), endpoints=endpoints)
+        elif problem is not None:
+            log.warning("configuration.invalid", name=name, error=problem, endpoints=endpoints)
+
+    async def _find_problem(self, name: str, index: ConfigurationIndex) -> str | None:
+        """Return why new containers cannot be attached by a list now; None if they can."""
+        try:
+            found: NetworkConfigurationList = index.find(name)
+            preflight = await run_preflight(self._runtime, found)
+        except CniError as exc:
+            return str(exc)
+        return None if preflight.is_good else "; ".join(preflight.all_problems)
+
+
+def _digests(index: ConfigurationIndex) -> Mapping[str, str]:
+    """Return the digests of all lists by name."""
+    return {name: configuration_digest(index.find(name).document) for name in index.names}

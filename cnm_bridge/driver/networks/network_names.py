@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Asks the engine for the names of networks, which CreateNetwork does not contain.
+
+A network made without `-o cni.network` uses the network configuration list of its own name. The engine knows the name
+only after the reply to CreateNetwork, so it is asked in the background.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, Protocol
+
+import structlog
+
+from cni_bridge_state import NetworkId, Store
+from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling.retry_queue import RetryQueue
+
+__all__ = ["NetworkNameResolver", "NetworkNames"]
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S: Final = 0.01
+"""`docker network create` returns about this long after CreateNetwork; `docker run` may be the next command."""
+_LONGEST_PAUSE_S: Final = 10.0
+"""The longest pause before an engine that does not answer is asked again."""
+
+
+class NetworkNames(Protocol):
+    """A source of network names."""
+
+    async def network_name(self, network_id: str) -> str | None:
+        """Return the name, None if the network is not known yet.
+
+        Raises:
+            EngineUnavailable: There was no answer.
+        """
+
+
+class NetworkNameResolver:
+    """Learns and stores the names of networks that use the configuration of their own name.
+
+    Args:
+        store: The records.
+        names: The source of names.
+        locks: The locks of networks.
+        patience_s: Time limit of `wait`, in seconds.
+    """
+
+    def __init__(self, store: Store, names: NetworkNames, locks: KeyedLocks[NetworkId], patience_s: float) -> None:
+        self._store = store
+        self._names = names
+        self._locks = locks
+        self._patience_s = patience_s
+        self._unanswered: dict[NetworkId, str] = {}
+        self._retries: RetryQueue[NetworkId] = RetryQueue(
+            self._learn, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
+        )
+
+    def learn(self, network_id: NetworkId) -> None:
+        """Request the name of a network in the background; does not block."""
+        self._retries.add(network_id)
+
+    async def wait(self, network_id: NetworkId) -> str:
+        """Return a network's name as soon as it is stored.
+
+        Raises:
+            Refused: The name is not known in time.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await self._retries.wait_done(network_id)
+        record = self._store.find_network(network_id)
+        if record is None or record.name is None:
+            why = self._unanswered.get(network_id, "the Docker Engine does not know the network")
+            raise Refused(
+                f"network {network_id} is not bound to a CNI configuration yet: it was made without -o cni.network, "
+                f"and its name could not be learned ({why}); check --docker-host, "
+                "or make the network with -o cni.network=NAME"
+            )
+        return record.name
+
+    async def run(self) -> None:
+        """Learn names until cancelled."""
+        for network in self._store.networks():
+            if network.configuration is None and network.name is None:
+                self.learn(network.id)
+        await self._retries.run()
+
+    async def _learn(self, network_id: NetworkId) -> bool:
+        """Try once; return whether nothing is left to do, because the name is stored or the network was removed."""
+        if self._store.find_network(network_id) is None:
+            return True
+        try:
+            name = await self._names.network_name(network_id)
+        except EngineUnavailable as exc:
+            if network_id not in self._unanswered:  # logged once, because a booting dockerd is asked often
+                self._unanswered[network_id] = str(exc)
+                log.warning("network.name_unknown", network_id=network_id, error=str(exc))
+            return False
+        if name is None:
+            return False
+        async with self._locks.hold(network_id):
+            record = self._store.find_network(network_id)
+            if record is not None:
+                await self._store.put_network(replace(record, name=name))
+                log.info("network.named", network_id=network_id, name=name)
+        self._unanswered.pop(network_id, None)
+        return True

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker networks: created, deleted, and resolved to a network configuration list."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface, Store
+from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
+from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES, local_mac
+from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
+from cnm_bridge.core.planning.options.cni_options import (
+    CONFIGURATION,
+    INLINE,
+    Options,
+    different_options,
+    merge_options,
+    origin_of,
+    parse_options,
+)
+from cnm_bridge.core.planning.options.docker_options import refuse_unread, split_unknown
+from cnm_bridge.core.planning.plan import Plan, plan_attachment, with_mac
+from cnm_bridge.core.settings import AttachOption
+from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
+from cnm_bridge.driver.networks.attach_mode import choose_attach_mode
+from cnm_bridge.driver.networks.configuration_watch import configuration_digest
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["NetworkService"]
+
+log = structlog.get_logger()
+
+
+class NetworkService:
+    """Creates, deletes and resolves networks.
+
+    Args:
+        store: The records.
+        directories: The network configuration lists on disk.
+        runtime: Checks whether plugins can be run.
+        name_resolver: Learns the names of networks that use the configuration of their own name.
+        engine_import: Imports networks that have no record.
+        release: The engine's release, which determines the possible attach modes.
+        attach: How to attach endpoints for which `cni.attach` is not set.
+        allow_inline: Whether a network may bring its own list.
+        managed: The networks that the operator lists.
+        locks: The locks of networks.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        directories: ConfigurationDirectories,
+        runtime: Runtime,
+        name_resolver: NetworkNameResolver,
+        engine_import: EngineImport,
+        release: KnownRelease,
+        attach: AttachOption,
+        allow_inline: bool,
+        managed: ManagedNetworks,
+        locks: KeyedLocks[NetworkId],
+    ) -> None:
+        self._store = store
+        self._directories = directories
+        self._runtime = runtime
+        self._name_resolver = name_resolver
+        self._engine_import = engine_import
+        self._release = release
+        self._attach = attach
+        self._allow_inline = allow_inline
+        self._managed = managed
+        self._locks = locks
+        self._seen: ConfigurationIndex | None = None
+
+    async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
+        """Store a network after checking its options and configuration. Repeating the request changes nothing.
+
+        Raises:
+            BadOption: An option is unknown, or its value is invalid.
+            Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
+                is not in the list, the configuration belongs to a locked network, or the network exists with other
+                options.
+            CniError: The configuration does not exist, or one of its plugins is missing or too old.
+        """
+        options = parse_options(request.options)
+        refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
+        record = NetworkRecord(
+            id=request.network_id,
+            configuration=options.configuration_name,
+            name=None,
+            internal=request.internal,
+            options=request.options,
+            pools=request.pools,
+            caller=caller,
+        )
+        async with self._locks.hold(record.id):
+            known = self._store.find_network(record.id)
+            if known is not None:
+                _refuse_difference(known, record)
+                return
+            self._managed.refuse_other(record.configuration, record.options)
+            await self._check(record, options)
+            await self._store.put_network(record)
+        if record.configuration is None:
+            self._name_resolver.learn(record.id)
+        log.info("network.created", **({"configuration": record.configuration} if record.configuration else {}))
+
+    async def delete(self, request: NetworkReference) -> None:
+        """Remove the record of a network, if there is one.
+
+        Raises:
+            Refused: It is locked, and will be created again. Docker removes it all the same, so its record is removed.
+        """
+        await self.forget(request.network_id)
+        self._managed.note_deleted(request.network_id)
+
+    async def forget(self, network_id: NetworkId) -> None:
+        """Remove the record of a network that Docker does not have, if there is one."""
+        async with self._locks.hold(network_id):
+            await self._store.remove_network(network_id)
+
+    async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
+        """Return an endpoint's network and its plan, made from the list that is on disk now.
+
+        Raises:
+            BadOption: An option is unknown, or its value is invalid.
+            Refused: The network is unknown, its name is not known in time, there is no list of that name, or the list
+                cannot provide what is requested.
+            CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
+        """
+        given, unknown = split_unknown(request.options)
+        if INLINE in given:
+            raise BadOption(INLINE, "is an option of networks, not of containers")
+        for option in unknown:
+            log.warning("endpoint.option_unknown", option=option)
+        network, plan = await self._plan(request.network_id, given, request.requested)
+        if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
+            plan = with_mac(plan, local_mac(secrets.token_bytes(MAC_BYTES)))
+        return network, plan
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
+        """Return a network and its list for an endpoint without requested values.
+
+        Raises:
+            BadOption, Refused, CniError: As `plan`.
+        """
+        network, plan = await self._plan(network_id, {}, RequestedInterface())
+        return network, plan.configuration
+
+    async def _plan(
+        self, network_id: NetworkId, given: Mapping[str, str], requested: RequestedInterface
+    ) -> tuple[NetworkRecord, Plan]:
+        network = self._store.find_network(network_id) or await self._engine_import.find(network_id)
+        if network is None:
+            raise Refused(
+                f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
+                "check --docker-host, or remove the Docker network and create it again"
+            )
+        self._managed.refuse_override(network.options, given)
+        options = parse_options(merge_options(network.options, given))
+        configuration = await self._find_configuration(network, options)
+        plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
+        negotiated = await self._runtime.negotiate(plan.configuration)
+        return network, replace(
+            plan,
+            configuration=negotiated,
+            attach=await self._choose_mode(negotiated, options),
+            source_digest=None if options.inline is not None else configuration_digest(configuration.document),
+        )
+
+    async def _choose_mode(self, network: NetworkConfigurationList, options: Options) -> AttachChoice:
+        return await choose_attach_mode(
+            self._runtime, network, options, default=self._attach, release=self._release.current
+        )
+
+    async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
+        if options.inline is not None:
+            self._refuse_inline(options.inline)
+            return options.inline
+        if options.configuration is not None:
+            self._managed.refuse_container(options.configuration, network.options)
+            return self._index().find(options.configuration)
+        name = network.name or await self._name_resolver.wait(network.id)
+        self._managed.refuse_name(name)
+        try:
+            return self._index().find(name)
+        except ConfigurationNotFound as exc:
+            raise Refused(
+                f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
+                f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
+            ) from exc
+
+    async def find_configuration(self, name: str) -> NetworkConfigurationList:
+        """Return the list of this name that is on disk now, in a version that all its plugins support.
+
+        Raises:
+            CniError: It does not exist, or its plugins have no version in common.
+        """
+        inline = (found for found in self._inline_lists() if found.name == name)
+        return await self._runtime.negotiate(next(inline, None) or self._index().find(name))
+
+    def bound_names(self) -> tuple[str, ...]:
+        """Return the names of the lists that networks use."""
+        names = (network.configuration or network.name for network in self._store.networks())
+        return tuple(name for name in names if name is not None)
+
+    def bound_documents(self) -> tuple[JsonObject, ...]:
+        """Return the JSON of the lists that networks use and that are on disk now."""
+        found = [inline.document for inline in self._inline_lists()]
+        index = self._index()
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):
+                found.append(index.find(name).document)
+        return tuple(found)
+
+    async def bound(self) -> tuple[NetworkConfigurationList, ...]:
+        """Return the lists that networks use, without those that are missing or that their plugins do not support."""
+        found = []
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):  # CreateEndpoint reports the error
+                found.append(await self.find_configuration(name))
+        return tuple(found)
+
+    def _inline_lists(self) -> Iterator[NetworkConfigurationList]:
+        """Yield the lists that networks have brought."""
+        for network in self._store.networks():
+            if INLINE in network.options and (inline := parse_options(network.options).inline) is not None:
+                yield inline
+
+    def _refuse_inline(self, inline: NetworkConfigurationList) -> None:
+        """Refuse a list that a network has brought, unless the operator allows it and its name is free."""
+        if not self._allow_inline:
+            raise Refused(
+                f"option {INLINE}: not allowed, because it runs plugins as root with arguments of the caller's choice; "
+                "an operator can allow it with allow-inline = true in the configuration of cni-bridge"
+            )
+        with suppress(ConfigurationNotFound):
+            known = self._index().find(inline.name)
+            raise Refused(
+                f"option {INLINE}: the host has a CNI configuration {inline.name} already ({known.source}); use "
+                f"-o {CONFIGURATION}={inline.name}, or give the list another name"
+            )
+
+    def _index(self) -> ConfigurationIndex:
+        """Return the current configurations; unusable ones are logged once after each change."""
+        index = self._directories.index()
+        if index is not self._seen:
+            self._seen = index
+            for problem in index.problems:
+                log.warning("configuration.unusable", problem=str(problem))
+            for shadowed in index.shadowed:
+                log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
+        return index
+
+    async def _check(self, network: NetworkRecord, options: Options) -> None:
+        """Refuse a network on which every endpoint would be refused."""
+        index = self._index()
+        if network.configuration is None:
+            index.require_any()
+            return
+        if options.inline is not None:
+            self._refuse_inline(options.inline)
+        found = options.inline or index.find(network.configuration)
+        nothing = RequestedInterface()
+        planned = plan_attachment(found, options, nothing, network.pools, internal=network.internal).configuration
+        preflight = await run_preflight(self._runtime, planned)
+        if not preflight.is_good:
+            problems = "; ".join(preflight.all_problems)
+            raise Refused(
+                f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
+                "create the network again"
+            )
+        await self._choose_mode(await self._runtime.negotiate(planned), options)
+        for warning in preflight.all_warnings:
+            log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
+
+
+def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
+    # Only names: the value of an option may be a credential.
+    if known.options != wanted.options:
+        different = ", ".join(different_options(known.options, wanted.options))
+        raise Refused(f"network {known.id} already exists with other options: {different}")
+    if (known.internal, known.pools) != (wanted.internal, wanted.pools):
+        raise Refused(f"network {known.id} already exists with another --internal or other address pools")

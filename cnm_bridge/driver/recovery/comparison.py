@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One comparison of the records with the engine and the kernel."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Store
+from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
+from cnm_bridge.driver.recovery.orphans.orphan_audit import Leftovers, OrphanAudit
+from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
+from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
+
+__all__ = ["Comparison", "Differences"]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """The differences that one comparison found.
+
+    Attributes:
+        forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
+        networks: Networks that Docker has lost.
+        unknown: Endpoints that Docker has and that have no record, or one without its sandbox, each with its network.
+        without_link: Joined endpoints whose sandbox exists and whose link does not.
+        leftovers: Objects of endpoints whose record was lost.
+        unwritten: Reservations that are empty because host-local was killed, or is about to write them.
+        has_unconfirmed: Whether there are orphans that the comparison before had not found.
+        has_networks: Whether there are records of networks.
+        answer: The engine's answer, None if there was none.
+    """
+
+    forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
+    networks: frozenset[NetworkId] = frozenset()
+    unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
+    without_link: frozenset[EndpointId] = frozenset()
+    leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
+    unwritten: tuple[Path, ...] = ()
+    has_unconfirmed: bool = False
+    has_networks: bool = False
+    answer: EngineAnswer | None = None
+
+    @property
+    def lost_records(self) -> tuple[EndpointRecord, ...]:
+        """The records of the forgotten endpoints."""
+        return tuple(record for record, _ in self.forgotten.values())
+
+    def __bool__(self) -> bool:
+        return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.leftovers)
+
+
+class Comparison:
+    """Compares the records with the engine and the kernel.
+
+    Args:
+        store: The records.
+        engine: Lists the networks and endpoints of Docker.
+        liveness: Finds dead endpoints.
+        networks: Knows the CNI networks in use.
+        audit: Finds objects without a record.
+    """
+
+    def __init__(
+        self, store: Store, engine: TrustedEngine, liveness: Liveness, networks: NetworkService, audit: OrphanAudit
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._liveness = liveness
+        self._networks = networks
+        self._audit = audit
+
+    async def find_differences(self) -> Differences:
+        """Compare once. What cannot be read is logged, and counts as no difference.
+
+        Raises:
+            StateError: What the engine reports of a network cannot be written.
+        """
+        # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
+        endpoints, networks = self._store.endpoints(), self._store.networks()
+        forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
+        without_link: frozenset[EndpointId] = frozenset()
+        try:
+            forgotten |= {record.id: (record, DEAD) for record in await self._liveness.find_dead(endpoints)}
+            without_link = frozenset(record.id for record in await self._liveness.find_without_link(endpoints))
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+        try:
+            answer = await self._engine.ask(networks, endpoints)
+        except EngineUnavailable as exc:
+            log.info("reconcile.engine_unread", error=str(exc))
+            return Differences(forgotten=forgotten, without_link=without_link)
+        if answer.view is None:
+            return Differences(
+                forgotten=forgotten, without_link=without_link, has_networks=bool(networks), answer=answer
+            )
+        leftovers = await self._find_leftovers()
+        gone = {record.id: (record, FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
+        return Differences(
+            leftovers=leftovers,
+            forgotten=forgotten | gone,
+            networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
+            unknown=unknown_endpoints(answer.view, self._store.endpoints()),
+            without_link=without_link,
+            unwritten=self._audit.unwritten,
+            has_unconfirmed=self._audit.has_unconfirmed,
+            has_networks=bool(networks),
+            answer=answer,
+        )
+
+    async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
+        try:
+            return await self._audit.scan(self._networks.bound_names(), self._networks.bound_documents())
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return {}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Keeps the DHCP leases of running containers across restarts of the CNI DHCP daemon.
+
+The daemon keeps leases in its memory. If it ends, they are not renewed, and the server gives the addresses to others. A
+connection to each daemon is held open; when it is closed, the leases are got again from the daemon's successor, for
+the same client identifiers.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store
+from cni_invoker import CniError, NetworkConfigurationList
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.core.model.recent import Same, recently
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpConnection, DhcpDaemons
+from cnm_bridge.driver.attach.in_sandbox.leases import Leases
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["DhcpLeases", "DhcpState"]
+
+log = structlog.get_logger()
+
+_RETRY_S: Final = 10.0
+"""Pause before a daemon that does not answer, or leases that could not be got, are tried again."""
+_SYSTEMD: Final = 1
+"""Process ID."""
+_AT_ONCE: Final = 2
+"""How many leases are got at once, each for half a minute if the server is silent. Starts have other slots."""
+
+
+@dataclass(slots=True)
+class DhcpState:
+    """What is known about one CNI DHCP daemon.
+
+    Attributes:
+        error: Why it does not answer, None if it does.
+        lost: The endpoints whose lease it does not keep, with the reason.
+    """
+
+    error: str | None = None
+    lost: dict[EndpointId, str] = field(default_factory=dict)
+
+
+class DhcpLeases:
+    """Watches the daemons of all joined endpoints with DHCP.
+
+    Args:
+        store: The records.
+        daemons: Connects to the daemons.
+        leases: Gets leases again.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(self, store: Store, daemons: DhcpDaemons, leases: Leases, locks: KeyedLocks[EndpointId]) -> None:
+        self._store = store
+        self._daemons = daemons
+        self._leases = leases
+        self._locks = locks
+        self._states: dict[Path, DhcpState] = {}
+        self._found = asyncio.Event()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        store.when_phase_changed(self._note)
+
+    @property
+    def states(self) -> Mapping[Path, DhcpState]:
+        """What is known about each daemon, by its socket."""
+        return self._states
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        watched: set[Path] = set()
+        for record in self._store.endpoints():
+            self._note(record, is_removed=False)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for socket in self._states.keys() - watched:
+                    tasks.create_task(self._watch(socket, self._states[socket]))
+                    watched.add(socket)
+                self._found.clear()
+                await self._found.wait()
+
+    def _note(self, record: EndpointRecord, is_removed: bool) -> None:  # the store's protocol
+        socket = _socket_of(record)
+        if socket is None:
+            return
+        if record.phase is Phase.JOINED and not is_removed and socket not in self._states:
+            self._states[socket] = DhcpState()
+            self._found.set()
+        elif record.phase is not Phase.JOINED and socket in self._states:
+            self._states[socket].lost.pop(record.id, None)
+
+    async def _watch(self, socket: Path, state: DhcpState) -> None:
+        """Get leases again whenever another daemon listens at a socket."""
+        has_ended = False
+        while True:
+            try:
+                connection = await self._daemons.connect(socket)
+            except Refused as exc:
+                if state.error is None:
+                    log.warning("dhcp.daemon_missing", socket=str(socket), error=str(exc))
+                state.error = str(exc)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            state.error = None
+            try:
+                await self._serve(socket, state, connection, has_ended_before=has_ended)
+            finally:
+                connection.close()
+            has_ended = True
+            log.warning("dhcp.daemon_ended", socket=str(socket))
+
+    async def _serve(
+        self, socket: Path, state: DhcpState, connection: DhcpConnection, *, has_ended_before: bool
+    ) -> None:
+        """Get the leases that a daemon does not keep, again and again until it ends."""
+        process = connection.process
+        # With socket activation the socket is systemd's, before and after a restart of the daemon.
+        is_unknown = process is None or (has_ended_before and process.pid == _SYSTEMD)
+        async with asyncio.TaskGroup() as tasks:
+            closed = tasks.create_task(connection.wait_closed())
+            while not closed.done():
+                joined = (record for record in self._store.endpoints() if _is_joined_with(record, socket))
+                pending = [
+                    record.id
+                    for record in joined
+                    if is_unknown or record.lease_holder != process or record.id in state.lost
+                ]
+                await self._renew_all(pending, state, process)
+                is_unknown = False
+                await asyncio.wait((closed,), timeout=_RETRY_S)
+
+    async def _renew_all(
+        self, endpoints: Iterable[EndpointId], state: DhcpState, process: ProcessRecord | None
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for endpoint_id in endpoints:
+                tasks.create_task(self._renew(endpoint_id, state, process))
+
+    async def _renew(self, endpoint_id: EndpointId, state: DhcpState, process: ProcessRecord | None) -> None:
+        """Get the lease of an endpoint again; a failure is logged and kept in `state`."""
+        async with self._slots:
+            record = self._store.find_endpoint(endpoint_id)
+            if record is None or record.phase is not Phase.JOINED:
+                return
+            try:
+                # Without the endpoint's lock: Leave must not wait for a silent server. A DEL waits for the ADD here,
+                # because both are of one container, and then releases the lease.
+                await self._leases.renew(record)
+                await self._store_holder(endpoint_id, process)
+            except (Refused, CniError, StateError) as exc:
+                if state.lost.get(endpoint_id) != str(exc):
+                    log.warning("dhcp.lease_lost", endpoint_id=endpoint_id, error=str(exc))
+                state.lost[endpoint_id] = str(exc)
+            except Exception:  # a bug is logged, and must not keep the others from their leases
+                log.exception("dhcp.bug", endpoint_id=endpoint_id)
+            else:
+                state.lost.pop(endpoint_id, None)
+                log.info("dhcp.lease_renewed", endpoint_id=endpoint_id)
+
+    async def _store_holder(self, endpoint_id: EndpointId, process: ProcessRecord | None) -> None:
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None and record.phase is Phase.JOINED:
+                await self._store.put_endpoint(replace(record, lease_holder=process))
+
+
+def _is_joined_with(record: EndpointRecord, socket: Path) -> bool:
+    return record.phase is Phase.JOINED and _socket_of(record) == socket
+
+
+def _socket_of(record: EndpointRecord) -> Path | None:
+    """Return the socket of an endpoint's DHCP daemon, None if it has no DHCP."""
+    if record.attach_mode is not AttachMode.DIRECT:
+        return None
+    return _socket_in(Same(record.configuration))
+
+
+@recently  # thousands of endpoints share a few lists
+def _socket_in(configuration: Same) -> Path | None:
+    plugin = find_dhcp(NetworkConfigurationList.from_document(configuration.document))
+    return None if plugin is None else daemon_socket(plugin)

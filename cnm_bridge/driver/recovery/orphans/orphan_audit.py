@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds objects without a record: staging namespaces, links, reservations, rules, chains, and bandwidth limits.
+
+A staging namespace or a link is ours if its name says so, unless another instance of cni-bridge has a namespace for
+the same container ID in its own run directory. It is a leftover, and so is everything else with that ID: the daemon
+removes them. A reservation or a rule contains only a container ID. Another runtime may have created it on a CNI network
+of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
+"""
+
+import asyncio
+import itertools
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachmentId, EndpointRecord, Store
+from cnm_bridge.core.model.naming import (
+    attachment_of,
+    attachments_of_others,
+    is_attachment_id,
+    pin_directory,
+    staging_directory,
+)
+from cnm_bridge.driver.recovery.artifacts import (
+    DATA_DIRECTORY,
+    IFB_KIND,
+    EmptyChain,
+    PluginArtifact,
+    Reservations,
+    data_directories,
+    find_reservations,
+    find_rules,
+    hashed_names,
+    is_ifb_name,
+    names_for_cache_files,
+)
+from cnm_bridge.driver.recovery.orphans.other_runtimes import CACHE_DIRECTORIES
+from cnm_bridge.system.kernel import Kernel, Link
+
+__all__ = ["Leftovers", "Orphan", "OrphanAudit"]
+
+log = structlog.get_logger()
+
+_UNKNOWN: Final = "?"
+
+_LIBCNI_RESULTS: Final = tuple(directory / "results" for directory in CACHE_DIRECTORIES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """An object without a record, which may belong to another program.
+
+    Attributes:
+        network: The CNI network's name, `?` if unknown.
+        container_id: The container ID that it was created for, `?` if unknown.
+        what: A description that lets an operator find it.
+    """
+
+    network: str
+    container_id: str
+    what: str
+
+    @property
+    def id(self) -> str:
+        """An ID by which an operator names it: twelve digits, the same in every run."""
+        return sha256(f"{self.network} {self.container_id} {self.what}".encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """What is left of an endpoint whose record was lost.
+
+    Attributes:
+        attachment_id: The ID that all its objects share.
+        is_mounted: Whether its staging namespace or its pin exists.
+        link: Its link in the host namespace, None if there is none.
+        artifacts: The objects that its plugins created.
+    """
+
+    attachment_id: AttachmentId
+    is_mounted: bool
+    link: Link | None
+    artifacts: tuple[PluginArtifact, ...]
+
+
+class OrphanAudit:
+    """Scans the host for objects without a record.
+
+    Args:
+        store: The records.
+        kernel: Lists links and staging namespaces.
+        run_dir: The parent directory of the staging namespaces.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._run_dir = run_dir
+        self._directories = staging_directory(run_dir), pin_directory(run_dir)
+        self._found: frozenset[Orphan] = frozenset()
+        self._orphans: tuple[Orphan, ...] = ()
+        self._unwritten: tuple[Path, ...] = ()
+
+    @property
+    def unwritten(self) -> tuple[Path, ...]:
+        """The empty reservations that the last scan found; see `artifacts.remove_unwritten`."""
+        return self._unwritten
+
+    @property
+    def orphans(self) -> tuple[Orphan, ...]:
+        """The objects that the last two scans both found, and that may belong to another program."""
+        return self._orphans
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """Whether the last scan found an orphan that the previous one did not find."""
+        return not self._found <= set(self._orphans)
+
+    def forget(self, orphan: Orphan) -> None:
+        """Drop an orphan that has been removed."""
+        self._orphans = tuple(one for one in self._orphans if one != orphan)
+        self._found -= {orphan}
+
+    def find_owner(self, orphan: Orphan) -> str | None:
+        """Return who owns an object now, in words; None if it is still unowned. Blocks while files are listed."""
+        if self._store.find_attachment(AttachmentId(orphan.container_id)) is not None:
+            return "an endpoint of cni-bridge"
+        files = sorted(_list_cache_files())
+        if any(file.startswith(f"{orphan.network}-{orphan.container_id}-") for file in files):
+            return "a container of another runtime, which has it in libcni's cache"
+        if orphan.container_id != _UNKNOWN:
+            return None
+        records = self._store.endpoints()
+        names = names_for_cache_files(files).union(*(hashed_names(one.cni_network, one.id) for one in records))
+        return "another container" if any(name in names for name in orphan.what.split()) else None
+
+    async def scan(
+        self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
+    ) -> Mapping[AttachmentId, Leftovers]:
+        """Return the leftovers of our own endpoints, and update `orphans`. Each new orphan is logged.
+
+        Args:
+            networks: The names of the CNI networks in use. Reservations and rules of other networks are ignored.
+            configurations: Their current lists. Reservations are also searched for where the lists in the records say.
+
+        Raises:
+            KernelError: Links or staging namespaces cannot be listed.
+        """
+        # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
+        records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
+        others = await self._find_others()
+        links = await self._kernel.host_links()
+        mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
+        names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
+        rules = await find_rules()
+        directories = await asyncio.to_thread(_reservation_directories, configurations, records)
+        reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
+        self._unwritten = reservations.unwritten
+        cache_files |= await asyncio.to_thread(_list_cache_files)
+        others |= await self._find_others()
+        scan = _Scan(
+            networks=names,
+            records=(*records, *self._store.endpoints()),
+            cache_files=cache_files,
+            others=others,
+            links=links,
+            mounts=tuple(itertools.chain.from_iterable(mounts)),
+            artifacts=(*rules.artifacts, *reservations.owned),
+            empty_chains=rules.empty_chains,
+        )
+        leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for ten thousand endpoints
+        await self._update(orphans)
+        return leftovers
+
+    async def _find_others(self) -> frozenset[AttachmentId]:
+        return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
+
+    async def _update(self, found: tuple[Orphan, ...]) -> None:
+        before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
+        self._found = frozenset(found)
+        for orphan in self._orphans:
+            if orphan not in before:
+                log.warning("orphan.found", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
+                await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scan:
+    """The objects found by one scan.
+
+    Attributes:
+        networks: The names of the CNI networks in use.
+        records: The endpoints that had a record before or after the scan; may contain duplicates.
+        cache_files: The names of other runtimes' cache files.
+        others: The attachments of other instances before or after the scan.
+        links: The links of the host namespace.
+        mounts: The staging namespaces and the pins.
+        artifacts: The plugins' objects that contain a container ID.
+        empty_chains: The chains without rules.
+    """
+
+    networks: frozenset[str]
+    records: tuple[EndpointRecord, ...]
+    cache_files: frozenset[str]
+    others: frozenset[AttachmentId]
+    links: tuple[Link, ...]
+    mounts: tuple[Path, ...]
+    artifacts: tuple[PluginArtifact, ...]
+    empty_chains: tuple[EmptyChain, ...]
+
+
+def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
+    """Return the leftovers of our endpoints, and the orphans; pure."""
+    known = {record.attachment_id: record.cni_network for record in scan.records}
+    links = _by_attachment(scan.links)
+    mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
+    ours = (mounted | links.keys()) - known.keys() - scan.others
+    artifacts: dict[str, list[PluginArtifact]] = {}
+    for artifact in scan.artifacts:
+        artifacts.setdefault(artifact.container_id, []).append(artifact)
+    leftovers = {
+        attachment_id: Leftovers(
+            attachment_id=attachment_id,
+            is_mounted=attachment_id in mounted,
+            link=links.get(attachment_id),
+            artifacts=tuple(artifacts.get(attachment_id, ())),
+        )
+        for attachment_id in ours
+    }
+    files = sorted(scan.cache_files)
+    with_id = [
+        Orphan(network=artifact.network, container_id=artifact.container_id, what=artifact.what)
+        for container_id, found in artifacts.items()
+        if container_id not in known and container_id not in ours and container_id not in scan.others
+        for artifact in found
+        if artifact.network in scan.networks and not _is_cached(artifact, files)
+    ]
+    hashed = (
+        *((name, f"link {name} (ifb)") for name in _bandwidth_links(scan.links)),
+        *((chain.name, chain.what) for chain in scan.empty_chains),
+    )
+    if not hashed:
+        return leftovers, tuple(with_id)
+    owned = names_for_cache_files(files).union(
+        *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
+        *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours | scan.others),
+    )
+    unowned = (Orphan(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned)
+    return leftovers, (*with_id, *unowned)
+
+
+def _reservation_directories(
+    configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]
+) -> frozenset[Path]:
+    """Return host-local's data directories: the default, and those in these lists and in those of the records."""
+    # Thousands of records share a few lists.
+    shared = {id(configuration): configuration for configuration in (record.configuration for record in records)}
+    return data_directories((*configurations, *shared.values())) | {DATA_DIRECTORY}
+
+
+def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> Reservations:
+    found = [find_reservations(directory, network) for directory in directories for network in networks]
+    return Reservations(
+        owned=tuple(artifact for reservations in found for artifact in reservations.owned),
+        unwritten=tuple(file for reservations in found for file in reservations.unwritten),
+    )
+
+
+def _by_attachment(links: Iterable[Link]) -> Mapping[AttachmentId, Link]:
+    found = ((attachment_of(altname), link) for link in links for altname in link.altnames)
+    return {attachment_id: link for attachment_id, link in found if attachment_id is not None}
+
+
+def _bandwidth_links(links: Iterable[Link]) -> frozenset[str]:
+    """Return the names of the links that `bandwidth` created."""
+    return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
+
+
+def _list_cache_files() -> frozenset[str]:
+    """Return the names of other runtimes' cache files."""
+    found: set[str] = set()
+    for directory in _LIBCNI_RESULTS:
+        with suppress(OSError):  # the directory may not exist
+            found.update(file.name for file in directory.iterdir())
+    return frozenset(found)
+
+
+def _is_cached(artifact: PluginArtifact, files: Sequence[str]) -> bool:
+    """Return whether a runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath).
+
+    Args:
+        artifact: An object that was created for the attachment.
+        files: The names of cache files, sorted.
+    """
+    prefix = f"{artifact.network}-{artifact.container_id}-"
+    index = bisect_left(files, prefix)
+    return index < len(files) and files[index].startswith(prefix)

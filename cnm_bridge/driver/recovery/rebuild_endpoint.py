@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Creates records for endpoints that Docker has and the daemon has lost.
+
+So DEL is possible when Docker deletes them.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
+from cni_invoker import CniError
+from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.errors import BridgeError, EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.attach.new_records import NewRecords
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.recovery.engine_diff import lacks_sandbox
+from cnm_bridge.driver.recovery.pinned_link import find_pinned_link
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+__all__ = ["RebuildEndpoint"]
+
+log = structlog.get_logger()
+
+
+class RebuildEndpoint:
+    """Creates the record of an endpoint from the engine's data and the current configuration.
+
+    The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
+    and by its addresses, which its link in the pinned sandbox has, or Docker.
+
+    Args:
+        store: The records.
+        networks: Finds the configuration of a network.
+        engine: Knows the sandboxes of containers.
+        engine_import: Asks the engine for networks.
+        locks: The locks of endpoints.
+        new_records: Makes the record.
+        kernel: Looks for the pin of its sandbox.
+        run_dir: The parent directory of the pins.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        networks: NetworkService,
+        engine: Engine,
+        engine_import: EngineImport,
+        locks: KeyedLocks[EndpointId],
+        new_records: NewRecords,
+        kernel: Kernel,
+        run_dir: Path,
+    ) -> None:
+        self._store = store
+        self._networks = networks
+        self._engine = engine
+        self._engine_import = engine_import
+        self._locks = locks
+        self._new_records = new_records
+        self._kernel = kernel
+        self._run_dir = run_dir
+
+    async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
+        """Rebuild an endpoint whose network is unknown too, if the engine has both.
+
+        Its sandbox stays unknown: the engine does not describe a container while it waits for a call about it. Errors
+        are logged, and the caller continues without a record.
+        """
+        if self._store.find_network(network_id) is not None:
+            return
+        try:
+            network = await self._engine_import.ask(network_id)
+            endpoint = network.endpoints.get(endpoint_id) if network is not None else None
+            if network is not None and endpoint is not None:
+                await self._rebuild(network, endpoint, None)
+        except (BridgeError, CniError, KernelError, StateError) as exc:
+            log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
+
+    async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
+        """Store a record of `endpoint` in phase JOINED, or the sandbox of its record if only that is unknown.
+
+        Raises:
+            Refused: The network has no record.
+            CniError: The network's configuration does not exist or does not fit its plugins.
+            KernelError: Its pinned sandbox cannot be read.
+            StateError: The record cannot be written.
+        """
+        sandbox = await self._find_sandbox(endpoint)
+        record = self._store.find_endpoint(EndpointId(endpoint.id))
+        if record is None:
+            await self._rebuild(network, endpoint, sandbox)
+        elif sandbox is not None:
+            await self._add_sandbox(record.id, sandbox)
+
+    async def _find_sandbox(self, endpoint: EngineEndpoint) -> str | None:
+        """Return the sandbox of an endpoint, None if it is not known. No lock is held: the engine may be in a call."""
+        if endpoint.container_id is None:
+            return None
+        try:
+            return await self._engine.find_sandbox(endpoint.container_id, endpoint.id)
+        except EngineUnavailable as exc:
+            log.info("endpoint.sandbox_unknown", endpoint_id=endpoint.id, reason=str(exc))
+            return None
+
+    async def _add_sandbox(self, endpoint_id: EndpointId, sandbox: str) -> None:
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None and lacks_sandbox(record):
+                await self._store.put_endpoint(replace(record, sandbox_key=sandbox))
+
+    async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str | None) -> None:
+        endpoint_id = EndpointId(endpoint.id)
+        record, configuration = await self._networks.resolve(NetworkId(network.id))
+        async with self._locks.hold(endpoint_id):
+            if self._store.find_endpoint(endpoint_id) is None:
+                pinned = await find_pinned_link(self._kernel, self._run_dir, AttachmentId(endpoint_id), endpoint.mac)
+                known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
+                await self._store.put_found_endpoint(
+                    self._new_records.rebuilt(
+                        endpoint_id,
+                        network_id=record.id,
+                        phase=Phase.JOINED,
+                        internal=record.internal,
+                        configuration=configuration,
+                        addresses=(pinned.addresses if pinned else ()) or known,
+                        mac=endpoint.mac,
+                        pinned_link=pinned.name if pinned else None,
+                        sandbox_key=sandbox,
+                    )
+                )
+                log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

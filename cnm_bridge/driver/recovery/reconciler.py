@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Compares the records with the engine and the kernel, and repairs the differences.
+
+It runs whenever the engine comes up, and periodically. What Docker and the kernel have lost is torn down; what Docker
+has and we have lost is rebuilt. Each round compares twice and acts only on what both comparisons found: an endpoint
+whose CreateEndpoint has not been answered yet is in no list of Docker's, and a DeleteEndpoint may be on its way to us.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import StateError
+from cni_invoker import CniError
+from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.recovery.artifacts import remove_unwritten
+from cnm_bridge.driver.recovery.comparison import Comparison, Differences
+from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, unchanged_since
+from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+
+__all__ = ["Reconciler"]
+
+log = structlog.get_logger()
+
+_WITHOUT_LINK: Final = "its container has no network any more; restart the container"
+_NOT_OURS: Final = (
+    "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
+)
+_FOREIGN: Final = (
+    "the engine of --docker-host does not know it, so it stays until the engine that has made it removes it; a second "
+    "engine should have an instance of cni-bridge of its own"
+)
+
+
+class Reconciler:
+    """Runs rounds of comparison and repair.
+
+    Args:
+        engine: The engine; a round runs whenever it comes up.
+        comparison: Finds the differences.
+        in_use: Finds endpoints in use.
+        networks: Removes the records of networks.
+        managed: Creates the networks that the operator lists.
+        teardowns: Tears endpoints down.
+        rebuild_endpoint: Creates records of endpoints that Docker has and that have none.
+        remove_leftovers: Removes objects of our own endpoints without a record.
+        interval_s: The pause between two rounds, in seconds.
+        grace_s: The pause between the two comparisons of a round, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: TrustedEngine,
+        comparison: Comparison,
+        in_use: InUseCheck,
+        networks: NetworkService,
+        managed: ManagedNetworks,
+        teardowns: TeardownQueue,
+        rebuild_endpoint: RebuildEndpoint,
+        remove_leftovers: RemoveLeftovers,
+        interval_s: float,
+        grace_s: float,
+    ) -> None:
+        self._engine = engine
+        self._comparison = comparison
+        self._in_use = in_use
+        self._networks = networks
+        self._managed = managed
+        self._teardowns = teardowns
+        self._rebuild_endpoint = rebuild_endpoint
+        self._remove_leftovers = remove_leftovers
+        self._interval_s = interval_s
+        self._grace_s = grace_s
+        self._rounds = 0
+        self._last_round: float | None = None
+        self._wanted = asyncio.Event()
+        managed.when_missing(self._wanted.set)
+        self._begun = self._ended = 0
+        self._round_ended = asyncio.Event()
+        self._warned_before: frozenset[tuple[str, str]] = frozenset()
+        self._warned_now: set[tuple[str, str]] = set()
+
+    @property
+    def engine_is_up(self) -> bool:
+        """Whether the daemon is connected to the engine's event stream."""
+        return self._engine.is_up
+
+    @property
+    def rounds(self) -> int:
+        """Number of completed rounds in which the engine answered, since the daemon started."""
+        return self._rounds
+
+    @property
+    def last_round(self) -> float | None:
+        """When the last of these rounds ended, in seconds since 1970; None if there was none."""
+        return self._last_round
+
+    async def run(self) -> None:
+        """Run rounds until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._engine.follow(self._wanted.set))
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._wanted.wait()
+                self._wanted.clear()
+                self._begun += 1
+                try:
+                    await self.once()
+                except StateError as exc:
+                    log.warning("reconcile.given_up", error=str(exc))
+                except Exception:  # a bug in background work is logged, and must not end the daemon
+                    log.exception("reconcile.bug")
+                self._ended = self._begun
+                self._round_ended.set()
+                self._round_ended = asyncio.Event()
+
+    async def wait_round(self) -> None:
+        """Begin a round now, and wait for its end. If one is running, another follows it."""
+        wanted = self._begun + 1
+        self._wanted.set()
+        while self._ended < wanted:
+            await self._round_ended.wait()
+
+    async def once(self) -> None:
+        """Run one round."""
+        await self._managed.create_missing()
+        if await self._compare_and_repair():
+            self._rounds += 1
+            self._last_round = time.time()
+        self._warned_before, self._warned_now = frozenset(self._warned_now), set()
+
+    async def _compare_and_repair(self) -> bool:
+        """Compare twice, and repair the differences found by both; return whether the engine answered."""
+        first = await self._compare()
+        if not first and not first.has_unconfirmed:
+            return first.answer is not None
+        await asyncio.sleep(self._grace_s)
+        second = await self._compare()
+        due = await self._in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
+        for record in due:
+            _, reason = second.forgotten[record.id]
+            log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+            await self._teardowns.abandon(record)
+        for network_id in second.networks & first.networks:
+            log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
+            await self._networks.forget(network_id)
+        for endpoint_id in second.unknown.keys() & first.unknown.keys():
+            await self._try_rebuild(*second.unknown[endpoint_id])
+        for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
+            await self._remove_leftovers(second.leftovers[attachment_id])
+        for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
+            self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
+        return second.answer is not None
+
+    async def _compare(self) -> Differences:
+        """Compare once, and do what needs no second comparison."""
+        found = await self._comparison.find_differences()
+        if found.answer is not None and found.answer.view is None and found.has_networks:
+            identity = found.answer.identity
+            self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
+        for network_id in sorted(found.answer.foreign) if found.answer is not None else ():
+            self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
+        if found.answer is not None and found.answer.is_new:
+            self._wanted.set()  # run another round: now the engine's own list of networks counts too
+        for file in found.unwritten:
+            await self._release(file)
+        return found
+
+    async def _release(self, unwritten: Path) -> None:
+        """Release an address whose reservation is empty because host-local was killed."""
+        try:
+            if await asyncio.to_thread(remove_unwritten, unwritten):
+                log.warning("reservation.unwritten", file=str(unwritten))
+        except OSError as exc:
+            self._warn_once(str(unwritten), "reservation.unwritten_kept", file=str(unwritten), error=str(exc))
+
+    async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
+        try:
+            await self._rebuild_endpoint(network, endpoint)
+        except (BridgeError, CniError, KernelError, StateError) as exc:
+            self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
+        except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
+            log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)
+
+    def _warn_once(self, subject: str, event: str, **fields: str) -> None:
+        """Log a problem that the daemon cannot repair, unless the previous round logged it too."""
+        if (subject, event) not in self._warned_before | self._warned_now:
+            log.warning(event, **fields)
+        self._warned_now.add((subject, event))

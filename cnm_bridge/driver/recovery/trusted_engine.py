@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The engine as reconcile sees it: only an engine that is known to use this driver counts.
+
+`--docker-host` may point to another engine by mistake, which knows none of our networks. So an engine is trusted only
+once it has known a network that we were asked to create; its ID is stored.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, Store
+from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.recovery.engine_diff import EngineView, find_foreign, knows_any
+from cnm_bridge.system.engine import Engine, KnownRelease
+
+__all__ = ["EngineAnswer", "TrustedEngine"]
+
+log = structlog.get_logger()
+
+_PAUSE_S: Final = 1.0
+"""Pause before the next attempt to connect to an engine that went away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAnswer:
+    """The answer of an engine.
+
+    Attributes:
+        identity: The engine's own ID.
+        view: Its networks and endpoints, None if the engine is not known to use this driver.
+        foreign: The networks that another engine has made. The view lacks them.
+        is_new: Whether the engine is trusted only since this answer. Its own list of networks was not asked for yet.
+    """
+
+    identity: str
+    view: EngineView | None
+    foreign: frozenset[NetworkId] = frozenset()
+    is_new: bool = False
+
+
+class TrustedEngine:
+    """Asks the engine for what belongs to this driver.
+
+    Args:
+        store: The records, and the ID of the trusted engine.
+        engine: Lists the networks and endpoints of Docker.
+        engine_import: Creates records of networks that Docker has and that have none.
+        release: Receives the engine's release.
+        driver: This driver's name in Docker.
+    """
+
+    def __init__(
+        self, store: Store, engine: Engine, engine_import: EngineImport, release: KnownRelease, driver: str
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._engine_import = engine_import
+        self._release = release
+        self._driver = driver
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the daemon is connected to the engine's event stream."""
+        return self._release.is_up
+
+    async def follow(self, on_up: Callable[[], None]) -> None:
+        """Stay connected to the event stream until cancelled.
+
+        Args:
+            on_up: Called whenever the connection was made.
+        """
+
+        def up(release: EngineRelease | None) -> None:
+            self._release.note(release)
+            on_up()
+
+        while True:
+            try:
+                await self._engine.follow(up)
+            except EngineUnavailable as exc:
+                log.debug("engine.away", error=str(exc))
+            except Exception:  # a bug in background work is logged, and must not end the daemon
+                log.exception("reconcile.bug")
+            self._release.lose()
+            await asyncio.sleep(_PAUSE_S)
+
+    async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
+        """Return what the engine has of all networks in some records, but those that another engine has made.
+
+        Networks without a record get one.
+
+        This includes networks that have no record but still an endpoint: Docker may have lost that endpoint.
+
+        Raises:
+            EngineUnavailable: It does not answer.
+            StateError: Its ID, or the record of a network, cannot be written.
+        """
+        await self._release.keep()
+        identity = await self._engine.identity()
+        is_trusted = identity == self._store.engine_identity()
+        ids = {record.id for record in networks} | {record.network_id for record in endpoints}
+        if is_trusted:
+            ids.update(NetworkId(network_id) for network_id in await self._engine.network_ids(self._driver))
+        view = EngineView(identity=identity, networks={i: await self._engine.find_network(i) for i in sorted(ids)})
+        if not is_trusted:
+            if not knows_any(view, networks):
+                return EngineAnswer(identity=identity, view=None)
+            await self._store.put_engine_identity(identity)
+        foreign = find_foreign(view, networks, endpoints)
+        view = replace(view, networks={i: network for i, network in view.networks.items() if i not in foreign})
+        for network in view.networks.values():
+            if network is not None:
+                await self._engine_import.keep(network, identity)
+        return EngineAnswer(identity=identity, view=view, foreign=foreign, is_new=not is_trusted)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Queues teardowns when the daemon starts, and waits for them.
+
+An endpoint is torn down if it was left half created or half deleted, dates from an earlier boot, or is dead.
+
+After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
+reserved for the endpoints of before. If the pool is nearly full, those that start before enough of them are torn down
+are refused, and Docker does not start them again (docs/decisions, 41).
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import EndpointId, Phase, Store
+from cni_invoker.errors import PluginTimeout
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.journal import Event, Journal
+
+__all__ = ["UnfinishedTeardowns"]
+
+log = structlog.get_logger()
+
+_UNFINISHED: Final = frozenset({Phase.PENDING, Phase.JOINING, Phase.DELETING})
+
+
+class UnfinishedTeardowns:
+    """Finds endpoints that the previous run left half created or half deleted, and dead ones; adds their teardowns.
+
+    Args:
+        store: The records.
+        teardowns: Tears endpoints down.
+        orphaned_plugins: Kills the plugins that a killed daemon left running.
+        liveness: Finds dead endpoints.
+        in_use: Finds endpoints in use.
+        journal: Reports the plugins that have ended, and the endpoints that are gone.
+        boot_id: The kernel's boot ID.
+        limit_s: How long `wait` waits, and after a reboot, how long it waits for the next DEL to end.
+        boot_limit_s: How long it waits after a reboot.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        teardowns: TeardownQueue,
+        orphaned_plugins: OrphanedPlugins,
+        liveness: Liveness,
+        in_use: InUseCheck,
+        journal: Journal,
+        boot_id: str,
+        limit_s: float,
+        boot_limit_s: float,
+    ) -> None:
+        self._store = store
+        self._teardowns = teardowns
+        self._orphaned_plugins = orphaned_plugins
+        self._liveness = liveness
+        self._in_use = in_use
+        self._journal = journal
+        self._boot_id = boot_id
+        self._limit_s = limit_s
+        self._boot_limit_s = boot_limit_s
+        self._earlier: tuple[EndpointId, ...] = ()
+
+    @property
+    def limit_s(self) -> float:
+        """How long `wait` waits at most."""
+        return max(self._limit_s, self._boot_limit_s) if self._earlier else self._limit_s
+
+    async def add(self) -> int:
+        """Add the teardowns of all such endpoints; return their number. No calls are running at that time."""
+        unfinished = await self._add_unfinished()
+        return len(unfinished) + await self._add_dead(besides=unfinished)
+
+    async def wait(self) -> None:
+        """Wait until each of these teardowns has been tried once, at most for `limit_s`.
+
+        After a reboot, end sooner if no plugin ends its DEL for a while: one that hangs must not keep all networks
+        down. One that fails is progress, because each teardown is waited for once only, and a DEL may need several
+        executions: the rules that it looks for are gone with the boot.
+        """
+        progress = 0
+
+        def note(event: Event) -> None:
+            nonlocal progress
+            progress += _is_progress(event)
+
+        now = asyncio.get_running_loop().time
+        end = now() + self.limit_s
+        with self._journal.listening(note):
+            while True:
+                before = progress
+                try:
+                    async with asyncio.timeout_at(min(end, now() + self._limit_s)):
+                        await self._teardowns.wait_tried()
+                        return
+                except TimeoutError:
+                    if now() >= end or progress == before:
+                        log.info("daemon.recovery_continues", endpoints=len(self._teardowns.untried))
+                        return
+
+    async def _add_unfinished(self) -> frozenset[EndpointId]:
+        """Add the teardowns of endpoints that are half created or half deleted; return which these are.
+
+        This includes the endpoints of an earlier boot: their reservations still exist, their links and namespaces do
+        not, and Docker creates new endpoints when it restarts the containers.
+
+        Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
+        of its endpoint fails and is repeated.
+        """
+        self._earlier = tuple(record.id for record in self._store.endpoints() if record.boot_id != self._boot_id)
+        phases = (record.id for record in self._store.endpoints() if record.phase in _UNFINISHED)
+        unfinished = dict.fromkeys((*self._earlier, *phases))
+        await self._orphaned_plugins.kill()
+        for endpoint_id in unfinished:
+            self._teardowns.add_later(endpoint_id)
+            await asyncio.sleep(0)  # there may be ten thousand
+        return frozenset(unfinished)
+
+    async def _add_dead(self, besides: frozenset[EndpointId]) -> int:
+        """Add the teardowns of endpoints that the kernel has lost; one look is enough, because no calls are running."""
+        try:
+            dead = await self._liveness.find_dead(one for one in self._store.endpoints() if one.id not in besides)
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return 0
+        gone = await self._in_use.without_in_use(dead)
+        for record in gone:
+            log.warning("endpoint.dead", endpoint_id=record.id, reason=DEAD)
+            self._teardowns.add_later(record.id)
+            await asyncio.sleep(0)
+        return len(gone)
+
+
+def _is_progress(event: Event) -> bool:
+    """Return whether a plugin has ended its DEL by itself, or an endpoint is gone."""
+    if event.name == "plugin.executed":
+        return event.facts["verb"] == "DEL" and event.facts["outcome"] != PluginTimeout.__name__
+    return event.name == "endpoint.phase" and event.facts["phase"] is None

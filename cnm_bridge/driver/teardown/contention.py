@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Resolves contention: a new endpoint needs an address or a port that an endpoint being deleted, or dead, still holds.
+
+DeleteEndpoint is answered before the plugins have run (docs/decisions, 13). Most later calls do not notice, because
+plugins can run ADD and DEL for several containers concurrently. A new endpoint that needs a specific address waits for
+the endpoint that holds it. If a plugin refuses an ADD, the new endpoint waits for endpoints that are being deleted, and
+tries again. dockerd holds a lock of the network meanwhile, so there is one time limit for all these waits.
+
+After a crash, dockerd forgets its endpoints silently and restarts its containers within a second, long before the next
+reconciliation. Until then dead endpoints hold what the new ones need: ports, static addresses, or the last addresses of
+a small subnet. The daemon searches for dead endpoints only after a refusal.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Store
+from cni_invoker import PluginFailed
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import IpAddress, KernelError
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.teardown import first_pending_plugin
+
+__all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
+
+log = structlog.get_logger()
+
+_DEAD: Final = "its container does not run, and a new endpoint needs an address or a port that it may hold"
+_WHAT_TO_DO: Final = (
+    "try again when `cni-bridge status` no longer shows that endpoint; "
+    "if it stays, its plugin hangs or fails: see the log"
+)
+
+WAIT_LIMIT_S: Final = 10.0
+"""Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
+
+_ELSEWHERE_LIMIT_S: Final = 1.0
+"""Limit for the part of them that waits for endpoints of other networks, which seldom hold what was refused."""
+
+
+class ContentionResolver:
+    """Waits for pending teardowns, and tears down dead endpoints.
+
+    Attributes:
+        evictions: The number of dead endpoints that have been torn down for any call.
+
+    Args:
+        store: The records.
+        liveness: Finds the endpoints that are dead.
+        in_use: Finds the endpoints in use.
+        teardowns: Tears endpoints down.
+    """
+
+    def __init__(self, store: Store, liveness: Liveness, in_use: InUseCheck, teardowns: TeardownQueue) -> None:
+        self._store = store
+        self._liveness = liveness
+        self._in_use = in_use
+        self._teardowns = teardowns
+        self._evicting: set[EndpointId] = set()
+        self.evictions = 0
+
+    def begin(self, network: str) -> "Contention":
+        """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
+        return Contention(self, self._store, self._teardowns, network)
+
+    async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
+        """Wait until these endpoints are gone or their teardown has failed, at most for `limit_s` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._teardowns.wait_left(endpoints)
+
+    async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
+        """Tear down the dead ones of these endpoints; return whether any is gone within `limit_s` seconds.
+
+        Those that another call is tearing down are waited for. A teardown that fails or takes longer continues in the
+        background.
+        """
+        wanted = tuple(endpoints)
+        dead = {record.id for record in wanted if record.id in self._evicting}
+        try:
+            async with asyncio.timeout(limit_s):
+                found = await self._find_dead(wanted)
+                dead.update(found)
+                async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
+                    for record in found.values():
+                        tasks.create_task(self._evict(record))
+                await self._teardowns.wait_left(dead)
+        except TimeoutError:
+            pass
+        except KernelError as exc:  # the plugin's own error is reported instead
+            log.warning("contention.kernel_unread", error=str(exc))
+            return False
+        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
+
+    async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
+        gone = await self._in_use.without_in_use(await self._liveness.find_dead(wanted))
+        return {record.id: record for record in (*gone, *await self._liveness.find_abandoned(wanted))}
+
+    async def _evict(self, record: EndpointRecord) -> None:
+        log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
+        self._evicting.add(record.id)
+        try:
+            await self._teardowns.abandon(record)
+            await self._teardowns.wait_left([record.id])
+        finally:
+            self._evicting.discard(record.id)
+            self.evictions += 1
+
+
+class Contention:
+    """The waits of one new endpoint, at most `WAIT_LIMIT_S` seconds in total."""
+
+    def __init__(self, resolver: ContentionResolver, store: Store, teardowns: TeardownQueue, network: str) -> None:
+        self._resolver = resolver
+        self._store = store
+        self._teardowns = teardowns
+        self._network = network
+        self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
+        self._here: set[EndpointId] = set()
+        self._elsewhere: set[EndpointId] = set()
+        self._retried: set[EndpointId] = set()
+        self._has_been_refused = False
+        self._has_evicted_all = False
+        self._evictions = resolver.evictions
+
+    async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
+        """Wait until no endpoint with one of these addresses is being deleted.
+
+        `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. A
+        teardown that has failed is tried once more. If it fails again, or if its plugin hung, it is not waited for;
+        `address_owners.py` handles it.
+
+        Raises:
+            Refused: An endpoint with such an address is still being deleted when the time is up.
+        """
+        wanted = frozenset(map(str, addresses))
+        holders = [record.id for record in self._store.endpoints_with_address(wanted)]
+        if await self._wait_or_retry(holders, but_not=self._teardowns.has_hung):
+            return
+        for record in self._records(self._teardowns.leaving.intersection(holders)):
+            shared = ", ".join(sorted(wanted.intersection(record.addresses)))
+            raise Refused(f"address {shared} is not free yet: {self._describe(record)}; {_WHAT_TO_DO}")
+
+    async def wait_for_attachment(self, attachment_id: AttachmentId) -> None:
+        """Wait until no endpoint has an attachment, which has the same ID after each restart of its container.
+
+        A teardown of its holder that has failed is tried once more. A holder that is dead is torn down.
+
+        Raises:
+            Refused: An endpoint has it when the time is up.
+        """
+        holder = self._store.find_attachment(attachment_id)
+        if holder is None:
+            return
+        await self._wait_or_retry([holder.id])
+        if not self._teardowns.is_pending(holder.id) and self._store.find_endpoint(holder.id):
+            await self._resolver.evict_dead([holder], self._remaining_s)
+        remaining = self._store.find_endpoint(holder.id)
+        if remaining is None:
+            return
+        if self._teardowns.is_pending(holder.id):
+            raise Refused(f"the DHCP client identifier is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
+        raise Refused(
+            f"endpoint {holder.id} has the same DHCP client identifier ({remaining.phase}); give each container "
+            "its own with driver-opt=cni.dhcp.client-id=NAME"
+        )
+
+    def note_leaving(self) -> None:
+        """Note before each attempt which endpoints are being deleted, at the first one, and how many were evicted.
+
+        If a plugin refuses the ADD, one of these may have been the reason.
+        """
+        self._evictions = self._resolver.evictions
+        if not self._has_been_refused:
+            self._remember_leaving()
+
+    async def wait_or_raise(self, exc: PluginFailed) -> None:
+        """Return when another attempt may succeed after a plugin refused an ADD and the attempt was undone.
+
+        Raises:
+            PluginFailed: `exc`: there is nothing to wait for.
+            Refused: The same, with an endpoint that may hold what was refused.
+        """
+        if await self._wait_before_retry():
+            return
+        leaving = self._describe_leaving()
+        if not leaving:
+            raise exc
+        raise Refused(f"{exc}; {leaving}") from exc
+
+    async def _wait_before_retry(self) -> bool:
+        """Wait, after a plugin refused the ADD, until another attempt may succeed.
+
+        Another attempt may succeed when, in this order:
+
+        1. an endpoint has left the CNI network, or an attempt to tear it down has failed;
+        2. dead endpoints have been torn down, by this call or, since the last attempt, by another one (tried until
+           there are none);
+        3. endpoints have left other networks within a second (tried once).
+
+        Endpoints that begin to leave after the first refusal do not count: on a busy host the wait would never end.
+
+        Returns:
+            False if there is nothing left to wait for, or the time is up.
+        """
+        if not self._has_been_refused:
+            self._remember_leaving()
+            self._has_been_refused = True
+        if await self._wait_any_left(self._here):
+            return True
+        if self._remaining_s > 0 and self._evictions != self._resolver.evictions:
+            return True
+        if not self._has_evicted_all and self._remaining_s > 0:
+            here = (record for record in self._store.endpoints() if record.cni_network == self._network)
+            if await self._resolver.evict_dead(here, self._remaining_s):
+                return True
+            self._has_evicted_all = True
+        return await self._wait_elsewhere()
+
+    def _describe_leaving(self) -> str:
+        """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
+        for record in self._records(self._of_network(self._teardowns.leaving)):
+            return f"perhaps what it needs is not free yet: {self._describe(record)}; {_WHAT_TO_DO}"
+        return ""
+
+    def _remember_leaving(self) -> None:
+        leaving = self._teardowns.leaving
+        here = self._of_network(leaving)
+        self._here |= here
+        self._elsewhere |= leaving - here - self._here
+
+    async def _wait_any_left(self, endpoints: set[EndpointId]) -> bool:
+        """Wait until one of these endpoints has left, and remove those that have; return whether one has."""
+        if not endpoints or self._remaining_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
+            return False
+        endpoints &= self._teardowns.leaving
+        return True
+
+    async def _wait_elsewhere(self) -> bool:
+        """Wait up to a second, once, for endpoints that leave other networks; return whether any has left.
+
+        The wait is short because most refusals have nothing to do with them.
+        """
+        elsewhere, self._elsewhere = self._elsewhere, set()
+        if not elsewhere or self._remaining_s <= 0:
+            return False
+        limit = min(self._deadline, asyncio.get_running_loop().time() + _ELSEWHERE_LIMIT_S)
+        await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
+        return not elsewhere <= self._teardowns.leaving
+
+    async def _wait_or_retry(
+        self, holders: Collection[EndpointId], but_not: Callable[[EndpointId], bool] = lambda _: False
+    ) -> bool:
+        """Wait until none of these endpoints is being deleted; return whether that was so in time.
+
+        What made a DEL fail may be gone, and the pause before its next attempt may be minutes. So each teardown that
+        has failed is tried once more, except those that `but_not` excludes.
+        """
+        if not await self._in_time(self._teardowns.wait_left(holders)):
+            return False
+        failed = [one for one in holders if self._teardowns.find_error(one) is not None and not but_not(one)]
+        again = frozenset(failed) - self._retried
+        self._retried |= again
+        return not again or await self._in_time(self._teardowns.retry(again, go_first=True))
+
+    async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
+        """Return whether `wait` completes before a moment in event loop time, by default the end of the time limit."""
+        try:
+            async with asyncio.timeout_at(self._deadline if limit is None else limit):
+                await wait
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def _remaining_s(self) -> float:
+        return self._deadline - asyncio.get_running_loop().time()
+
+    def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
+        return frozenset(record.id for record in self._records(endpoints) if record.cni_network == self._network)
+
+    def _records(self, endpoints: Iterable[EndpointId]) -> Iterator[EndpointRecord]:
+        """Return the records of these endpoints, without those that are gone."""
+        return filter(None, map(self._store.find_endpoint, endpoints))
+
+    def _describe(self, record: EndpointRecord) -> str:
+        plugin = first_pending_plugin(record)
+        what = f"plugin {plugin} has not completed its DEL" if plugin else "its record has not been removed"
+        error = self._teardowns.find_error(record.id)
+        why = "" if error is None else f" (last error: {error})"
+        return f"endpoint {record.id} is being deleted, {what}{why}"

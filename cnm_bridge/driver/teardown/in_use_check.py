@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds the endpoints in use, whose link is in a namespace in which a process runs; only the kernel is asked.
+
+A record may be out of date, because its last write was lost or an older export was imported. The engine may list fewer
+endpoints than it has, or may not be the only engine that uses this driver.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.system.kernel import Kernel
+
+__all__ = ["InUseCheck"]
+
+log = structlog.get_logger()
+
+_IN_USE: Final = (
+    "a container starts or runs on it, so it stays until that container ends; did dockerd lose it in a crash, or does "
+    "another engine use this driver too?"
+)
+
+
+class InUseCheck:
+    """Finds endpoints in use, and logs each of them once.
+
+    Args:
+        kernel: Lists the links of all namespaces.
+        run_dir: The parent directory of staging namespaces and pins, which do not count as use.
+    """
+
+    def __init__(self, kernel: Kernel, run_dir: Path) -> None:
+        self._kernel = kernel
+        self._run_dir = run_dir  # staging namespaces and pins are no use
+        self._logged: set[EndpointId] = set()
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Forget an endpoint whose record has been removed."""
+        self._logged.discard(endpoint_id)
+
+    async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Return the endpoints whose link is in a namespace in which a process runs.
+
+        Raises:
+            KernelError: The namespaces or their links cannot be read.
+        """
+        wanted = {alternative_name(record.attachment_id): record.id for record in records}
+        if not wanted:
+            return frozenset()
+        found = await self._kernel.altnames_in_use(self._run_dir)
+        return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
+
+    async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that are not in use. On a kernel error, all count as in use.
+
+        Each endpoint in use is logged once.
+        """
+        wanted = tuple(records)
+        try:
+            in_use = await self.find_in_use(wanted)
+        except KernelError as exc:
+            log.warning("endpoint.in_use_unknown", endpoints=[record.id for record in wanted], error=str(exc))
+            return ()
+        for endpoint_id in sorted(in_use - self._logged):
+            log.warning("endpoint.in_use", endpoint_id=endpoint_id, consequence=_IN_USE)
+            await asyncio.sleep(0)
+        self._logged |= in_use
+        return tuple(record for record in wanted if record.id not in in_use)

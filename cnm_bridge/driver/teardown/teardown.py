@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Undoes an endpoint from any phase: runs DEL, removes link and namespace, and deletes the record; may be repeated.
+
+There is no other implementation: a failed create, DeleteEndpoint and recovery after a crash all use this one.
+"""
+
+import time
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.progress import TeardownProgress
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
+
+__all__ = ["Teardown", "first_pending_plugin"]
+
+log = structlog.get_logger()
+
+
+class Teardown:
+    """Tears an endpoint down.
+
+    Args:
+        store: The records.
+        attachers: The attacher of each mode, which detaches its endpoints.
+        owners: Finds the owners of addresses.
+        unrecorded: Finds running containers whose endpoint has no record.
+        slots: Limits concurrent plugins of teardowns in the background.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        attachers: Attachers,
+        owners: AddressOwners,
+        unrecorded: UnrecordedLinks,
+        slots: TeardownSlots,
+    ) -> None:
+        self._store = store
+        self._attachers = attachers
+        self._owners = owners
+        self._unrecorded = unrecorded
+        self._slots = slots
+        self._progress: dict[EndpointId, TeardownProgress] = {}
+        self._kept: dict[EndpointId, EndpointRecord] = {}
+
+    def keep(self, record: EndpointRecord) -> None:
+        """Have the next teardown of an endpoint undo only what has been done since a record was stored.
+
+        Then the record is stored again, in JOINING, so that another attempt can begin, and a crash tears all down.
+        """
+        self._kept[record.id] = record
+
+    def keep_nothing(self, endpoint_id: EndpointId) -> bool:
+        """Have the teardown of an endpoint undo everything, also if it has begun; return False if it is too late."""
+        return self._kept.pop(endpoint_id, None) is not None
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Undo an endpoint in any phase and remove its record, unless `keep` says otherwise.
+
+        The caller holds the endpoint's lock.
+
+        After an error the record still exists, and another call resumes: a plugin whose DEL has completed does not run
+        again. Within this process that holds even if its completion could not be stored.
+
+        Raises:
+            CniError: A plugin's DEL failed.
+            KernelError: The link or the namespace cannot be removed.
+            StateError: The record cannot be written; everything else is undone.
+        """
+        started = time.monotonic()
+        progress = self._progress_of(record)
+        if record.phase is not Phase.DELETING:
+            record = replace(record, phase=Phase.DELETING)
+            await progress.save(record)
+        link = await self._detach(record, progress)
+        kept = self._kept.pop(record.id, None)
+        if kept is not None:
+            await self._restore(kept)
+            return
+        if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
+            await self._store.put_endpoint(progress.with_deleted(record))
+        await self._store.remove_endpoint(record.id)
+        del self._progress[record.id]
+        duration_ms = round((time.monotonic() - started) * 1000, 1)
+        log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
+
+    async def _detach(self, record: EndpointRecord, progress: TeardownProgress) -> str:
+        kept = self._kept.get(record.id)
+        progress.kept = frozenset() if kept is None else _attached_plugins(kept)
+        link = await self._attachers[record.attach_mode].detach(record, progress)
+        return link if kept is self._kept.get(record.id) else await self._detach(record, progress)
+
+    async def _restore(self, kept: EndpointRecord) -> None:
+        """Store what was there before an attempt to join, whose plugins have completed DEL."""
+        self._attachers[kept.attach_mode].prepare_again(kept)
+        await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
+        del self._progress[kept.id]
+        log.info("endpoint.join_undone", endpoint_id=kept.id)
+
+    def _progress_of(self, record: EndpointRecord) -> TeardownProgress:
+        if record.id not in self._progress:
+            find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
+            self._progress[record.id] = TeardownProgress(
+                self._store, find_owner, self._unrecorded, partial(self._slots.find_plugin_slot, record.id)
+            )
+        progress = self._progress[record.id]
+        progress.deleted |= frozenset(record.deleted)
+        return progress
+
+
+def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
+    """Return the indexes of the plugins for which a DEL is pending."""
+    return frozenset(range(len(Endpoint(record).network.plugins))).difference(record.deleted)
+
+
+def first_pending_plugin(record: EndpointRecord) -> str | None:
+    """Return the type of the plugin whose DEL is next, None if all have completed."""
+    plugins = Endpoint(record).network.plugins
+    return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)

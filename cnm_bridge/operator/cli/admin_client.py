@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Asks a running daemon at its admin socket. Every failure is a `DaemonError`, whose text says what to do."""
+
+import http.client
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
+from cnm_bridge import __version__
+from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+
+__all__ = ["AdminClient", "DaemonError"]
+
+_API: Final = "/v1"
+_LIMIT_S: Final = 60.0
+"""Time limit for each part of an answer: some requests run plugins."""
+
+_BAD_NAME: Final = frozenset({"badRequest", "notFound", "ambiguous"})
+
+
+class DaemonError(BridgeError):
+    """The daemon does not answer, does not understand the request, or refuses it.
+
+    Attributes:
+        exit_status: The exit status of the command.
+    """
+
+    def __init__(self, text: str, exit_status: ExitStatus) -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
+
+
+class AdminClient:
+    """Asks the daemon at an admin socket.
+
+    Args:
+        path: The socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get(self, *path: str, **query: str) -> JsonObject:
+        """Return the document at a path below the interface's version, e.g. `get("endpoints", "web")`.
+
+        Raises:
+            DaemonError: There is no such document.
+        """
+        return self._ask("GET", path, query)
+
+    def post(self, *path: str, **query: str) -> JsonObject:
+        """Make a request that changes something; return its document. Errors as in `get`."""
+        return self._ask("POST", path, query)
+
+    def lines(self, *path: str, **query: str) -> Iterator[JsonObject]:
+        """Yield the lines of an answer, one document each, as they arrive. Errors as in `get`."""
+        with self._answered("GET", path, query, limit_s=None) as response:
+            while line := response.readline():
+                yield self._parse(line)
+
+    def _ask(self, verb: str, path: tuple[str, ...], query: Mapping[str, str]) -> JsonObject:
+        with self._answered(verb, path, query, limit_s=_LIMIT_S) as response:
+            return self._parse(response.read())
+
+    @contextmanager
+    def _answered(
+        self, verb: str, path: tuple[str, ...], query: Mapping[str, str], *, limit_s: float | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Yield a successful answer, whose body has not been read."""
+        target = "/".join((_API, *(quote(part, safe="") for part in path)))
+        connection = _UnixConnection(self._path, limit_s)
+        try:
+            connection.request(verb, f"{target}?{urlencode(query)}" if query else target)
+            response = connection.getresponse()
+            if response.status != HTTPStatus.OK:
+                raise self._refused(response.status, response.read())
+            yield response
+        except (OSError, http.client.HTTPException) as exc:
+            raise self._no_answer(exc) from exc
+        finally:
+            connection.close()
+
+    def _parse(self, body: bytes) -> JsonObject:
+        try:
+            return as_object(parse_json(body), "the answer")
+        except JsonError as exc:
+            raise self._stranger(exc) from exc
+
+    def _refused(self, status: int, body: bytes) -> DaemonError:
+        answer = self._parse(body)
+        text, kind, version = (find_str(answer, key) for key in ("error", "kind", "version"))
+        if text is None or kind is None or version is None:
+            return self._stranger(f"status {status}")
+        if kind == "unknownRequest":
+            return DaemonError(
+                f"the daemon at {self._path} has version {version} and does not know this request; this command has "
+                f"version {__version__}; restart the daemon after an upgrade (systemctl restart cni-bridge)",
+                ExitStatus.NO_DAEMON,
+            )
+        if kind == "internal":
+            return DaemonError(text, ExitStatus.NO_DAEMON)
+        return DaemonError(text, ExitStatus.USAGE if kind in _BAD_NAME else ExitStatus.FINDINGS)
+
+    def _no_answer(self, error: Exception) -> DaemonError:
+        match error:
+            case PermissionError():
+                text = f"no access to {self._path}: only root may use it"
+            case FileNotFoundError() | ConnectionRefusedError():
+                reason = os.strerror(error.errno or 0)
+                text = (
+                    f"no daemon answers on {self._path} ({reason}): does cni-bridge run (systemctl status cni-bridge), "
+                    "and is it as new as this command? Another path: --admin-socket. Without a daemon, "
+                    "`cni-bridge state show` reads the state"
+                )
+            case TimeoutError():
+                text = (
+                    f"no answer on {self._path} within {_LIMIT_S:g} s: the daemon is blocked, or does not start while "
+                    "systemd holds its socket; journalctl -u cni-bridge shows the reason"
+                )
+            case _:
+                text = f"no answer on {self._path}: {str(error) or type(error).__name__}"
+        return DaemonError(text, ExitStatus.NO_DAEMON)
+
+    def _stranger(self, reason: object) -> DaemonError:
+        return DaemonError(f"another program answers on {self._path}: {reason}", ExitStatus.NO_DAEMON)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, limit_s: float | None) -> None:
+        super().__init__("cni-bridge", timeout=limit_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge test`: whether containers on a network reach what they should."""
+
+import json
+import shutil
+import signal
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
+from cnm_bridge.operator.cli.output.fields import templates_have
+from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
+from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.settings_last import SettingsLast
+
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
+    from cni_bridge_spec import JsonObject
+    from cnm_bridge.operator.cli.output.shown import Shown
+    from cnm_bridge.operator.connectivity.docker_command import DockerCommand
+    from cnm_bridge.operator.connectivity.step import Step
+
+__all__ = ["test"]
+
+_COLUMNS: Final = (("STEP", "step"), ("RESULT", "result"), ("DETAIL", "detail"))
+
+
+class _UnknownNetwork(Refused):
+    """Docker has no network of this name."""
+
+    exit_status = ExitStatus.USAGE
+
+
+@click.command(cls=SettingsLast)
+@with_settings(*SETTINGS)
+@click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
+@click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
+@click.argument("network")
+@click.pass_context
+@exits
+@templates_have("Step", "Result", "Detail")
+@shows_once
+def test(
+    context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
+) -> tuple[object, ExitStatus]:
+    """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
+
+    The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
+    after a failure and after Ctrl-C. The exit status is 1 if a step fails.
+    """
+    from cnm_bridge.operator.connectivity.step import failed_steps  # noqa: PLC0415
+    from cnm_bridge.operator.doctor.gathering.installation import find_daemon  # noqa: PLC0415
+
+    settings = daemon_settings(context, given, find_daemon(Path(str(given["state_dir"]))))
+    steps, is_interrupted = _run(settings, network, outside, busybox)
+    has_failed = is_interrupted or bool(failed_steps(steps))
+    return _shown(steps, network), ExitStatus.FINDINGS if has_failed else ExitStatus.FINE
+
+
+def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> "tuple[list[Step], bool]":
+    """Run all steps, and clean up; return them, and whether Ctrl-C or SIGTERM interrupted them."""
+    from cnm_bridge.operator.connectivity.docker_command import DockerCommand  # noqa: PLC0415
+    from cnm_bridge.operator.connectivity.pair import Pair  # noqa: PLC0415
+    from cnm_bridge.operator.connectivity.probe import run_steps  # noqa: PLC0415
+    from cnm_bridge.operator.connectivity.step import Outcome, Step  # noqa: PLC0415
+
+    try:
+        target = None if outside is None else ip_address(outside)
+    except ValueError as exc:
+        raise Refused(f"--outside {outside}: not an IP address") from exc
+    found = busybox or shutil.which("busybox")
+    if found is None:
+        raise Refused("there is no busybox in PATH; install the package busybox-static, or set --busybox")
+    docker = DockerCommand(settings.docker_host)
+    no_ports = _why_no_ports(docker, settings, network)
+    pair = Pair(docker, network, publishes=not no_ports, is_torn_down=_TornDown(settings.admin_path))
+    steps: list[Step] = []
+    is_interrupted = False
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports):
+            steps.append(step)  # noqa: PERF402 - an interruption keeps those that have ended
+    except KeyboardInterrupt:
+        is_interrupted = True
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        left = pair.remove()
+    outcome = Outcome.FAILED if left else Outcome.PASSED
+    steps.append(Step(name="cleanup", outcome=outcome, detail=left or "everything is removed"))
+    return steps, is_interrupted
+
+
+def _why_no_ports(docker: "DockerCommand", settings: Settings, network: str) -> str:
+    """Return why a network publishes no ports, "" if it does.
+
+    Raises:
+        Refused: Docker has no such network, or does not answer.
+    """
+    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415
+
+    shown = docker.run("network", "inspect", network)
+    if not shown.is_good:
+        listed = docker.run("network", "ls", "--format", "{{.Name}}")
+        if not listed.is_good:
+            raise Refused(f"docker network ls: {listed.error}")
+        near = get_close_matches(network, listed.output.split(), n=1)
+        hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"
+        raise _UnknownNetwork(f"Docker has no network {network}; {hint}")
+    document = json.loads(shown.output)[0]
+    if document["Driver"] != settings.driver_name:
+        return ""
+    name = (document["Options"] or {}).get("cni.network", document["Name"])
+    try:
+        configuration = ConfigurationDirectories(settings.cni_conf_dirs).index().find(name)
+    except CniError as exc:
+        raise Refused(str(exc)) from exc
+    if any("portMappings" in plugin.capabilities for plugin in configuration.plugins):
+        return ""
+    return "no plugin of the list publishes ports"
+
+
+class _TornDown:
+    """Asks the daemon whether endpoints still exist; without a daemon, Docker's own answer counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, endpoints: frozenset[str]) -> bool:
+        from cni_bridge_spec import get_objects, get_str  # noqa: PLC0415
+        from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
+
+        try:
+            status = AdminClient(self._path).get("status")
+        except DaemonError:
+            return True
+        return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
+
+
+def _shown(steps: "list[Step]", network: str) -> "Shown":
+    from cnm_bridge.operator.cli.output.shown import Shown, Table  # noqa: PLC0415
+    from cnm_bridge.operator.connectivity.step import LOOK_AT, failed_steps  # noqa: PLC0415
+
+    rows: list[JsonObject] = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
+    look_at = (
+        f"{step.name} failed; look at {LOOK_AT[step.name].replace('NETWORK', network)}" for step in failed_steps(steps)
+    )
+    return Shown(document=rows, rows=rows, parts=[Table(columns=_COLUMNS, rows=rows), *look_at])

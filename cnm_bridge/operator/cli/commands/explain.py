@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge explain`: shows what would be done for a container, without doing it."""
+
+import sys
+from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cnm_bridge.core.errors import BadOption, BridgeError
+from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.settings.all_settings import ATTACH, DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET
+from cnm_bridge.operator.cli.settings.options import with_settings
+
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
+    from cni_bridge_state import RequestedInterface
+    from cnm_bridge.core.planning.explanation import Explanation
+
+__all__ = ["explain"]
+
+_ENDPOINT_ID: Final = "ENDPOINT-ID"
+"""Stands for the ID that Docker will choose."""
+
+
+class _Interface(click.ParamType[Any]):
+    """An address with a prefix length.
+
+    Args:
+        family: The class of the address.
+        example: An example for the error text.
+    """
+
+    def __init__(self, family: type[IPv4Interface] | type[IPv6Interface], example: str) -> None:
+        self.name = "address/length"
+        self._family = family
+        self._example = example
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> IPv4Interface | IPv6Interface:
+        """Return the address."""
+        try:
+            if "/" not in str(value):
+                raise ValueError
+            return self._family(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not an address with a prefix length, such as {self._example}", param, ctx)
+
+
+@click.command()
+@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET, DRIVER, ATTACH)
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Option of the network or the endpoint. Repeatable.",
+)
+@click.option("--ip", type=_Interface(IPv4Interface, "10.1.0.9/24"), help="What Docker's own IPAM would choose.")
+@click.option("--ip6", type=_Interface(IPv6Interface, "fd00::9/64"), help="The same for IPv6.")
+@click.option("--mac-address", metavar="MAC", help="As given to docker run.")
+@click.option("--internal", is_flag=True, help="As given to docker network create.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("network")
+def explain(
+    *,
+    cni_conf_dirs: tuple[Path, ...],
+    cni_bin_dirs: tuple[Path, ...],
+    run_dir: Path,
+    docker_host: str,
+    socket: Path,
+    driver: str,
+    attach: AttachOption,
+    options: tuple[str, ...],
+    ip: IPv4Interface | None,
+    ip6: IPv6Interface | None,
+    mac_address: str | None,
+    internal: bool,
+    as_json: bool,
+    network: str,
+) -> None:
+    """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
+
+    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
+
+    The exit status is 0; 1 if a container on it would be refused; 2 if NETWORK or an option is unknown.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from cni_bridge_spec import render_json  # noqa: PLC0415
+    from cni_bridge_state import RequestedInterface  # noqa: PLC0415
+    from cni_invoker import CniError  # noqa: PLC0415
+
+    requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
+    given = dict(_split(option) for option in options)
+    settings = Settings(
+        cni_conf_dirs=cni_conf_dirs,
+        cni_bin_dirs=cni_bin_dirs,
+        run_dir=run_dir.absolute(),
+        docker_host=docker_host,
+        socket=socket,
+        driver=driver,
+        attach=attach,
+    )
+    try:
+        found = asyncio.run(_explain(settings, network, given, requested, internal=internal))
+    except (BridgeError, CniError, OSError) as exc:
+        click.echo(f"cni-bridge: {exc}", err=True)
+        wrong = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
+        sys.exit(getattr(exc, "exit_status", wrong))
+    click.echo(render_json(found.render_json()).decode() if as_json else found.render_text())
+
+
+async def _explain(
+    settings: Settings,
+    name: str,
+    given: dict[str, str],
+    requested: "RequestedInterface",
+    *,
+    internal: bool,
+) -> "Explanation":
+    from dataclasses import replace  # noqa: PLC0415
+
+    from cni_bridge_state import AttachmentId, AttachMode  # noqa: PLC0415
+    from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
+    from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
+    from cnm_bridge.core.errors import EngineUnavailable  # noqa: PLC0415
+    from cnm_bridge.core.model.dhcp import attachment_with_identifier  # noqa: PLC0415
+    from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path  # noqa: PLC0415
+    from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
+    from cnm_bridge.core.planning.explanation import explain as explain_plan  # noqa: PLC0415
+    from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
+    from cnm_bridge.driver.networks.attach_mode import choose_attach_mode  # noqa: PLC0415
+    from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
+    from cnm_bridge.system.engine import Engine  # noqa: PLC0415
+
+    engine = Engine(settings.docker_host, settings.engine_timeout_s)
+    network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
+    if network.doubt is not None:
+        click.echo(f"cni-bridge: {network.doubt}", err=True)
+    docker = network.docker
+    pools = () if docker is None else docker.pools
+    internal = internal or (docker is not None and docker.internal)
+    plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
+    runtime = Runtime(settings.cni_bin_dirs, Limits())
+    warnings = (await run_preflight(runtime, plan.configuration)).all_warnings
+    negotiated = await runtime.negotiate(plan.configuration)
+    try:
+        release = await engine.release()
+    except EngineUnavailable:
+        release = None
+    choice = await choose_attach_mode(runtime, negotiated, network.options, default=settings.attach, release=release)
+    has_reservation = choice.mode is AttachMode.HYBRID
+    negotiated = with_reservation(negotiated, None) if has_reservation else negotiated
+    plan = replace(plan, configuration=negotiated, attach=choice)
+    is_moved = choice.mode is AttachMode.MOVE
+    path = staging_path if is_moved else pin_path
+    attachment_id = AttachmentId(_ENDPOINT_ID)
+    if plan.client_id is not None:
+        attachment_id = attachment_with_identifier(negotiated.name, plan.client_id)
+    attachment = Attachment(
+        container_id=attachment_id,
+        ifname=STAGING_IFNAME if is_moved else plan.ifname or f"{plan.ifname_prefix}0",
+        netns=str(path(settings.run_dir, attachment_id)),
+        args=plan.args,
+        capability_args=plan.capability_args,
+    )
+    paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
+    requests = requests_for_add(plan.configuration, attachment, settings.cni_bin_dirs)
+    docker_network = None if docker is None else docker.name
+    return explain_plan(plan, requests, paths, docker_network=docker_network, warnings=warnings)
+
+
+def _split(option: str) -> tuple[str, str]:
+    key, equals, value = option.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{option!r} is not KEY=VALUE")
+    return key, value

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge state`: shows, exports and imports the stored state."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
+from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.types import File
+from cnm_bridge.operator.cli.write_file import write_file
+
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
+    from cni_bridge_spec import JsonObject
+    from cni_bridge_state import Store
+
+__all__ = ["state"]
+
+_STDIO = Path("-")
+
+
+@click.group()
+def state() -> None:
+    """Show, export and import the stored state. `import` needs a stopped daemon."""
+
+
+@state.command()
+@with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
+@click.option("--json", "as_json", is_flag=True, help="Print the complete records as a JSON array.")
+@click.argument("prefix", metavar="[ID]", default="")
+def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: bool, prefix: str) -> None:
+    """Show networks and endpoints with their phases; with an ID or its beginning, the complete record.
+
+    If a daemon runs with this state, it is asked.
+
+    The exit status is 0; 1 if the state cannot be read, or has no such ID; 2 if an option is wrong.
+    """
+    from cni_bridge_spec import render_json  # noqa: PLC0415
+    from cnm_bridge.operator.cli.content.state_text import find_records, render_overview  # noqa: PLC0415
+
+    document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
+    found = find_records(document, prefix)
+    if prefix and not found:
+        _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
+    if as_json:
+        click.echo(render_json([*found], indent=2).decode())
+    elif prefix:
+        click.echo("\n".join(render_json(record).decode("ascii") for record in found))
+    else:
+        click.echo(render_overview(document))
+
+
+@state.command()
+@with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
+@click.argument("file", type=File(), default=_STDIO)
+def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: Path) -> None:
+    """Write the whole state as JSON to FILE, or to standard output.
+
+    If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
+    owner only.
+
+    The exit status is 0; 1 if the state cannot be read or written; 2 if an option is wrong.
+    """
+    from cni_bridge_spec import render_json  # noqa: PLC0415
+
+    document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
+    content = render_json(document) + b"\n"
+    if file == _STDIO:
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        write_file(file, content)
+    except Refused as exc:
+        _fail(str(exc))
+
+
+@state.command("import")
+@with_settings(STATE_DIR)
+@click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
+@click.argument("file", type=File())
+def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
+    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing.
+
+    The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
+    """
+    from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
+    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
+    from cnm_bridge.operator.cli.output.table import count  # noqa: PLC0415
+
+    try:
+        content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
+        document = parse_json(content)
+    except (OSError, JsonError) as exc:
+        _fail(f"{file}: {exc}")
+    try:
+        open_store = partial(Store.open_replaced, document=document) if replace else Store.open
+        with _opened(state_dir, open_store) as store:
+            if not replace:
+                store.import_document(document)
+            click.echo(
+                f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True
+            )
+    except StateLocked as exc:
+        _fail(f"{exc}; stop it first")
+
+
+def _read(directory: Path, socket: Path) -> "JsonObject":
+    """Return the whole state: from the directory, or from the daemon that has it open."""
+    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
+    from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
+
+    try:
+        if not directory.is_dir():
+            _fail(f"there is no state in {directory}; --state-dir says where it is")
+        with _opened(directory, Store.open) as store:
+            return store.export_document()
+    except StateLocked as locked:
+        try:
+            return AdminClient(socket).get("state")
+        except DaemonError as exc:
+            _fail(f"{locked}; {exc}")
+
+
+@contextmanager
+def _opened(directory: Path, open_store: "Callable[[Path], Store]") -> Iterator["Store"]:
+    """Open the store and print what was found damaged; an error ends the command with its text."""
+    from cni_bridge_state import StateError, StateLocked  # noqa: PLC0415
+
+    try:
+        store = open_store(directory.absolute())
+        try:
+            for finding in store.findings:
+                click.echo(f"cni-bridge: {finding}", err=True)
+            yield store
+        finally:
+            store.close()
+    except StateLocked:
+        raise
+    except StateError as exc:
+        _fail(str(exc))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"cni-bridge: {text}", err=True)
+    sys.exit(1)

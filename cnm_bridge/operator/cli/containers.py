@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Joins the daemon's endpoints with the engine's containers, and finds what an operator names.
+
+The engine is asked by the command, not by the daemon. Without an answer only names are missing.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
+from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.system.engine import Engine
+
+__all__ = ["Inventory", "take_inventory"]
+
+_ENGINE_LIMIT_S: Final = 10.0
+_CANDIDATES: Final = 10
+_RUNNING: Final = frozenset({"running", "paused", "restarting"})
+"""States in which a container may have endpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The endpoints of the daemon, and their containers.
+
+    Attributes:
+        document: The daemon's list, `spec/admin/endpoints.json`.
+        containers: The container of each endpoint that has one, as far as the engine answers.
+        all_containers: All of the engine, also those that do not run and those on other networks.
+        network_names: The name of each network, as far as the engine answers.
+        notes: What the reader should know.
+    """
+
+    document: JsonObject
+    containers: Mapping[str, EngineContainer]
+    all_containers: Sequence[EngineContainer] = ()
+    network_names: Mapping[str, str]
+    notes: Sequence[str]
+
+    @property
+    def networks(self) -> Mapping[str, str]:
+        """The name of each network, or its short ID."""
+        ids = [get_str(one, "id") for one in get_objects(self.document, "networks")]
+        known = {get_str(one, "id"): find_str(one, "name") for one in get_objects(self.document, "networks")}
+        return {one: self.network_names.get(one) or known[one] or one[:SHORT] for one in ids}
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the IDs of the endpoints that a name stands for.
+
+        Args:
+            name: The name of a container, an address, or the beginning of the ID of an endpoint or a container.
+
+        Raises:
+            DaemonError: There are none, or it stands for several things.
+        """
+        endpoints = get_objects(self.document, "endpoints")
+        ids = [get_str(one, "id") for one in endpoints]
+        named = [found for found in ids if found in self.containers and self.containers[found].name == name]
+        if named:
+            return tuple(named)
+        plain = name.partition("/")[0]
+        addressed = [
+            get_str(one, "id")
+            for one in endpoints
+            if any(address.partition("/")[0] == plain for address in get_strings(one, "addresses"))
+        ]
+        if addressed:
+            return tuple(addressed)
+        return self._find_by_id(name, ids)
+
+    def _find_by_id(self, name: str, ids: Sequence[str]) -> tuple[str, ...]:
+        """Return the endpoints whose ID, or whose container's ID, begins with `name`."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for endpoint_id in ids:
+            container = self.containers.get(endpoint_id)
+            if endpoint_id.startswith(name):
+                label = f" ({container.name})" if container else ""
+                found.setdefault((f"endpoint {endpoint_id[:SHORT]}{label}", endpoint_id), []).append(endpoint_id)
+            if container is not None and container.id.startswith(name):
+                key = f"container {container.id[:SHORT]} ({container.name})", container.id
+                found.setdefault(key, []).append(endpoint_id)
+        if len(found) == 1:
+            ((_, only),) = found.items()
+            return tuple(only)
+        if found:
+            labels = [label for label, _ in found]
+            more = f" and {len(labels) - _CANDIDATES} more" if len(labels) > _CANDIDATES else ""
+            raise DaemonError(
+                f"{name} is ambiguous: {', '.join(labels[:_CANDIDATES])}{more}; give more digits", ExitStatus.USAGE
+            )
+        raise DaemonError(self._unknown(name), ExitStatus.USAGE)
+
+    def _unknown(self, name: str) -> str:
+        there = [one for one in self.all_containers if one.name == name or one.id.startswith(name)]
+        if len(there) == 1:
+            return _without_endpoint(there[0])
+        names = {container.name for container in self.containers.values()}
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        if near:
+            hint = f"did you mean {near[0]}?"
+        elif self.notes:
+            hint = "names are not known, because the engine does not answer; an ID or an address is found"
+        else:
+            hint = "`cni-bridge ls` shows all endpoints"
+        return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
+
+
+def _without_endpoint(container: EngineContainer) -> str:
+    """Return why a container that exists is not found among those with an endpoint."""
+    if container.state in _RUNNING:
+        return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
+    return (
+        f"container {container.name} exists and is not running ({container.state}), so it has no endpoint; "
+        f"docker start {container.name}"
+    )
+
+
+def take_inventory(client: AdminClient, docker_host: str) -> Inventory:
+    """Ask the daemon for its endpoints, and the engine for their containers.
+
+    Raises:
+        DaemonError: The daemon does not answer.
+    """
+    document = client.get("endpoints")
+    notes: list[str] = []
+    containers: tuple[EngineContainer, ...] = ()
+    names: Mapping[str, str] = {}
+    try:
+        containers, names = asyncio.run(_ask(Engine(docker_host, _ENGINE_LIMIT_S)))
+    except EngineUnavailable as exc:
+        notes.append(f"names of containers are not known: {exc}")
+    by_endpoint = {found: container for container in containers for found in container.endpoint_ids}
+    return Inventory(
+        document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
+    )
+
+
+async def _ask(engine: Engine) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
+    return await engine.containers(), await engine.network_names()

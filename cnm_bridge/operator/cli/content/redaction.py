@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Removes secrets from documents and texts, for bug reports; pure.
+
+A value is secret if the name before it says so (password, token, key, …), if it is the password in a URL, or a private
+key in PEM form. What a name does not reveal cannot be found. JSON and TOML are parsed.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
+from cnm_bridge.operator.cli.content.secret_lines import REDACTED, redact_lines
+from cnm_bridge.operator.cli.content.secret_names import is_secret_name
+from cnm_bridge.operator.cli.output.table import count
+
+__all__ = ["REDACTED", "describe_redacted", "redact", "redact_file", "redact_text"]
+
+_PAIRS: Final = ({"key", "value"}, {"name", "value"})
+"""How CNI arguments are stored, and Kubernetes writes variables."""
+
+
+def redact(value: JsonValue) -> JsonValue:
+    """Return a document without secrets."""
+    if isinstance(value, dict):
+        if set(value) in _PAIRS:
+            return _redact_pair(value)
+        return {
+            redact_text(key): REDACTED if item and is_secret_name(key) else redact(item) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        before = [None, *value]
+        return [REDACTED if _is_flag(flag) else redact(item) for flag, item in zip(before, value, strict=False)]
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def redact_file(name: str, content: bytes) -> bytes:
+    """Return a file without secrets; JSON and TOML as JSON, which has no comments."""
+    text = content.decode("utf-8", "replace")
+    try:
+        document = tomllib.loads(text) if name.endswith(".toml") else parse_json(content)
+        return render_json(redact(_as_json(document)), indent=2) + b"\n"
+    except (JsonError, tomllib.TOMLDecodeError, RecursionError):
+        return redact_text(text).encode()
+
+
+def redact_text(text: str) -> str:
+    """Return a text without secrets: logs, configuration files, output of commands."""
+    return "\n".join(redact_lines(text.split("\n"), _redact_json))
+
+
+def describe_redacted(files: Mapping[str, bytes]) -> str:
+    """Return how many values were redacted in which files, and that others may be left; for standard error."""
+    counts = {name: content.count(REDACTED.encode()) for name, content in files.items()}
+    found = ", ".join(f"{name} ({number})" for name, number in counts.items() if number)
+    redacted = f"{count(sum(counts.values()), 'value')} redacted{f': {found}' if found else ''}"
+    return f"{redacted}. Secrets whose names do not say so are not recognised: look at the file before you send it"
+
+
+def _redact_pair(item: Mapping[str, JsonValue]) -> JsonValue:
+    name = next(str(item[key]) for key in ("key", "name") if key in item)
+    return {key: REDACTED if key == "value" and is_secret_name(name) else redact(one) for key, one in item.items()}
+
+
+def _is_flag(item: JsonValue) -> bool:
+    """Return whether the next item of a list, such as a command line, is the value of a secret flag."""
+    return isinstance(item, str) and item.startswith("-") and "=" not in item and is_secret_name(item)
+
+
+def _as_json(value: object) -> JsonValue:
+    """Return a TOML value as JSON: dates and times as texts."""
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _redact_json(text: str) -> str | None:
+    """Return a JSON object without secrets, None if the text is none."""
+    try:
+        document = parse_json(text.encode())
+    except (JsonError, UnicodeEncodeError):
+        return None
+    return render_json(redact(document)).decode() if isinstance(document, dict) else None

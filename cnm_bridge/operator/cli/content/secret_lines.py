@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Removes secrets from the lines of a text whose format is not known, such as a log or YAML; pure.
+
+From a secret name to the end of its value everything is removed, and in doubt more: the rest of the line, and the lines
+that may continue the value. The time is proportional to the length, whatever is in the text.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from cnm_bridge.operator.cli.content.secret_names import is_secret_name
+
+__all__ = ["REDACTED", "redact_lines"]
+
+REDACTED: Final = "[redacted]"
+
+_LINE_CHARACTERS: Final = 8192
+"""A longer line, unless it has a JSON object, is truncated."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_ASSIGNS: Final = re.compile(r"""(?:\[[^]]{0,64}\])?[\\"']*\s*[:=>]""")
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
+_KEY_END: Final = "-----END"
+_QUOTES: Final = ('"""', "'''", '"', "'")
+_BRACKETS: Final = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
+
+
+def redact_lines(lines: Iterable[str], redact_json: Callable[[str], str | None]) -> Iterator[str]:
+    """Yield lines without secrets; lines that belong to the value of a secret only are left out.
+
+    Args:
+        lines: The lines, without their ends.
+        redact_json: Returns a JSON object without secrets, None if a text is none.
+    """
+    value: _Value | None = None
+    for line in lines:
+        if value is not None and value.continues(line):
+            continue
+        value = None
+        json = line.find("{")
+        start = _find_secret(line[:_LINE_CHARACTERS] if json < 0 else line[: min(json, _LINE_CHARACTERS)])
+        document = redact_json(line[json:]) if json >= 0 and start is None else None
+        if document is not None:
+            yield _redact_urls(line[:json]) + document
+            continue
+        shown = _truncated(line)
+        start = start or _find_secret(shown)
+        if start is None:
+            yield _redact_urls(shown)
+        else:
+            value = _Value(line[: start[0]], line[start[1] :])
+            yield f"{_redact_urls(line[: start[1]])} {REDACTED}"
+
+
+def _truncated(line: str) -> str:
+    more = len(line) - _LINE_CHARACTERS
+    return line if more <= 0 else f"{line[:_LINE_CHARACTERS]} [{more} characters removed]"
+
+
+def _find_secret(line: str) -> tuple[int, int] | None:
+    """Return where the name of the first secret and its value begin; None without a secret."""
+    key = _PRIVATE_KEY.search(line)
+    for name in _NAME.finditer(line, 0, key.start() if key is not None else len(line)):
+        after = _ASSIGNS.match(line, name.end())
+        # Also `--password x`, and `Bearer x`.
+        is_given = after is not None or (name[0].startswith("-") or name[0].lower() == "bearer")
+        if is_given and (is_secret_name(name[0]) or name[0].lower() == "bearer"):
+            return name.start(), name.end() if after is None else after.end()
+    return None if key is None else (key.start(), key.start())
+
+
+def _redact_urls(line: str) -> str:
+    """Return a line without passwords in URLs: in a word with `://` what is between the next colon and the last `@`."""
+    if "://" not in line:
+        return line
+    words = re.split(r"(\s+)", line)
+    return "".join(map(_redact_url, words))
+
+
+def _redact_url(word: str) -> str:
+    scheme = word.find("://")
+    colon, at = word.find(":", scheme + 3), word.rfind("@")
+    return f"{word[: colon + 1]}{REDACTED}{word[at:]}" if scheme >= 0 and 0 <= colon < at else word
+
+
+class _Value:
+    """The value of a secret, which may continue in the next lines.
+
+    Args:
+        before: The line up to the secret's name.
+        value: What follows the name in that line.
+    """
+
+    def __init__(self, before: str, value: str) -> None:
+        margin = before.rstrip("\"'")
+        is_first = not margin.strip(" \t-?")
+        self._indent = len(margin) if is_first else _indent_of(before)
+        self._is_key = _PRIVATE_KEY.search(value) is not None
+        self._is_empty = True
+        self._is_quoted = value.lstrip()[:1] in {'"', "'"}
+        self._quote = ""
+        self._depth = 0
+        self._is_escaped = False
+        self._read(value)
+
+    def continues(self, line: str) -> bool:
+        """Return whether the value continues in this line, which is read then."""
+        indent = _indent_of(line)
+        is_item = indent == self._indent and line[indent : indent + 2].strip() == "-"
+        is_open = self._is_key or self._is_empty or self._is_escaped or self._quote or self._depth > 0
+        if not (is_open or is_item or indent > self._indent or not line.strip()):
+            return False
+        self._read(line)
+        return True
+
+    def _read(self, text: str) -> None:
+        self._is_key = self._is_key and _KEY_END not in text
+        self._is_empty = self._is_empty and not text.strip()
+        self._is_escaped = text.endswith("\\")
+        at = 0
+        while at < len(text):
+            at = self._step(text, at)
+        if len(self._quote) == 1 and not self._is_quoted:  # an apostrophe
+            self._quote = ""
+
+    def _step(self, text: str, at: int) -> int:
+        """Read a character or a quote, and return where the next one is."""
+        if self._quote:
+            if text[at] == "\\" and "'" not in self._quote:
+                return at + 2
+            if text.startswith(self._quote, at):
+                at += len(self._quote) - 1
+                self._quote, self._is_quoted = "", False
+            return at + 1
+        quote = next((quote for quote in _QUOTES if text.startswith(quote, at)), "")
+        self._quote = quote
+        self._depth += _BRACKETS.get(text[at], 0)
+        return at + (len(quote) or 1)
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The tables of `cni-bridge status`. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str
+from cnm_bridge.operator.cli.output.shown import Shown, Table
+from cnm_bridge.operator.cli.output.table import SHORT, changed_text
+
+__all__ = ["find_dhcp_problems", "show_status"]
+
+_NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
+_ENDPOINTS: Final = (
+    *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("MODE", "mode"), ("ADDRESSES", "addresses")),
+)
+_CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
+_TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
+_NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
+_ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
+
+_DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
+
+_NEEDED_ROUNDS: Final = 2
+"""Only what two comparisons have found is a leftover."""
+
+_NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares now"
+
+
+def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
+    """Return a line about the engine, a table of networks and one of endpoints.
+
+    Changed configurations, pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there
+    are any.
+
+    Args:
+        status: The document, `spec/admin/status.json`.
+        names: The names of networks by ID, for those whose name the daemon does not know.
+    """
+    networks: list[JsonObject] = [
+        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))}
+        for one in get_objects(status, "networks")
+    ]
+    labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
+    endpoints: list[JsonObject] = [
+        {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
+    ]
+    not_published = [one for one in endpoints if find_str(one, "notPublished")]
+    changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
+    further = (
+        (_CHANGED, changed),
+        (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
+        (_NOT_PUBLISHED, not_published),
+        (_ORPHANS, get_objects(status, "orphans")),
+        (_DHCP, find_dhcp_problems(status)),
+    )
+    return Shown(
+        document=status,
+        rows=endpoints,
+        parts=[
+            f"engine  {'up' if get_bool(get_object(status, 'engine'), 'isUp') else 'away'}",
+            Table(columns=_NETWORKS, rows=networks),
+            Table(columns=_ENDPOINTS, rows=endpoints),
+            *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
+            *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
+        ],
+    )
+
+
+def find_dhcp_problems(status: JsonObject) -> list[JsonObject]:
+    """Return the daemons that do not answer, and the endpoints without their lease: `subject` and `error`."""
+    found: list[JsonObject] = []
+    for daemon in get_objects(status, "dhcp"):
+        if find_str(daemon, "error"):
+            found.append({"subject": f"daemon at {get_str(daemon, 'socket')}", "error": get_str(daemon, "error")})
+        found += (
+            {"subject": f"lease of {get_str(lost, 'endpointId')[:SHORT]}", "error": get_str(lost, "error")}
+            for lost in get_objects(daemon, "lost")
+        )
+    return found

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The exit status of the operator's commands."""
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from functools import wraps
+
+import click
+
+from cnm_bridge.core.errors import BridgeError
+
+__all__ = ["ExitStatus", "exits"]
+
+
+class ExitStatus(IntEnum):
+    """What a command's exit status means."""
+
+    FINE = 0
+    FINDINGS = 1
+    """Something needs the operator's attention, or could not be done; the output says what."""
+    USAGE = 2
+    """An option or a name is wrong (click uses it as well)."""
+    NO_DAEMON = 3
+    """No daemon answers, or not one that understands this command."""
+
+
+def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
+    """Return a command's function that ends the process with the exit status that `command` returns.
+
+    A `BridgeError` ends it with its text, and with the exit status that it has, else 1.
+    """
+
+    @wraps(command)
+    def run(*args: object, **own: object) -> None:
+        try:
+            sys.exit(command(*args, **own))
+        except BridgeError as exc:
+            click.echo(f"cni-bridge: {exc}", err=True)
+            sys.exit(getattr(exc, "exit_status", ExitStatus.FINDINGS))
+
+    return run

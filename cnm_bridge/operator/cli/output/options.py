@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The options `--format`, `--no-trunc` and `--watch` of commands that show something."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Final
+
+import click
+
+from cnm_bridge.core.errors import BadOption
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+
+__all__ = ["shows", "shows_once"]
+
+_WATCH_S: Final = 2.0
+
+_Command = Callable[..., tuple[object, ExitStatus]]
+
+
+def shows(command: _Command) -> Callable[..., ExitStatus]:
+    """Return a command's function that prints what `command` returns, with the options for that, and with `--watch`.
+
+    Args:
+        command: Returns what it shows (`Shown`), and the exit status. With `--watch` it is called again and again.
+    """
+
+    @_with_formats
+    @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+    @wraps(command)
+    def run(*args: object, fmt: str, no_trunc: bool, watch: bool, **own: object) -> ExitStatus:
+        with _malformed_is_usage():
+            status = _show(command, args, own, fmt, no_trunc=no_trunc)
+            try:
+                while watch:
+                    time.sleep(_WATCH_S)
+                    status = _show(command, args, own, fmt, no_trunc=no_trunc, is_again=True)
+            except KeyboardInterrupt:
+                pass
+        return status
+
+    return run
+
+
+def shows_once(command: _Command) -> Callable[..., ExitStatus]:
+    """As `shows`, without `--watch`."""
+
+    @_with_formats
+    @wraps(command)
+    def run(*args: object, fmt: str, no_trunc: bool, **own: object) -> ExitStatus:
+        with _malformed_is_usage():
+            return _show(command, args, own, fmt, no_trunc=no_trunc)
+
+    return run
+
+
+def _with_formats(function: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
+    for option in (
+        click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing."),
+        click.option("--json", "fmt", flag_value="json", help="Short for --format json."),
+        click.option(
+            "--format",
+            "fmt",
+            metavar="FORMAT",
+            default="table",
+            show_default=True,
+            help="table, json, or a template for each row, such as '{{.Id}} {{json .Addresses}}'.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@contextmanager
+def _malformed_is_usage() -> Iterator[None]:
+    """Turn a malformed format into click's error, which shows the usage and ends with exit status 2."""
+    try:
+        yield
+    except BadOption as exc:
+        raise click.UsageError(str(exc)) from exc
+
+
+def _show(
+    command: _Command,
+    args: tuple[object, ...],
+    own: dict[str, object],
+    fmt: str,
+    *,
+    no_trunc: bool,
+    is_again: bool = False,
+) -> ExitStatus:
+    """Run a command, and print what it shows; return its exit status."""
+    from cnm_bridge.operator.cli.output.shown import Shown, parse_format, render  # noqa: PLC0415 - slow, would delay `--help`
+
+    chosen = parse_format(fmt)  # before anything is done
+    shown, status = command(*args, **own)
+    assert isinstance(shown, Shown)  # noqa: S101
+    if is_again and sys.stdout.isatty():
+        click.clear()
+    render(shown, chosen, no_trunc=no_trunc)
+    return status

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What a command shows, and its rendering in each format.
+
+On a terminal tables are made with rich: as wide as the terminal, with colours unless NO_COLOR is set. In a pipe they
+are plain text, one line for each row.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import click
+
+from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.operator.cli.output.table import SHORT, table
+from cnm_bridge.operator.cli.output.template import Template
+
+__all__ = ["Format", "Shown", "Table", "parse_format", "render"]
+
+Format = Literal["table", "json"] | Template
+
+_NAMED: Final[Mapping[str, Literal["table", "json"]]] = {"table": "table", "json": "json"}
+_STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
+_UNLIMITED: Final = 1 << 16
+"""Columns; the terminal wraps what is wider than it is."""
+
+_IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: Heading and key of each column.
+        rows: The values by key.
+    """
+
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[JsonObject]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a command shows.
+
+    Attributes:
+        document: Everything, for `--format json`.
+        rows: What a template is applied to, one line each.
+        parts: Tables, and texts between them.
+        notes: What the reader should know, for standard error.
+    """
+
+    document: JsonValue
+    rows: Sequence[JsonObject]
+    parts: Sequence[Table | str]
+    notes: Sequence[str] = field(default=())
+
+
+def parse_format(text: str) -> Format:
+    """Return the format that `--format` stands for.
+
+    Raises:
+        BadOption: It is malformed.
+    """
+    return _NAMED.get(text) or Template(text)
+
+
+def render(shown: Shown, fmt: Format, *, no_trunc: bool) -> None:
+    """Print it.
+
+    Raises:
+        BadOption: A template names a value that does not exist.
+    """
+    for note in shown.notes:
+        click.echo(f"cni-bridge: {note}", err=True)
+    if fmt == "json":
+        click.echo(json.dumps(shown.document, indent=2))
+    elif isinstance(fmt, Template):
+        if shown.rows:
+            fmt.refuse_unknown(shown.rows)
+        for row in shown.rows:
+            click.echo(fmt.render(row))
+    elif sys.stdout.isatty():
+        _print_rich(shown.parts, no_trunc=no_trunc)
+    else:
+        click.echo("\n\n".join(_plain(part, no_trunc=no_trunc) for part in shown.parts))
+
+
+def _plain(part: Table | str, *, no_trunc: bool) -> str:
+    if isinstance(part, str):
+        return part
+    head = [heading for heading, _ in part.columns]
+    return table(head, [[_cell(row, key, no_trunc=no_trunc) for _, key in part.columns] for row in part.rows])
+
+
+def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow, and not needed in a pipe
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(width=_UNLIMITED if no_trunc else None, highlight=False)
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        if isinstance(part, str):
+            console.print(Text(part))
+            continue
+        drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for heading, _ in part.columns:
+            drawn.add_column(heading, no_wrap=no_trunc, overflow="fold")
+        for row in part.rows:
+            cells = (_cell(row, key, no_trunc=no_trunc) for _, key in part.columns)
+            drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
+        console.print(drawn)
+
+
+def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
+    value = row.get(key)
+    if not value and value != 0:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if no_trunc or key not in _IDS else text[:SHORT]

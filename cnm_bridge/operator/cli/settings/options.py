@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's settings as options of a command, with values from several sources.
+
+The first source that has a value wins: the command line, the environment (`CNI_BRIDGE_<OPTION>`), the configuration
+file, the default. The error for an invalid value names its source.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from cnm_bridge.core.errors import BridgeError, Refused
+from cnm_bridge.core.settings import ManagedNetwork
+from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.config_file import read_config_file
+from cnm_bridge.operator.cli.settings.network_type import refuse_conflicts
+from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
+
+__all__ = ["configuration_file", "is_setting", "with_settings"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
+_FILE_KEY: Final = "cnm_bridge.configuration_file"
+
+
+def with_settings(*settings: Setting, has_config: bool = True) -> Callable[[F], F]:
+    """Return a decorator that adds settings and `--config` as options to a command.
+
+    Args:
+        settings: The settings.
+        has_config: Whether to add `--config`; only one of several such decorators does.
+    """
+
+    def decorate(function: F) -> F:
+        for setting in reversed(settings):
+            function = _option(setting)(function)
+        return _CONFIG(function) if has_config else function
+
+    return decorate
+
+
+class _Option(click.Option):
+    """An option whose errors name the source of the value."""
+
+    def process_value(self, ctx: click.Context, value: object) -> object:
+        """Convert and check a value."""
+        try:
+            return super().process_value(ctx, value)
+        except click.BadParameter as exc:
+            text = f"{exc.message.rstrip('.')} ({self._origin(ctx)})"
+            raise click.BadParameter(text, exc.ctx or ctx, exc.param or self) from exc
+
+    def _origin(self, ctx: click.Context) -> str:
+        match ctx.get_parameter_source(self.name or ""):
+            case ParameterSource.COMMANDLINE:
+                return "from the command line"
+            case ParameterSource.ENVIRONMENT:
+                names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or ()
+                return f"from the environment variable {next((name for name in names if os.environ.get(name)), '?')}"
+            case ParameterSource.DEFAULT_MAP:
+                return f"from the file {ctx.meta.get(_FILE_KEY)}, key {self.opts[0].removeprefix('--')}"
+            case _:
+                return "the default"
+
+
+def is_setting(parameter: click.Parameter) -> bool:
+    """Return whether a command's parameter was added by `with_settings`."""
+    return isinstance(parameter, _Option) or parameter.name == "config"
+
+
+def configuration_file(context: click.Context) -> Path:
+    """Return the configuration file of a command with settings; the default one may not exist."""
+    return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))
+
+
+def _option(setting: Setting) -> Callable[[F], F]:
+    return click.option(
+        f"--{setting.name}",
+        setting.parameter,
+        cls=_Option,
+        type=setting.type,
+        multiple=setting.multiple,
+        default=setting.default,
+        envvar=setting.variables if setting.fallback else setting.variables[0],
+        show_default=True,
+        show_envvar=True,
+        help=setting.help,
+        callback=_check_networks if setting.type is NETWORK else None,
+    )
+
+
+def _check_networks(
+    context: click.Context, parameter: click.Parameter, networks: tuple[ManagedNetwork, ...]
+) -> tuple[ManagedNetwork, ...]:
+    try:
+        refuse_conflicts(networks)
+    except Refused as exc:
+        raise click.BadParameter(str(exc), context, parameter) from exc
+    return networks
+
+
+def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Use the file's values as the defaults of the other options."""
+    if path is None:
+        if not _DEFAULT_CONFIG.exists():
+            return
+        path = _DEFAULT_CONFIG
+    try:
+        values = read_config_file(path, {setting.name: setting.kind for setting in SETTINGS})
+    except (OSError, ValueError, BridgeError) as exc:
+        raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
+    parameters = {setting.name: setting.parameter for setting in SETTINGS}
+    context.meta[_FILE_KEY] = path
+    context.default_map = {parameters[key]: value for key, value in values.items()}
+
+
+_CONFIG: Final = click.option(
+    "--config",
+    cls=_Option,
+    type=FILE,
+    envvar="CNI_BRIDGE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_config,
+    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Runs the docker command."""
+
+import subprocess
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.core.errors import Refused
+
+__all__ = ["DockerCommand", "Done"]
+
+_LIMIT_S: Final = 120.0
+"""Longer than a plugin may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A command that has ended.
+
+    Attributes:
+        is_good: Whether its exit status is 0.
+        output: What it printed, stripped.
+        error: Its errors on one line.
+    """
+
+    is_good: bool
+    output: str
+    error: str
+
+
+class DockerCommand:
+    """The docker command for one engine.
+
+    A command that has begun runs to its end, also after Ctrl-C: an interrupted `docker create` could make its container
+    after everything was removed.
+
+    Args:
+        host: The address of the engine.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def run(self, *arguments: str, content: bytes | None = None) -> Done:
+        """Run a command.
+
+        Args:
+            arguments: Its arguments.
+            content: Its standard input.
+
+        Raises:
+            Refused: docker is not installed, or did not end in time.
+        """
+        try:
+            process = subprocess.Popen(
+                ("docker", "--host", self._host, *arguments),  # noqa: S607 - the operator's own docker
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C does not reach it
+            )
+        except OSError as exc:
+            raise Refused(f"cannot run docker: {exc.strerror}") from exc
+        with process:
+            try:
+                output, errors = process.communicate(content, timeout=_LIMIT_S)
+            except KeyboardInterrupt:
+                process.communicate(timeout=_LIMIT_S)
+                raise
+            except subprocess.TimeoutExpired as exc:
+                process.kill()
+                raise Refused(f"docker {arguments[0]} did not end within {_LIMIT_S:g} s") from exc
+        text = " ".join(errors.decode("utf-8", "replace").split())
+        return Done(
+            is_good=process.returncode == 0,
+            output=output.decode("utf-8", "replace").strip(),
+            error=text or f"exit status {process.returncode}",
+        )

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Runs the steps of a connectivity test."""
+
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
+from cnm_bridge.operator.connectivity.step import Outcome, Step
+from cnm_bridge.operator.connectivity.view import parse_gateways, parse_mtu, url
+
+__all__ = ["run_steps"]
+
+_ROUTES: Final = Path("/proc/net/route")
+_LIMIT_S: Final = 5
+_FETCH: Final = f"""
+for attempt in 1 2 3 4 5; do
+    answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w {_LIMIT_S} "$1" {PORT}) && printf %s "$answer" && exit
+    sleep 1
+done
+exit 1"""
+"""Fetches a page, as soon as the server listens. Not with wget, which crashes in Debian's static busybox."""
+_HEADERS: Final = {4: 28, 6: 48}
+"""Bytes of the headers of an ICMP echo, by IP version."""
+
+Address = IPv4Address | IPv6Address
+
+
+def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: str) -> Iterator[Step]:
+    """Yield the steps as they end, `cleanup` excepted. If the containers do not start, there are no others.
+
+    Args:
+        pair: The containers.
+        busybox: A static busybox.
+        outside: An address beyond the host; None for the router of the host.
+        no_ports: Why the network publishes no ports, "" if it does.
+    """
+    done = pair.start(busybox)
+    if not done.is_good:
+        yield _failed("start", done.error)
+        return
+    yield _passed("start", "both containers run")
+    first, second = pair.names
+    mine, peers = pair.addresses(first), pair.addresses(second)
+    if not mine or not peers or set(mine) & set(peers):
+        yield _failed("addresses", f"{_join(mine) or 'none'} and {_join(peers) or 'none'}")
+        return
+    yield _passed("addresses", f"{_join(mine)} and {_join(peers)}")
+    peer = _reach_peer(pair, peers)
+    yield peer
+    gateways = parse_gateways(pair.inside(first, "ip", *family, "route").output for family in ((), ("-6",)))
+    yield _ping_all(pair, "gateway", gateways, "there is no default route")
+    yield _reach_outside(pair, outside, has_route=bool(gateways))
+    yield _resolve(pair, peers)
+    yield _reach_port(pair, gateways, no_ports)
+    if peer.outcome is Outcome.PASSED:
+        yield _send_full_packets(pair, peers[0])
+    else:
+        yield _skipped("mtu", "the other container is not reached at all")
+
+
+def _reach_peer(pair: Pair, peers: tuple[Address, ...]) -> Step:
+    step = _ping_all(pair, "peer", peers, "")
+    if step.outcome is not Outcome.PASSED:
+        return step
+    for peer in peers:
+        done = pair.inside(pair.names[0], "sh", "-c", _FETCH, "fetch", str(peer))
+        if not done.output.endswith(MARK):
+            return _failed("peer", f"{peer} answers a ping, and no TCP connection to port {PORT}: {done.error}")
+    return _passed("peer", f"{_join(peers)} by ICMP and TCP")
+
+
+def _ping_all(pair: Pair, name: str, targets: tuple[Address, ...], reason: str) -> Step:
+    if not targets:
+        return _skipped(name, reason)
+    for target in targets:
+        if not _ping(pair, target):
+            return _failed(name, f"{target} does not answer a ping")
+    return _passed(name, _join(targets))
+
+
+def _reach_outside(pair: Pair, outside: Address | None, *, has_route: bool) -> Step:
+    target = outside or _find_router()
+    if target is None:
+        return _skipped("outside", "the host has no default route; --outside ADDRESS chooses a target")
+    if not has_route:
+        return _skipped("outside", "the container has no default route")
+    if _ping(pair, target):
+        return _passed("outside", str(target))
+    if outside is None and not _host_reaches(target):
+        return _skipped("outside", f"the router {target} does not answer the host either; --outside ADDRESS")
+    return _failed("outside", f"{target} does not answer a ping")
+
+
+def _resolve(pair: Pair, peers: tuple[Address, ...]) -> Step:
+    first, second = pair.names
+    if not pair.has_docker_address(second):
+        return _skipped("names", "Docker does not know the containers' addresses (attach mode direct)")
+    done = pair.inside(first, "nslookup", second, "127.0.0.11")
+    found = [peer for peer in peers if str(peer) in done.output.split()]
+    if not found:
+        return _failed("names", f"Docker's DNS does not answer the name of the other container: {done.error}")
+    return _passed("names", f"the other container's name is {_join(tuple(found))}")
+
+
+def _reach_port(pair: Pair, gateways: tuple[Address, ...], no_ports: str) -> Step:
+    if pair.host_port is None:
+        return _skipped("port", no_ports)
+    targets = (*gateways, ip_address("127.0.0.1"))
+    reasons = []
+    for target in targets:
+        try:
+            request = urllib.request.urlopen(url(target, pair.host_port), timeout=_LIMIT_S)  # noqa: S310 - http, ours
+            with request as answer:
+                if answer.read().decode("utf-8", "replace").strip() == MARK:
+                    return _passed("port", f"host port {pair.host_port} by {target}")
+            reasons.append(f"{target}: another program answers")
+        except (OSError, ValueError) as exc:
+            reasons.append(f"{target}: {exc}")
+    return _failed("port", f"host port {pair.host_port} does not lead to the container: {'; '.join(reasons)}")
+
+
+def _send_full_packets(pair: Pair, peer: Address) -> Step:
+    mtus = [parse_mtu(pair.inside(name, "ip", "link").output) for name in pair.names]
+    if None in mtus:
+        return _failed("mtu", "a container has no link")
+    mtu = min(mtu for mtu in mtus if mtu is not None)
+    if _ping(pair, peer, size=mtu - _HEADERS[peer.version]):
+        return _passed("mtu", f"packets of {mtu} bytes reach {peer}")
+    return _failed("mtu", f"packets of {mtu} bytes, the MTU of the links, do not reach {peer}")
+
+
+def _ping(pair: Pair, target: Address, *, size: int = 56) -> bool:
+    family = ("-6",) if target.version == 6 else ()  # noqa: PLR2004
+    command = ("ping", *family, "-c", "2", "-A", "-w", str(_LIMIT_S), "-s", str(size), str(target))
+    return pair.inside(pair.names[0], *command).is_good
+
+
+def _find_router() -> Address | None:
+    """Return the IPv4 router of the host's default route (proc_pid_net(5), `route`)."""
+    for line in _ROUTES.read_text("ascii").splitlines()[1:]:
+        _, destination, gateway, *_ = line.split()
+        if int(destination, 16) == 0 and int(gateway, 16) != 0:
+            return IPv4Address(bytes.fromhex(gateway)[::-1])
+    return None
+
+
+def _host_reaches(target: Address) -> bool:
+    try:
+        command = ("ping", "-c", "1", "-w", str(_LIMIT_S), str(target))
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:  # there is no ping
+        return False
+
+
+def _join(addresses: tuple[Address, ...]) -> str:
+    return " ".join(map(str, addresses))
+
+
+def _passed(name: str, detail: str) -> Step:
+    return Step(name=name, outcome=Outcome.PASSED, detail=detail)
+
+
+def _failed(name: str, detail: str) -> Step:
+    return Step(name=name, outcome=Outcome.FAILED, detail=detail)
+
+
+def _skipped(name: str, detail: str) -> Step:
+    return Step(name=name, outcome=Outcome.SKIPPED, detail=detail)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether the Docker engine can use a remote network driver."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cnm_bridge.operator.doctor.facts import Facts
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+
+__all__ = ["check_engine"]
+
+_OLDEST: Final = (20, 10)
+_CRASHING: Final = ((29, 0, 0), (29, 0, 2))
+"""The first and the last engine that crash with a remote network driver (moby #51554, fixed by #51558)."""
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def check_engine(facts: Facts) -> Iterator[Finding]:
+    """Find an engine that does not answer, is too old, crashes, or has no rights."""
+    engine = facts.engine
+    subject = f"engine at {engine.address}"
+    if engine.version is None:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="engine-silent",
+            subject=subject,
+            text=f"it does not answer ({engine.silence}): what concerns it was not examined, and the daemon compares "
+            "nothing with it",
+            fix="systemctl start docker; or correct docker-host in /etc/cni-bridge/config.toml",
+        )
+        return
+    found = _VERSION.match(engine.version)
+    version = (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+    if version is not None and version[:2] < _OLDEST:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="engine-old",
+            subject=subject,
+            text=f"it is {engine.version}; cni-bridge is tested with 20.10 and newer",
+            fix="install a newer Docker Engine",
+        )
+    if version is not None and _CRASHING[0] <= version <= _CRASHING[1]:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="engine-crashes",
+            subject=subject,
+            text=f"it is {engine.version}; 29.0.0 to 29.0.2 crash when a container joins a network of a remote driver "
+            "(moby #51558)",
+            fix="install Docker Engine 29.0.3 or newer",
+        )
+    if engine.is_hidden and not engine.is_rootless:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="engine-hidden",
+            subject=subject,
+            text="it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
+            "that seem to be dead stay, as long as their sandboxes are mounted",
+            fix="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
+        )
+    if engine.is_rootless:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="engine-rootless",
+            subject=subject,
+            text="it runs without root, in namespaces of its own, which the daemon does not see",
+            fix="use an engine that runs as root",
+        )

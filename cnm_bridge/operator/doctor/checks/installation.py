@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether the daemon is installed safely and starts before Docker."""
+
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+from cnm_bridge.operator.doctor.facts import Facts, PathFacts
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+
+__all__ = ["ADMIN_SOCKET", "SERVICE", "SOCKET", "check_installation"]
+
+SERVICE: Final = "cni-bridge.service"
+SOCKET: Final = "cni-bridge.socket"
+ADMIN_SOCKET: Final = "cni-bridge-admin.socket"
+_DOCKER: Final = "docker.service"
+_LITTLE_BYTES: Final = 16 << 20
+_CLOCK_S: Final = 60.0
+"""How much younger than now a file may seem: the clock may just have been corrected."""
+
+
+def check_installation(facts: Facts) -> Iterator[Finding]:
+    """Find a daemon that does not run or starts late, foreign hands, a full disk and a wrong clock."""
+    if not facts.installation.is_root:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="not-root",
+            subject="doctor",
+            text="it does not run as root: rules, reservations and permissions may be missing from what it sees",
+            fix="run it as root",
+        )
+    yield from _check_daemon(facts)
+    yield from _check_units(facts)
+    yield from _check_permissions(facts)
+    yield from _check_space(facts)
+    yield from _check_clock(facts)
+    if facts.installation.selinux == "enforcing":
+        yield Finding(
+            severity=Severity.NOTE,
+            code="selinux-enforcing",
+            subject="SELinux",
+            text="it is enforcing; cni-bridge has no policy of its own and was not tested with one",
+            fix="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
+        )
+
+
+def _check_daemon(facts: Facts) -> Iterator[Finding]:
+    if facts.installation.daemon_pid is not None:
+        return
+    networks = len(facts.engine.networks)
+    yield Finding(
+        severity=Severity.ERROR if networks else Severity.NOTE,
+        code="daemon-stopped",
+        subject="daemon",
+        text=f"it does not run, and Docker has {networks} networks of it: their containers do not start"
+        if networks
+        else "it does not run",
+        fix=f"systemctl start {SOCKET} {SERVICE}; without systemd: cni-bridge serve",
+    )
+
+
+def _check_units(facts: Facts) -> Iterator[Finding]:
+    units = facts.installation.units
+    if units is None or SERVICE not in units:
+        return
+    service, socket, docker = (units.get(name) for name in (SERVICE, SOCKET, _DOCKER))
+    if service is None or not service.state:
+        return  # not installed as a unit
+    starts = [unit for unit in (service, socket) if unit is not None and unit.state.startswith("enabled")]
+    if docker is not None and docker.state == "enabled" and not starts:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="boot-disabled",
+            subject="boot",
+            text="Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
+            fix=f"systemctl enable --now {SOCKET} {SERVICE}",
+        )
+    elif starts and not any(_DOCKER in unit.before for unit in starts):
+        yield Finding(
+            severity=Severity.ERROR,
+            code="boot-order",
+            subject="boot",
+            text=f"no unit of cni-bridge starts before {_DOCKER}: Docker starts containers before their driver exists",
+            fix=f"systemctl edit {SOCKET}, and write: [Unit] Before={_DOCKER}",
+        )
+    elif socket is not None and not socket.state.startswith("enabled"):
+        yield Finding(
+            severity=Severity.WARNING,
+            code="socket-disabled",
+            subject="boot",
+            text=f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
+            fix=f"systemctl enable --now {SOCKET}",
+        )
+    admin = units.get(ADMIN_SOCKET)
+    if starts and admin is not None and admin.state == "disabled":
+        yield Finding(
+            severity=Severity.NOTE,
+            code="admin-socket-disabled",
+            subject="boot",
+            text=f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
+            "daemon restarts",
+            fix=f"systemctl enable {ADMIN_SOCKET}; it is used from the next boot on",
+        )
+
+
+def _check_permissions(facts: Facts) -> Iterator[Finding]:
+    for one in facts.installation.paths:
+        if _is_writable_by_others(one):
+            what = "change" if one.leads_to is None else f"replace {one.leads_to},"
+            chown = f"chown root:root {one.path} && chmod go-w {one.path}"
+            yield Finding(
+                severity=Severity.ERROR,
+                code="writable-by-others",
+                subject=str(one.path),
+                text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
+                f"{what} what the daemon runs or reads as root",
+                fix=chown if one.leads_to is None else f"move it to where only root can write; or {chown}",
+            )
+        elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
+            yield Finding(
+                severity=Severity.WARNING,
+                code="readable-by-others",
+                subject=str(one.path),
+                text=f"its mode is {one.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
+                fix=f"chmod go= {one.path}",
+            )
+
+
+def _is_writable_by_others(one: PathFacts) -> bool:
+    """Return whether others than root can change a file, add to a directory, or replace what is on the way to one.
+
+    The sticky bit only helps on the way, as in /tmp: there it keeps others from replacing what is root's.
+    """
+    is_protected = one.leads_to is not None and one.mode & stat.S_ISVTX
+    return one.owner != 0 or bool(one.mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_protected)
+
+
+def _check_space(facts: Facts) -> Iterator[Finding]:
+    for path, free in facts.installation.free_bytes.items():
+        if free < _LITTLE_BYTES:
+            yield Finding(
+                severity=Severity.ERROR,
+                code="disk-full",
+                subject=str(path),
+                text=f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
+                fix=f"free space on the file system of {path}: df -h {path}",
+            )
+
+
+def _check_clock(facts: Facts) -> Iterator[Finding]:
+    clock = facts.clock
+    if clock.newest_state is not None and clock.newest_state > clock.now + _CLOCK_S:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="clock-behind",
+            subject="clock",
+            text=f"the state was written {clock.newest_state - clock.now:.0f} s after now: the clock was set back. "
+            "Times in the log cannot be compared, and certificates may seem not to be valid yet",
+            fix="timedatectl set-ntp true",
+        )
+    elif clock.is_synchronized is False:
+        yield Finding(
+            severity=Severity.NOTE,
+            code="clock-not-synchronized",
+            subject="clock",
+            text="it is not synchronized with other hosts: times in logs cannot be compared with theirs",
+            fix="timedatectl set-ntp true",
+        )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether the kernel is new enough, has the modules that plugins need, and forwards packets."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.operator.doctor.facts import Facts, ModuleState
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, needed_modules
+
+__all__ = ["check_kernel"]
+
+_NEEDED: Final = (5, 5)
+"""The first release with alternative names of links."""
+_FEW_NAMESPACES: Final = 1000
+_IPV4, _IPV6 = 4, 6
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+def check_kernel(facts: Facts) -> Iterator[Finding]:
+    """Find an old kernel, missing modules and settings that keep containers from the network."""
+    kernel = facts.kernel
+    found = _VERSION.match(kernel.release)
+    if found is not None and (int(found[1]), int(found[2])) < _NEEDED:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="kernel-old",
+            subject="kernel",
+            text=f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
+            fix="install a newer kernel and restart the host",
+        )
+    yield from _check_modules(facts)
+    yield from _check_sysctls(facts)
+
+
+def _check_modules(facts: Facts) -> Iterator[Finding]:
+    for module, state in sorted(facts.kernel.modules.items()):
+        users = [one.network.name for one in facts.networks if module in needed_modules(one.network)]
+        if state is ModuleState.USABLE or not users:
+            continue
+        is_missing = state is ModuleState.MISSING
+        yield Finding(
+            severity=Severity.ERROR,
+            code="module-missing" if is_missing else "modules-directory-missing",
+            subject=f"kernel module {module}",
+            text=f"plugins of {', '.join(users)} need it, and "
+            + (
+                "this kernel does not have it"
+                if is_missing
+                else f"it is not loaded and cannot be: /lib/modules/{facts.kernel.release} does not exist, as after an "
+                "upgrade of the kernel without a restart"
+            ),
+            fix="install the kernel's package of further modules, or another kernel"
+            if is_missing
+            else "systemctl reboot",
+        )
+
+
+def _check_sysctls(facts: Facts) -> Iterator[Finding]:
+    sysctls = facts.kernel.sysctls
+    forwarded = [one for one in facts.networks if forwarding_links(one.network)]
+    # The plugins switch it on with their first ADD. What is found here is another program that switched it off again.
+    used = {address.version: one.network.name for one in forwarded for address in one.reserved}
+    for version, name in ((_IPV4, "net.ipv4.ip_forward"), (_IPV6, "net.ipv6.conf.all.forwarding")):
+        if version in used and sysctls.get(name) == "0":
+            text = f"the host does not forward the packets of containers, e.g. of network {used[version]}"
+            yield _setting(name, "0", "1", Severity.ERROR, text)
+    ipv6 = [
+        one.network.name
+        for one in forwarded
+        if any(found.subnet.version == _IPV6 for found in find_ranges(one.network))
+    ]
+    if ipv6 and sysctls.get("net.ipv6.conf.all.disable_ipv6") == "1":
+        text = f"the ADD of {', '.join(ipv6)} fails: links accept no IPv6 address"
+        yield _setting("net.ipv6.conf.all.disable_ipv6", "1", "0", Severity.ERROR, text)
+    routed = [one.network.name for one in facts.networks if has_plugin(one.network, "sbr")]
+    if routed and sysctls.get("net.ipv4.conf.default.rp_filter") == "1":
+        text = f"containers of {', '.join(routed)}, with routes by source, may lose answers that come by another link"
+        yield _setting("net.ipv4.conf.default.rp_filter", "1", "2", Severity.NOTE, text)
+    limit = sysctls.get("user.max_net_namespaces")
+    if limit is not None and limit.isdigit() and int(limit) < _FEW_NAMESPACES:
+        text = "each container and each attachment needs a network namespace"
+        yield _setting("user.max_net_namespaces", limit, "65536", Severity.WARNING, text)
+
+
+def _setting(name: str, value: str, wanted: str, severity: Severity, text: str) -> Finding:
+    return Finding(
+        severity=severity,
+        code="sysctl",
+        subject=f"setting {name}",
+        text=f"it is {value}: {text}",
+        fix=f"sysctl -w {name}={wanted}; to keep it: echo '{name} = {wanted}' >/etc/sysctl.d/90-cni-bridge.conf",
+    )

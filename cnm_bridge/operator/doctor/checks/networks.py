@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether the configurations are valid, their plugins exist, and their addresses are free."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network
+from itertools import combinations
+from typing import Final
+
+from cni_bridge_spec import JsonError
+from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges
+from cnm_bridge.core.planning.addresses.pool_check import find_pool_problem
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.needs import forwarding_links
+
+__all__ = ["check_networks"]
+
+_NEARLY_FULL: Final = 0.9
+
+
+def check_networks(facts: Facts) -> Iterator[Finding]:
+    """Find broken files, missing plugins, ranges that overlap or are full, and Docker networks that do not fit."""
+    directories = ", ".join(map(str, facts.conf_dirs))
+    if not facts.networks and not facts.installation.broken_files:
+        yield Finding(
+            severity=Severity.NOTE,
+            code="no-configuration",
+            subject="configurations",
+            text=f"there are none in {directories}",
+            fix="put a network configuration list there, e.g. the one in README.md",
+        )
+    for file in facts.installation.broken_files:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="configuration-broken",
+            subject="configurations",
+            text=file,
+            fix="correct or remove the file; `cni-invoker list` shows all of them",
+        )
+    for file in facts.installation.shadowed_files:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="configuration-shadowed",
+            subject="configurations",
+            text=file,
+            fix="remove one of them, or give it another name",
+        )
+    yield from _check_docker_networks(facts)
+    for configured in facts.networks:
+        yield from _check_plugins(facts, configured)
+        yield from _check_ranges(facts, configured)
+    yield from _check_overlaps(facts)
+
+
+def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
+    known = {one.network.name: one.network for one in facts.networks}
+    for docker in facts.engine.networks:
+        if docker.configuration is None:
+            continue
+        subject = f"Docker network {docker.name}"
+        configuration = known.get(docker.configuration)
+        if configuration is None:
+            near = get_close_matches(docker.configuration, known, n=1)
+            yield Finding(
+                severity=Severity.ERROR,
+                code="configuration-missing",
+                subject=subject,
+                text=f"there is no network configuration list {docker.configuration!r} in "
+                f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
+                + (f"; did you mean {near[0]}?" if near else ""),
+                fix=f"put the list there; or docker network rm {docker.name}",
+            )
+            continue
+        problem = None
+        with suppress(JsonError):  # found as a problem of the list
+            problem = find_pool_problem(configuration, docker.pools)
+        if problem is not None:
+            yield Finding(
+                severity=Severity.ERROR,
+                code="docker-pool",
+                subject=subject,
+                text=f"{problem.text}: no container starts on it",
+                fix=f"docker network rm {docker.name}; cni-bridge network create {docker.name} {docker.configuration}",
+            )
+
+
+def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    subject = f"network {configured.network.name}"
+    name = configured.network.name
+    for problem in configured.problems:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="plugin-unusable",
+            subject=subject,
+            text=problem,
+            fix="apt-get install containernetworking-plugins, or put the plugin into one of "
+            f"{', '.join(map(str, facts.bin_dirs))}; then cni-invoker validate {name}",
+        )
+    if configured.dhcp is not None:
+        text, fix = configured.dhcp
+        yield Finding(severity=Severity.ERROR, code="dhcp-daemon", subject=subject, text=text, fix=fix)
+    for warning in configured.warnings:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="plugin-doubtful",
+            subject=subject,
+            text=warning,
+            fix=f"cni-invoker validate {name}",
+        )
+
+
+def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    network = configured.network
+    links = forwarding_links(network)
+    for one in find_ranges(network):
+        used = one.count(configured.reserved)
+        if one.size == 0 or used >= _NEARLY_FULL * one.size:
+            is_full = used >= one.size
+            yield Finding(
+                severity=Severity.ERROR if is_full else Severity.WARNING,
+                code="addresses-full" if is_full else "addresses-nearly-full",
+                subject=f"network {network.name}",
+                text=f"{used} of the {one.size} addresses from {one.first} to {one.last} are reserved"
+                + (": further containers do not start" if is_full else ""),
+                fix="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
+            )
+        for route in facts.routes if links else ():
+            if route.destination.prefixlen == 0 or route.link in links or not _overlap(one.subnet, route.destination):
+                continue
+            if route.destination.num_addresses == 1 and one.contains(route.destination.network_address):
+                continue  # of a container, as plugin ptp makes it
+            yield Finding(
+                severity=Severity.ERROR,
+                code="addresses-overlap-route",
+                subject=f"network {network.name}",
+                text=f"its subnet {one.subnet} overlaps the host's route {route.destination}"
+                + (f" through {route.link}" if route.link else "")
+                + ": packets for one of them go to the other",
+                fix=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
+            )
+
+
+def _check_overlaps(facts: Facts) -> Iterator[Finding]:
+    ranges = [(one.network.name, found) for one in facts.networks for found in find_ranges(one.network)]
+    for (name, one), (other_name, other) in combinations(ranges, 2):
+        if name != other_name and _overlap(one.subnet, other.subnet) and not _are_apart(one, other):
+            yield Finding(
+                severity=Severity.WARNING,
+                code="addresses-overlap",
+                subject=f"network {name}",
+                text=f"its addresses {one.first} to {one.last} and those of network {other_name}, {other.first} to "
+                f"{other.last}, overlap: both may assign the same address, and no container can be on both",
+                fix="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
+            )
+
+
+def _are_apart(one: AddressRange, other: AddressRange) -> bool:
+    return one.subnet == other.subnet and (int(one.last) < int(other.first) or int(other.last) < int(one.first))
+
+
+def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
+    return one.version == other.version and one.overlaps(other)

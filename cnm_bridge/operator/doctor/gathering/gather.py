@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Reads all facts."""
+
+import os
+from pathlib import Path
+
+from cni_invoker import ConfigurationDirectories
+from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.doctor.facts import DockerNetwork, EngineFacts, Facts, InstallationFacts, RouteFacts
+from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
+from cnm_bridge.operator.doctor.gathering.installation import (
+    find_daemon,
+    gather_clock,
+    gather_paths,
+    gather_space,
+    gather_units,
+    read_selinux,
+)
+from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
+from cnm_bridge.operator.doctor.gathering.networks import gather_networks
+from cnm_bridge.operator.doctor.needs import needed_modules
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import KernelView
+
+__all__ = ["gather"]
+
+
+async def gather(settings: Settings, configuration: Path, *, quick: bool) -> Facts:
+    """Read all facts about the host; what cannot be read is left out.
+
+    Args:
+        settings: The settings of the daemon, or those that it would have.
+        configuration: Its configuration file.
+        quick: Whether no plugin may be executed.
+    """
+    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    lists = tuple(index.find(name) for name in index.names)
+    networks = await gather_networks(lists, settings, quick=quick)
+    return Facts(
+        kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
+        firewall=await gather_firewall(),
+        engine=await _gather_engine(settings),
+        networks=networks,
+        routes=await _gather_routes(settings),
+        conf_dirs=settings.cni_conf_dirs,
+        bin_dirs=settings.cni_bin_dirs,
+        installation=InstallationFacts(
+            is_root=os.geteuid() == 0,
+            units=await gather_units(),
+            paths=gather_paths(settings, configuration),
+            free_bytes=gather_space(settings),
+            daemon_pid=find_daemon(settings.state_dir),
+            selinux=read_selinux(),
+            broken_files=tuple(str(problem) for problem in index.problems),
+            shadowed_files=tuple(
+                f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed
+            ),
+        ),
+        clock=await gather_clock(settings.state_dir),
+    )
+
+
+async def _gather_engine(settings: Settings) -> EngineFacts:
+    engine = Engine(settings.docker_host, settings.engine_timeout_s)
+    try:
+        found = await engine.describe()
+        ids = await engine.network_ids(settings.driver_name)
+        found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
+    except EngineUnavailable as exc:
+        return EngineFacts(address=settings.docker_host, silence=str(exc))
+    return EngineFacts(
+        address=settings.docker_host,
+        version=found.version,
+        is_rootless=found.is_rootless,
+        is_hidden=engine.is_hidden(),
+        networks=tuple(map(_docker_network, found_networks)),
+    )
+
+
+def _docker_network(network: EngineNetwork) -> DockerNetwork:
+    is_inline = INLINE in network.options
+    configuration = None if is_inline else network.options.get(CONFIGURATION, network.name)
+    return DockerNetwork(name=network.name, configuration=configuration, pools=network.pools)
+
+
+async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:
+    try:
+        found = await KernelView(reply_limit_s=settings.netlink_timeout_s).host_destinations()
+    except KernelError:
+        return ()
+    return tuple(RouteFacts(destination=destination, link=link) for destination, link in found)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Reads facts about the kernel from /proc, /sys and /lib/modules."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.operator.doctor.facts import KernelFacts, ModuleState
+
+__all__ = ["gather_kernel"]
+
+_SYSCTLS: Final = (
+    "net.ipv4.ip_forward",
+    "net.ipv6.conf.all.forwarding",
+    "net.ipv6.conf.all.disable_ipv6",
+    "net.ipv4.conf.default.rp_filter",
+    "user.max_net_namespaces",
+)
+_LISTS: Final = ("modules.builtin", "modules.dep")
+_NAME: Final = re.compile(r"([^/\s]+)\.ko")
+
+
+def gather_kernel(needed: Iterable[str], *, root: Path = Path("/")) -> KernelFacts:
+    """Return facts about the kernel.
+
+    Args:
+        needed: The modules that plugins need.
+        root: The root directory.
+    """
+    release = os.uname().release
+    return KernelFacts(release=release, modules=_modules(needed, release, root), sysctls=_sysctls(root))
+
+
+def _modules(needed: Iterable[str], release: str, root: Path) -> dict[str, ModuleState]:
+    directory = root / "lib/modules" / release
+    is_modular = _read(root / "proc/modules") != ""
+    known: set[str] = set()
+    for name in _LISTS:
+        known |= {
+            found[1].replace("-", "_") for found in map(_NAME.search, _read(directory / name).splitlines()) if found
+        }
+    states = {}
+    for module in needed:
+        if module in known or (root / "sys/module" / module).exists():
+            states[module] = ModuleState.USABLE
+        elif known:
+            states[module] = ModuleState.MISSING
+        elif is_modular:
+            states[module] = ModuleState.UNREACHABLE
+        # Otherwise all of this kernel is built in, and nothing lists it.
+    return states
+
+
+def _sysctls(root: Path) -> dict[str, str]:
+    values = ((name, _read(root / "proc/sys" / name.replace(".", "/")).strip()) for name in _SYSCTLS)
+    return {name: value for name, value in values if value}
+
+
+def _read(path: Path) -> str:
+    """Return the content of a file, "" if it does not exist."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

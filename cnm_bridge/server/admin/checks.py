@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Checks whether an endpoint is still as its plugins made it; see `spec/admin/check.json`. Nothing is changed.
+
+The plugins' own CHECK is run one plugin at a time, so that each failure is reported, and on one endpoint at a time, so
+that the slots for Docker's calls stay free.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
+from cni_invoker import CniError, PluginFailed, Result, Runtime
+from cni_invoker.advanced import RULES_BY_ADDRESS, with_plugins
+from cni_invoker.errors import VerbUnsupported
+from cnm_bridge.core.link_state import KernelError, Snapshot
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.expected_artifacts import (
+    find_missing_reservations,
+    find_missing_rules,
+    is_compared,
+    makes_nothing,
+)
+from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, known_addresses
+from cnm_bridge.core.planning.link.sandbox_difference import find_differences, find_missing_addresses
+from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
+from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.errors import AdminError, ErrorKind
+from cnm_bridge.system.kernel import Kernel
+
+__all__ = ["EndpointChecks"]
+
+_LIMIT_S: Final = 20.0
+"""Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""
+
+_KEPT_S: Final = 5.0
+"""How long the host's artifacts are kept for the next endpoint of the same run."""
+
+_REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
+_NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
+
+_DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
+
+    about: str
+    what: str
+
+
+class EndpointChecks:
+    """Checks endpoints.
+
+    Args:
+        store: The records.
+        documents: Finds the endpoint of a request.
+        runtime: Runs the plugins' CHECK.
+        kernel: Looks into sandboxes.
+    """
+
+    def __init__(self, store: Store, documents: EndpointDocuments, runtime: Runtime, kernel: Kernel) -> None:
+        self._store = store
+        self._documents = documents
+        self._runtime = runtime
+        self._kernel = kernel
+        self._turn = asyncio.Semaphore(1)
+        self._host: HostArtifacts | None = None
+        self._end_of_run: asyncio.TimerHandle | None = None
+
+    async def check(self, parameters: Mapping[str, str]) -> JsonObject:
+        """Return the differences of the endpoint with the ID `id`.
+
+        If its record changes meanwhile, they are discarded: a container that leaves differs from what was made.
+
+        With `since`, a time of CLOCK_MONOTONIC in seconds, rules and reservations that were read after it are not read
+        again: those of a whole run are read once.
+
+        Raises:
+            AdminError: There is no such endpoint, or `since` is no number.
+        """
+        record, since_s = self._documents.get(parameters), _parse_since(parameters)
+        if record.phase is not Phase.JOINED:
+            return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
+        async with self._turn:
+            endpoint = Endpoint(record)
+            notes: list[str] = []
+            owned = await self._owned(record, since_s)
+            findings = [one async for one in self._findings(endpoint, owned, notes)]
+        if self._store.find_endpoint(record.id) != record:
+            return _render(record, (), ("it has changed during the check",))
+        return _render(record, findings, notes)
+
+    async def _owned(self, record: EndpointRecord, since_s: float) -> OwnedArtifacts:
+        host = self._host
+        if host is None or not host.began_s >= since_s or not host.is_current(record):
+            host = self._host = await HostArtifacts.read(self._store.endpoints())
+        if self._end_of_run is not None:
+            self._end_of_run.cancel()
+        self._end_of_run = asyncio.get_running_loop().call_later(_KEPT_S, self._forget_host)
+        return await host.find(record)
+
+    def _forget_host(self) -> None:
+        self._host = self._end_of_run = None
+
+    async def _findings(self, endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> AsyncIterator[_Finding]:
+        found = await self._look(endpoint)
+        if endpoint.snapshot is None:
+            notes.append(_REBUILT)
+        if endpoint.sandbox is None:
+            notes.append(_NO_SANDBOX)
+        elif found is None:
+            yield _Finding("link", f"it is not in the sandbox {endpoint.sandbox}")
+        else:
+            for about, what in _differences(endpoint, found):
+                yield _Finding(about, what)
+        for one in _missing(endpoint, owned, notes):
+            yield one
+        if found is not None:
+            async for one in self._plugins(endpoint, found, notes):
+                yield one
+
+    async def _look(self, endpoint: Endpoint) -> Snapshot | None:
+        if endpoint.sandbox is None:
+            return None
+        try:
+            return await self._kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
+        except KernelError:
+            return None
+
+    async def _plugins(self, endpoint: Endpoint, found: Snapshot, notes: list[str]) -> AsyncIterator[_Finding]:
+        """Run the CHECK of each plugin of the chain, with the link's present name and namespace."""
+        assert endpoint.sandbox is not None  # noqa: S101  # the link is in it
+        network, result = endpoint.chain, endpoint.result
+        if network.disable_check:
+            notes.append("the list has disableCheck, so no plugin was asked")
+            return
+        is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+        netns = endpoint.sandbox if is_moved else endpoint.netns
+        attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
+        given = None if result is None else _as_found(result, attachment.netns, found)
+        for plugin in network.plugins:
+            if is_compared(plugin.document) or makes_nothing(
+                plugin.document, endpoint.record.attachment.capability_args
+            ):
+                continue
+            if endpoint.snapshot is None and plugin.type not in RULES_BY_ADDRESS:
+                continue  # the result of its ADD is lost, except for the addresses
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    await self._runtime.check(with_plugins(network, [plugin]), attachment, given)
+            except VerbUnsupported as exc:
+                notes.append(f"no plugin was asked: {exc}")
+                return
+            except CniError as exc:
+                if isinstance(exc, PluginFailed) and exc.crash is not None:
+                    notes.append(
+                        f"plugin {plugin.type}: its CHECK crashed ({exc.crash}), so what it made is not checked"
+                    )
+                else:
+                    yield _Finding(plugin.type, str(exc))
+            except TimeoutError:
+                yield _Finding(plugin.type, f"CHECK did not end within {_LIMIT_S:g} s")
+
+
+def _parse_since(parameters: Mapping[str, str]) -> float:
+    try:
+        return float(parameters.get("since", "inf"))
+    except ValueError as exc:
+        raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
+
+
+def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield what the link in the sandbox lacks."""
+    if endpoint.snapshot is None:
+        return find_missing_addresses(known_addresses(endpoint), found)
+    is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+    return find_differences(endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved)
+
+
+def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
+    plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
+    for one in find_missing_reservations(plugins, addresses, owned.reservations):
+        yield _Finding("reservation", f"{one} is missing")
+    if shutil.which("iptables-save") is None:
+        notes.append("rules are not examined, because there is no iptables-save")
+        return
+    # The ports of a rebuilt record are for DEL only.
+    given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
+    for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
+        yield _Finding("rule", f"{one} is missing")
+
+
+def _as_found(result: Result, netns: str, found: Snapshot) -> Result:
+    """Return the result of ADD as it is now: with the link's name, MAC and namespace, without a default route it lost.
+
+    libnetwork renames the link, and keeps the default routes of one network of a container only. Plugins such as `ptp`
+    choose a MAC, and it is replaced by the one that Docker knows; whether the link has that one is compared elsewhere.
+    """
+    document = result.document
+    has_default = {route.destination.version for route in found.routes if route.destination in DEFAULT_ROUTES}
+    present = {"name": found.link.name, **({} if found.link.mac is None else {"mac": found.link.mac})}
+    interfaces: list[JsonValue] = [
+        {**one, **present, "sandbox": netns} if find_str(one, "sandbox") else one
+        for one in get_objects(document, "interfaces")
+    ]
+    routes: list[JsonValue] = [
+        route for route in get_objects(document, "routes") if _is_kept(get_str(route, "dst"), has_default)
+    ]
+    changed = {key: value for key, value in (("interfaces", interfaces), ("routes", routes)) if key in document}
+    return Result.from_document({**document, **changed})
+
+
+def _is_kept(destination: str, has_default: Iterable[int]) -> bool:
+    return destination not in _DEFAULTS or (6 if ":" in destination else 4) in has_default
+
+
+def _render(record: EndpointRecord, findings: Iterable[_Finding], notes: Iterable[str]) -> JsonObject:
+    return {
+        "id": record.id,
+        "phase": record.phase.value,
+        "findings": [{"about": one.about, "what": one.what} for one in findings],
+        "notes": [*notes],
+    }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Renders documents with an entry for each endpoint, in slices of the event loop.
+
+A thread would compete with the event loop for the interpreter, at each of the loop's turns.
+"""
+
+from collections.abc import Iterable
+
+from cni_bridge_spec import JsonObject, JsonValue, render_json
+from cni_bridge_state import Store
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.scheduling.time_slice import TimeSlice
+
+__all__ = ["describe_networks", "describe_pending", "with_many"]
+
+
+async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:
+    """Return the networks as several documents have them."""
+    outdated = await watch.outdated()
+    return [
+        {
+            "id": network.id,
+            "name": network.name,
+            "configuration": network.configuration or network.name,
+            "internal": network.internal,
+            "outdatedEndpoints": outdated.get(network.id, 0),
+        }
+        for network in store.networks()
+    ]
+
+
+def describe_pending(teardowns: TeardownQueue) -> list[JsonValue]:
+    """Return the teardowns that have failed; the others' first attempt is running, as after each DeleteEndpoint."""
+    return [
+        {"endpointId": endpoint_id, "attempts": pending.attempts, "error": pending.error}
+        for endpoint_id, pending in teardowns.all.items()
+        if pending.attempts
+    ]
+
+
+async def with_many(document: JsonObject, key: str, entries: Iterable[JsonObject]) -> bytes:
+    """Return a document as JSON, with one further key whose value is a list of many entries.
+
+    Args:
+        document: Everything else, at least one key.
+        key: The further key.
+        entries: The list's entries, each made and rendered on its own.
+    """
+    time_slice = TimeSlice()
+    rendered: list[bytes] = []
+    for entry in entries:
+        rendered.append(render_json(entry))
+        await time_slice.pause()
+    return b"".join((render_json(document)[:-1], f',"{key}":['.encode(), b",".join(rendered), b"]}"))

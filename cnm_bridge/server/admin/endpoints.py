@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The list of endpoints, and everything about one of them; see `spec/admin/endpoints.json` and `endpoint.json`.
+
+Names of containers are not in it: only the engine knows them, and the daemon does not ask it for this.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from cni_bridge_spec import JsonObject, JsonValue, get_list
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, Store
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
+from cnm_bridge.core.planning.link.sandbox_plan import plan_sandbox
+from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.admin.document import describe_networks, with_many
+from cnm_bridge.server.admin.errors import AdminError, ErrorKind
+from cnm_bridge.system.journal import Journal
+
+__all__ = ["EndpointDocuments"]
+
+
+class EndpointDocuments:
+    """Builds the documents.
+
+    Args:
+        store: The records.
+        unpublished: Knows the endpoints whose ports are not published.
+        teardowns: The pending teardowns.
+        journal: Has the last executions of plugins.
+        watch: Knows the endpoints whose list has changed since.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        unpublished: Unpublished,
+        teardowns: TeardownQueue,
+        journal: Journal,
+        watch: ConfigurationWatch,
+    ) -> None:
+        self._store = store
+        self._unpublished = unpublished
+        self._teardowns = teardowns
+        self._journal = journal
+        self._watch = watch
+
+    async def render_list(self, _: Mapping[str, str]) -> bytes:
+        """Return the list as JSON."""
+        documents = (self._summary(Endpoint(record)) for record in self._store.endpoints())
+        networks = await describe_networks(self._store, self._watch)
+        return await with_many({"networks": networks}, "endpoints", documents)
+
+    async def describe(self, parameters: Mapping[str, str]) -> JsonObject:
+        """Return everything about the endpoint with the ID `id`.
+
+        Raises:
+            AdminError: There is none.
+        """
+        record = self.get(parameters)
+        endpoint = Endpoint(record)
+        network = self._store.find_network(record.network_id)
+        attachment = record.attachment
+        owned = await (await HostArtifacts.read([record])).find(record)
+        return {
+            **self._summary(endpoint),
+            "networkName": network.name if network else None,
+            "modeReason": attachment.mode_reason or None,
+            "internal": record.internal,
+            "cniVersion": attachment.cni_version,
+            "containerId": attachment.id,
+            "netns": attachment.netns,
+            "args": [{"key": key, "value": value} for key, value in attachment.args],
+            "capabilityArgs": attachment.capability_args,
+            "list": attachment.configuration,
+            "plugins": self._plugins(endpoint),
+            "reservation": attachment.reservation,
+            "result": record.result,
+            "sync": _sync(endpoint),
+            "owned": {
+                "reservations": list(owned.reservations),
+                "rules": list(owned.rules),
+                "links": list(owned.links),
+            },
+            "teardown": self._teardown(record.id),
+        }
+
+    def get(self, parameters: Mapping[str, str]) -> EndpointRecord:
+        """Return the record of the endpoint with the ID `id`; errors as in `describe`."""
+        record = self._store.find_endpoint(EndpointId(parameters["id"]))
+        if record is None:
+            raise AdminError(ErrorKind.NOT_FOUND, f"there is no endpoint {parameters['id']}; its ID is needed in full")
+        return record
+
+    def _summary(self, endpoint: Endpoint) -> JsonObject:
+        record = endpoint.record
+        ports: Iterable[JsonValue] = ()
+        if record.has_capability_args and CAPABILITY in record.attachment.capability_args:
+            ports = get_list(record.attachment.capability_args, CAPABILITY)
+        return {
+            "id": record.id,
+            "networkId": record.network_id,
+            "phase": record.phase.value,
+            "mode": record.attach_mode.value,
+            "configuration": record.cni_network or None,
+            "addresses": [str(address) for address in known_addresses(endpoint)],
+            "mac": _find_mac(endpoint),
+            "ports": list(ports),
+            "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
+            "sandboxKey": record.sandbox_key,
+            "createdAt": record.created_at,
+        }
+
+    def _plugins(self, endpoint: Endpoint) -> list[JsonValue]:
+        """Return the plugins in the order of ADD, with what is known about their last execution of each verb."""
+        record = endpoint.record
+        last: dict[str, dict[str, JsonValue]] = {}
+        for event in self._journal:
+            if event.name == "plugin.executed" and event.facts["containerId"] == record.attachment_id:
+                known = last.setdefault(str(event.facts["plugin"]), {})
+                known[str(event.facts["verb"])] = {
+                    key: value for key, value in event.as_json().items() if key in {"time", "outcome", "durationMs"}
+                }
+        return [
+            {
+                "type": plugin.type,
+                "isAdded": index < record.added_plugins,
+                "isDeleted": index in record.deleted,
+                "executions": last.get(plugin.type, {}),
+            }
+            for index, plugin in enumerate(endpoint.network.plugins)
+        ]
+
+    def _teardown(self, endpoint_id: EndpointId) -> JsonObject | None:
+        pending = self._teardowns.all.get(endpoint_id)
+        return None if pending is None else {"attempts": pending.attempts, "error": pending.error}
+
+
+def _find_mac(endpoint: Endpoint) -> str | None:
+    if endpoint.snapshot is not None:
+        return endpoint.snapshot.link.mac
+    interfaces = endpoint.result.interfaces if endpoint.result else ()
+    return next((one.mac for one in interfaces if one.sandbox and one.mac), None)
+
+
+def _sync(endpoint: Endpoint) -> list[JsonValue]:
+    """Return what is added to the sandbox, in words, beyond what libnetwork sets up there."""
+    if endpoint.snapshot is None or endpoint.record.attach_mode is not AttachMode.MOVE:
+        return []
+    return [*plan_sandbox(endpoint.snapshot, internal=endpoint.record.internal).parts]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Counts calls of Docker and executions of plugins, as they are added to the journal.
+
+An event costs a microsecond, and the memory depends on the kinds of calls and plugins, not on their number.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from cni_bridge_spec import JsonObject, get_str
+from cnm_bridge.system.journal import Event
+
+__all__ = ["BOUNDS_S", "Durations", "EventCounts"]
+
+BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0)
+"""Upper bounds of the classes of durations. Docker waits 15 s for a driver, and a plugin may take 60 s."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """How often something took how long.
+
+    Attributes:
+        counts: Number of durations in each class of `BOUNDS_S`; the last class has no bound.
+        sum_s: Their sum, in seconds.
+    """
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """Count a duration."""
+        self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+    def copy(self) -> "Durations":
+        """Return the same durations, which do not change."""
+        return Durations(counts=[*self.counts], sum_s=self.sum_s)
+
+    @property
+    def cumulative(self) -> Sequence[int]:
+        """Number of durations up to each bound; the last one is the number of all."""
+        return tuple(accumulate(self.counts))
+
+
+class EventCounts:
+    """Counts events.
+
+    Attributes:
+        calls: (call, `answered` or `refused`) → number.
+        executions: (plugin, verb, outcome) → number.
+        call_durations: (call,) → durations.
+        execution_durations: (plugin, verb) → durations.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, ...]] = Counter()
+        self.executions: Counter[tuple[str, ...]] = Counter()
+        self.call_durations: dict[tuple[str, ...], Durations] = {}
+        self.execution_durations: dict[tuple[str, ...], Durations] = {}
+        self._count: Mapping[str, Callable[[str, JsonObject], None]] = {
+            "rpc.answered": self._count_call,
+            "rpc.refused": self._count_call,
+            "plugin.executed": self._count_execution,
+        }
+
+    def note(self, event: Event) -> None:
+        """Count an event; others than these are ignored."""
+        count = self._count.get(event.name)
+        if count is not None:
+            count(event.name, event.facts)
+
+    def snapshot(self) -> "EventCounts":
+        """Return a copy that another thread may read."""
+        found = EventCounts()
+        found.calls, found.executions = self.calls.copy(), self.executions.copy()
+        found.call_durations = {key: one.copy() for key, one in self.call_durations.items()}
+        found.execution_durations = {key: one.copy() for key, one in self.execution_durations.items()}
+        return found
+
+    def _count_call(self, event: str, facts: JsonObject) -> None:
+        call = get_str(facts, "rpc")
+        self.calls[call, event.partition(".")[2]] += 1
+        self.call_durations.setdefault((call,), Durations()).add(_seconds(facts))
+
+    def _count_execution(self, _: str, facts: JsonObject) -> None:
+        plugin, verb = get_str(facts, "plugin"), get_str(facts, "verb")
+        self.executions[plugin, verb, get_str(facts, "outcome")] += 1
+        self.execution_durations.setdefault((plugin, verb), Durations()).add(_seconds(facts))
+
+
+def _seconds(facts: JsonObject) -> float:
+    duration = facts["durationMs"]
+    assert isinstance(duration, int | float)  # noqa: S101  # the journal's own
+    return duration / 1000

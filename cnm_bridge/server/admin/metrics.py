@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`GET /metrics`: what the daemon counts, in Prometheus' text format.
+
+Calls and executions are counted when they happen. The rest is read by a scrape, in a thread, so that it delays none of
+Docker's calls.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonError
+from cni_bridge_state import EndpointRecord, Store
+from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, reservation_directories
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.admin.event_counts import EventCounts
+from cnm_bridge.server.admin.http import Request
+from cnm_bridge.system.journal import Journal
+
+__all__ = ["Metrics"]
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4"
+
+
+class Metrics:
+    """Builds the answers to scrapes.
+
+    Args:
+        store: The networks and endpoints.
+        teardowns: The pending teardowns.
+        reconcile: Knows whether the engine is up.
+        audit: Finds orphans.
+        unpublished: Knows the endpoints whose ports are not published.
+        directories: The configurations, whose addresses are counted.
+        journal: Calls and executions.
+        state_dir: The directory of the records.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        teardowns: TeardownQueue,
+        reconcile: Reconciler,
+        audit: OrphanAudit,
+        unpublished: Unpublished,
+        directories: ConfigurationDirectories,
+        journal: Journal,
+        state_dir: Path,
+    ) -> None:
+        self._store = store
+        self._teardowns = teardowns
+        self._reconcile = reconcile
+        self._audit = audit
+        self._unpublished = unpublished
+        self._directories = directories
+        self._state_dir = state_dir
+        self._counts = EventCounts()
+        journal.add_listener(self._counts.note)
+
+    @property
+    def request(self) -> Request:
+        """The request of a scraper."""
+        return Request(path="/metrics", answer=self._answer, content_type=_CONTENT_TYPE)
+
+    async def _answer(self, _: Mapping[str, str]) -> bytes:
+        pending = [one for one in self._teardowns.all.values() if one.attempts]
+        since = min((one.failure.since for one in pending if one.failure is not None), default=None)
+        read = partial(
+            self._render,
+            counts=self._counts.snapshot(),
+            endpoints=self._store.endpoints(),
+            configurations={network.id: network.configuration or network.name for network in self._store.networks()},
+            pending_teardowns=len(pending),
+            oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
+        )
+        return await asyncio.to_thread(read)
+
+    def _render(
+        self,
+        *,
+        counts: EventCounts,
+        endpoints: Sequence[EndpointRecord],
+        configurations: Mapping[str, str | None],
+        pending_teardowns: int,
+        oldest_failure_s: float,
+    ) -> bytes:
+        # Imported by the first scrape: a daemon that is never scraped does not load the library.
+        from cnm_bridge.server.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
+
+        by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
+        index = self._directories.index()
+        lists = [index.find(name) for name in index.names if name in configurations.values()]
+        figures: Figures = Figures(
+            endpoints={(network, phase): count for (network, phase), count in by_phase.items()},
+            networks=len(configurations),
+            pending_teardowns=pending_teardowns,
+            oldest_failure_s=oldest_failure_s,
+            orphans=len(self._audit.orphans),
+            unpublished=len(self._unpublished.reasons),
+            engine_is_up=self._reconcile.engine_is_up,
+            rounds=self._reconcile.rounds,
+            last_round=self._reconcile.last_round or 0.0,
+            state_bytes=sum(_sizes(self._state_dir)),
+            damaged_copies=len(self._store.damaged_copies()),
+            addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
+            reserved={(one.name,): _count_reserved(one) for one in lists if find_ranges(one)},
+        )
+        return render_metrics(counts, figures)
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Yield the sizes of the database's files, except those that LevelDB has just removed."""
+    for file in (directory / "leveldb").glob("*"):
+        with suppress(OSError):
+            yield file.stat().st_size
+
+
+def _count_reserved(network: NetworkConfigurationList) -> int:
+    """Return the number of host-local's reservations, by the names of their files alone."""
+    names: list[str] = []
+    with suppress(JsonError):  # the plugin refuses the list
+        for directory in reservation_directories(network):
+            with suppress(OSError):  # no address was ever reserved
+                names += os.listdir(Path(directory, network.name))  # noqa: PTH208 - ten thousand names
+    return sum(map(_is_address, names))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.replace("_", ":"))
+    except ValueError:  # `lock`, `last_reserved_ip.0`
+        return False
+    return True

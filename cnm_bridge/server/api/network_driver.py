@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The table of all NetworkDriver calls.
+
+Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `server/api/api.go`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import ProcessRecord
+from cnm_bridge.core.wire import (
+    parse_create_endpoint,
+    parse_create_network,
+    parse_endpoint_reference,
+    parse_external_connectivity,
+    parse_join,
+    parse_network_reference,
+    render_interface,
+    render_joined,
+)
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.service import EndpointService
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.server.api.caller import CallerLookup
+from cnm_bridge.server.api.rpc import Answer, Method
+from cnm_bridge.system.engine import KnownRelease
+
+__all__ = ["network_driver"]
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+_IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver"]}
+
+_CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True}
+
+# Where Docker's own IPAM chooses addresses, it must not give a container the one of the plugins' gateway.
+_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
+
+_FORGOTTEN: Final = (
+    "may forget the container's networks after this error, and start it without any the next time (moby #51758); "
+    "run docker network connect NETWORK CONTAINER before that"
+)
+
+_NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
+
+
+def network_driver(
+    networks: NetworkService,
+    endpoints: EndpointService,
+    joined: JoinedEndpoints,
+    callers: CallerLookup,
+    release: KnownRelease,
+) -> tuple[Method, ...]:
+    """Return all NetworkDriver calls, implemented by the given objects.
+
+    Args:
+        networks: Executes the calls for networks.
+        endpoints: Executes the calls for endpoints.
+        joined: Executes the calls for joined endpoints.
+        callers: Finds who makes a call.
+        release: The engine's release.
+    """
+
+    def method(
+        name: str, schema: str | None, answer: Answer | JsonObject, consequence: Callable[[], str] = str
+    ) -> Method:
+        return Method(name=name, schema=schema, answer=answer, consequence=consequence)
+
+    def answered(
+        parse: Callable[[JsonObject], Request],
+        call: Callable[[Request, ProcessRecord | None], Awaitable[Reply]],
+        render: Callable[[Reply], JsonObject],
+    ) -> Answer:
+        async def carry_out(request: Request, caller_pid: int) -> JsonObject:
+            return render(await call(request, callers.find(caller_pid)))
+
+        return lambda body, caller_pid: carry_out(parse(body), caller_pid)
+
+    async def oper_info(body: JsonObject, _: int) -> JsonObject:
+        await joined.oper_info(parse_endpoint_reference(body))
+        return _NOTHING_TO_SHOW
+
+    def describe_failed_start() -> str:
+        forgets = release.current is not None and release.current.forgets_networks
+        return f"Docker Engine {release.current} {_FORGOTTEN}" if forgets else ""
+
+    # fmt: off
+    return (
+        method("Plugin.Activate", None, _IMPLEMENTS),
+        method("NetworkDriver.GetCapabilities", None, _CAPABILITIES),
+        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
+        # Only a swarm manager calls these two, and only for drivers of global scope.
+        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", {"Options": {}}),
+        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
+        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
+               answered(parse_create_network, networks.create, lambda _: {})),
+        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
+        method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
+               answered(parse_create_endpoint, endpoints.create, render_interface)),
+        method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
+               _done(parse_endpoint_reference, endpoints.delete)),
+        # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
+        method("NetworkDriver.Join", "cnm/Join",
+               answered(parse_join, endpoints.join, render_joined), describe_failed_start),
+        method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
+        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
+               _done(parse_external_connectivity, joined.program_external_connectivity), describe_failed_start),
+        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
+               _done(parse_endpoint_reference, joined.revoke_external_connectivity)),
+        # Sent when swarm nodes join and leave; this driver's networks are local.
+        method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
+        method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
+    )
+    # fmt: on
+
+
+def _done(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
+    async def carry_out(request: Request) -> JsonObject:
+        await call(request)
+        return {}
+
+    return lambda body, _: carry_out(parse(body))

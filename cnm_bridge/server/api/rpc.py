@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's plugin protocol over aiohttp: POST /<method> with a JSON object, answered by a JSON object.
+
+What dockerd's client (moby `pkg/plugins/client.go`) does determines how this server behaves:
+
+* A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply. Other statuses are for methods
+  that do not exist, and for web pages.
+* After a transport error the client repeats the call with an *empty body*. Such a call is refused without effect,
+  because the first one may have been executed.
+* A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
+* A call whose body has arrived runs to completion, even if the client disconnects.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
+from cni_bridge_state import StateError
+from cni_invoker import CniError
+from cnm_bridge.core.errors import BadRequest, BridgeError
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.server.api.activity import CallsUnderWay
+from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.log import Seldom
+from cnm_bridge.system.trace import traced
+
+__all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
+
+log = structlog.get_logger()
+
+Done = TypeVar("Done")
+
+MAX_BODY_BYTES: Final = 16 << 20
+"""`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
+
+_LARGE_BYTES: Final = 64 << 10
+"""A larger request is parsed in a thread: with ten thousand ports, that takes a tenth of a second."""
+
+_READ_LIMIT_S: Final = 10.0
+"""Time limit for the body, after the headers."""
+
+_ERROR_CHARACTERS: Final = 8192
+
+_ORIGIN_CHARACTERS: Final = 200
+
+_BROWSERS_HEADERS: Final = ("origin", "sec-fetch-")
+
+_EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
+
+
+Answer = Callable[[JsonObject, int], Awaitable[JsonObject | bytes]]
+"""Takes the body and the PID of the calling process (0 if that is not visible), parses the body, and returns an
+awaitable that executes the call and gives the body of the reply: an object, or bytes if it is rendered already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One call of the plugin protocol.
+
+    Attributes:
+        name: The method, e.g. `NetworkDriver.Join`.
+        schema: The schema of its body, e.g. `cnm/Join`; None for a call without a body.
+        answer: The function that executes it; its synchronous part may run in another thread. For a call that does
+            nothing, the body of the reply: such a call never fails, because an error would keep a container from
+            starting. So its body is neither read nor validated; its schema only states what dockerd sends.
+        consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
+    """
+
+    name: str
+    schema: str | None
+    answer: Answer | JsonObject
+    consequence: Callable[[], str] = str
+
+
+def make_app(
+    methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections, journal: Journal | None = None
+) -> web.Application:
+    """Return the application that answers `methods`, and everything else with status 404.
+
+    Args:
+        methods: The methods.
+        calls: Receives the running calls.
+        connections: Receives the connections.
+        journal: Receives the calls that have been answered.
+    """
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_make_web_page_guard()])
+    for method in methods:
+        app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))
+    app.router.add_route("*", "/{path:.*}", _unknown)
+    return app
+
+
+def _handler(
+    method: Method, calls: CallsUnderWay, connections: PendingConnections, journal: Journal
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    is_constant = isinstance(method.answer, Mapping)
+    validate = load_validator(method.schema) if method.schema and not is_constant else None
+
+    async def handle(request: web.Request) -> web.Response:
+        with traced(rpc=method.name):
+            started = time.monotonic()
+            reply = await _answer(method, validate, request, calls, connections)
+            duration_ms = round((time.monotonic() - started) * 1000, 1)
+            bound = structlog.contextvars.get_contextvars()
+            ids = {"networkId": bound.get("network_id"), "endpointId": bound.get("endpoint_id")}
+            if not isinstance(reply, bytes) and "Err" in reply:
+                log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
+                journal.add("rpc.refused", rpc=method.name, **ids, durationMs=duration_ms, error=reply["Err"])
+            else:
+                log.debug("rpc.answered", duration_ms=duration_ms)
+                journal.add("rpc.answered", rpc=method.name, **ids, durationMs=duration_ms)
+        return _respond(reply)
+
+    return handle
+
+
+async def _answer(
+    method: Method,
+    validate: Validator | None,
+    request: web.Request,
+    calls: CallsUnderWay,
+    connections: PendingConnections,
+) -> JsonObject | bytes:
+    """Return the reply, or `{"Err": text}` after an error: the only place where errors become replies."""
+    if isinstance(method.answer, Mapping):
+        return method.answer
+    try:
+        data = b"" if validate is None else await _read(method, request)
+        connections.arrived(request.transport)
+        body: JsonObject = {} if validate is None else await _understand(method, validate, data, calls)
+        caller_pid = connections.find_caller(request.transport)
+        ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
+        known = {name: value for name, value in ids.items() if value}
+        structlog.contextvars.bind_contextvars(**known)
+        with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
+            return await (await _aside(data, partial(method.answer, body, caller_pid)))
+    except _EXPECTED as exc:
+        return {"Err": "; ".join(filter(None, (_shortened(str(exc)), method.consequence())))}
+    except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
+        log.exception("rpc.bug")
+        return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}
+
+
+async def _read(method: Method, request: web.Request) -> bytes:
+    try:
+        if request.content.is_eof():  # it has arrived with the headers, as dockerd sends it
+            return await request.read()
+        async with asyncio.timeout(_READ_LIMIT_S):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as exc:
+        raise BadRequest(
+            f"{method.name}: the request is larger than {MAX_BODY_BYTES} bytes; nothing has been done"
+        ) from exc
+    except (web.RequestPayloadError, ConnectionError, TimeoutError) as exc:
+        raise BadRequest(
+            f"{method.name}: the connection was closed in the middle of the request; nothing has been done"
+        ) from exc
+
+
+def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
+    if not body:
+        raise BadRequest(
+            f"{method.name}: the request has no body, as when Docker repeats a call whose connection broke; "
+            "nothing has been done this time, run the docker command again"
+        )
+    try:
+        return validate(parse_json(body))
+    except JsonError as exc:
+        raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc
+
+
+async def _understand(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
+    if len(data) <= _LARGE_BYTES:
+        return _parse(method, validate, data)
+    with calls.counted(method.name, None):  # a stop of the daemon waits for it
+        return await asyncio.to_thread(_parse, method, validate, data)
+
+
+async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
+    """Run `work`, in a thread if the request is large, so that it does not block other calls."""
+    return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
+
+
+def _shortened(error: str) -> str:
+    """Limit the length of an error text, which may repeat input of any size."""
+    return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
+
+
+def _make_web_page_guard() -> Middleware:
+    """Return what refuses the requests of web pages: a browser on this host may reach a loopback address for any page.
+
+    A browser sends `Origin` with each POST (Fetch standard, "append a request Origin header"), and `Sec-Fetch-…` with
+    each request to a loopback address (Fetch Metadata Request Headers). dockerd sends neither.
+    """
+    seen = Seldom()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not any(name.lower().startswith(_BROWSERS_HEADERS) for name in request.headers):
+            return await handler(request)
+        if count := seen.count():
+            log.warning("listener.web_page", origin=request.headers.get("Origin", "")[:_ORIGIN_CHARACTERS], count=count)
+        return _respond({"Err": "cni-bridge answers no requests of web pages"}, status=403)
+
+    return guard
+
+
+async def _unknown(request: web.Request) -> web.Response:
+    return _respond({"Err": f"cni-bridge has no {request.method} {request.path}"}, status=404)
+
+
+def _respond(reply: JsonObject | bytes, status: int = 200) -> web.Response:
+    body = reply if isinstance(reply, bytes) else render_json(reply)
+    response = web.Response(body=body, status=status, content_type="application/json")
+    response.force_close()
+    return response

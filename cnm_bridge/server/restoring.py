@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the run directory, its lock and the admin socket again, if they are removed while the daemon runs.
+
+What else is in the run directory is made by those who need it. Namespaces are mounted in it, and a directory with a
+mount point cannot be removed: while there are any, the lock stays what it is.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.system.log import Seldom
+from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.system.process.run_directory import RunDirectory
+from cnm_bridge.system.process.sockets import SocketFile
+
+__all__ = ["Restoring"]
+
+log = structlog.get_logger()
+
+_EVERY_S: Final = 1.0
+"""Pause between two looks, which are two system calls each."""
+
+
+class Restoring:
+    """Looks at the run directory and the admin socket once a second.
+
+    Args:
+        run_directory: The run directory.
+        admin: The admin socket.
+    """
+
+    def __init__(self, run_directory: RunDirectory, admin: SocketFile) -> None:
+        self._run_directory = run_directory
+        self._admin = admin
+        self._failures = Seldom()
+
+    async def run(self, renew: Callable[[Listener], None]) -> None:
+        """Look, and restore what is lost, until cancelled.
+
+        Args:
+            renew: Called with another admin socket, to answer there and to close the former one.
+        """
+        while True:
+            try:
+                self._look(renew)
+            except (Refused, OSError) as exc:
+                if count := self._failures.count():
+                    log.warning("daemon.not_restored", error=str(exc), count=count)
+            await asyncio.sleep(_EVERY_S)
+
+    def _look(self, renew: Callable[[Listener], None]) -> None:
+        if self._run_directory.is_lost:
+            self._run_directory.restore()
+            log.warning("daemon.restored", what="the run directory and its lock", path=str(self._run_directory.path))
+        if self._admin.is_lost:
+            listener = Listener(self._admin.renew())
+            renew(listener)
+            log.warning("daemon.restored", what="the admin socket", path=listener.address)

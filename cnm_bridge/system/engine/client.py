@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Queries to the Docker Engine API: networks, their endpoints, and whether the engine is up.
+
+A booting dockerd accepts connections and does not answer, while it already starts containers. So no plugin call may
+depend on an answer. Calls that ask anyway use an `Engine` of their own with a shorter time limit, and continue without
+an answer.
+
+A proxy in front of the engine may answer anything, so the shape of every answer is checked here.
+"""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final
+
+import aiohttp
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+from aiodocker.networks import DockerNetwork
+
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
+from cnm_bridge.core.engine_facts import (
+    EngineContainer,
+    EngineDescription,
+    EngineNetwork,
+    EngineRelease,
+    StartingContainer,
+    find_sandbox,
+    has_name,
+    has_other_network,
+    is_on_this_host,
+)
+from cnm_bridge.core.errors import EngineUnavailable
+
+__all__ = ["Engine"]
+
+_NOT_FOUND: Final = 404
+_NOT_CONNECTED: Final = 900
+"""The status that aiodocker reports if there was no response."""
+_NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
+_MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""The errors that aiodocker raises if an answer has an unexpected shape."""
+_UNIX: Final = "unix://"
+_UCRED: Final = struct.Struct(
+    "=iII"
+)  # unix(7): PID, UID, GID; of the process that called listen(2), which may be systemd
+_NETWORKS_ONLY: Final = '{"type": ["network"]}'
+
+
+class Engine:
+    """A client of one Docker Engine. Every query raises `EngineUnavailable` if there is no valid answer.
+
+    Args:
+        host: The address of its API: `unix:///path` or `tcp://host:port`.
+        timeout_s: Time limit of one query, in seconds.
+        stays_open: Whether to use one connection for all queries, which saves 10 ms each. `close` must be called then.
+    """
+
+    def __init__(self, host: str, timeout_s: float, *, stays_open: bool = False) -> None:
+        self._host = host
+        self._timeout_s = timeout_s
+        self._stays_open = stays_open
+        self._open: Docker | None = None
+
+    async def close(self) -> None:
+        """Close the connection that stays open."""
+        docker, self._open = self._open, None
+        if docker is not None:
+            await docker.close()
+
+    def is_hidden(self) -> bool:
+        """Return whether the process at the engine's socket is not visible: it is outside of our PID namespace.
+
+        Then the processes of containers are not visible either. False if it is not known, such as over TCP.
+        """
+        path = self._host.removeprefix(_UNIX)
+        if path == self._host:
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock, suppress(OSError):
+            sock.connect(path)
+            pid, _, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            return bool(pid == 0)
+        return False
+
+    async def identity(self) -> str:
+        """Return the engine's ID, with its data directory, where it stores its networks.
+
+        Before Engine 24 the ID comes from `/etc/docker`, so that two engines of a host may have the same.
+        """
+        async with self._asked() as docker:
+            answer: object = await docker.system.info()
+        with self._read():
+            info = _json_object(answer, "the answer to GET /info")
+            return " ".join(filter(None, (get_str(info, "ID"), find_str(info, "DockerRootDir"))))
+
+    async def release(self) -> EngineRelease | None:
+        """Return the engine's release, None if its version has no number."""
+        async with self._asked() as docker:
+            answer: object = await docker.system.info()
+        with self._read():
+            return _release(answer)
+
+    async def describe(self) -> EngineDescription:
+        """Return what `docker info` shows of the engine."""
+        async with self._asked() as docker:
+            answer: object = await docker.system.info()
+        with self._read():
+            return EngineDescription.from_json(_json_object(answer, "the answer to GET /info"))
+
+    async def network_ids(self, driver: str) -> tuple[str, ...]:
+        """Return the IDs of the networks of the driver with this name."""
+        async with self._asked() as docker:
+            answer: object = await docker.networks.list(filters={"driver": driver})
+        with self._read():
+            return tuple(get_str(network, "Id") for network in _json_objects(answer, "the answer to GET /networks"))
+
+    async def find_network(self, network_id: str) -> EngineNetwork | None:
+        """Return a network with its endpoints, None if the engine's host does not have it.
+
+        It does not have a network before the reply to CreateNetwork, or after the reply to DeleteNetwork. A network of
+        a swarm is created when the host's first task on it starts, and deleted with the last.
+        """
+        async with self._asked() as docker:
+            try:
+                answer: object = await DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
+            except DockerError as exc:
+                if exc.status == _NOT_FOUND:
+                    return None
+                raise
+        with self._read():
+            found = _json_object(answer, "the answer to GET /networks/ID")
+            if not is_on_this_host(found):
+                return None
+            return await asyncio.to_thread(EngineNetwork.from_json, found)  # it may have thousands of endpoints
+
+    async def find_network_named(self, name: str) -> EngineNetwork | None:
+        """Return the network with a name, None if there is none."""
+        network = await self.find_network(name)  # the engine also finds a network by the beginning of its ID
+        return network if network is not None and network.name == name else None
+
+    async def create_network(self, body: Mapping[str, object]) -> None:
+        """Create a network, as `POST /networks/create` describes it. The engine calls the network's driver meanwhile.
+
+        Raises:
+            EngineUnavailable: There is no valid answer, or the engine refuses; the text says why.
+        """
+        async with self._asked() as docker:
+            await docker.networks.create(dict(body))
+
+    async def network_name(self, network_id: str) -> str | None:
+        """Return the name of a network, None if the engine does not know it; see `find_network`."""
+        network = await self.find_network(network_id)
+        return None if network is None else network.name
+
+    async def is_only_network(self, network_id: str, endpoint_id: str) -> bool:
+        """Return whether the container of an endpoint is on no other network; False if that is not certain.
+
+        The engine answers without a lock that a running driver call holds, so a call may ask.
+        """
+        network = await self.find_network(network_id)
+        endpoint = network.endpoints.get(endpoint_id) if network else None
+        if network is None or endpoint is None or not endpoint.name:
+            return False
+        filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
+        async with self._asked() as docker:
+            answer: object = [
+                _shown(container, "Names", "NetworkSettings")
+                for container in await docker.containers.list(all="true", filters=filters)
+            ]
+        with self._read():
+            shown = _json_objects(answer, "the answer to GET /containers/json")
+            return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
+
+    async def network_names(self) -> Mapping[str, str]:
+        """Return the name of each network, by ID."""
+        async with self._asked() as docker:
+            answer: object = await docker.networks.list()
+        with self._read():
+            found = _json_objects(answer, "the answer to GET /networks")
+            return {get_str(network, "Id"): get_str(network, "Name") for network in found}
+
+    async def containers(self) -> tuple[EngineContainer, ...]:
+        """Return all containers, including those that do not run.
+
+        Not for the daemon: the answer for thousands of containers is parsed in one turn of the event loop.
+        """
+        async with self._asked() as docker:
+            answer: object = [
+                _shown(container, "Id", "Names", "Image", "State", "NetworkSettings")
+                for container in await docker.containers.list(all="true")
+            ]
+        with self._read():
+            return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
+
+    async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
+        """Return those of some containers, one of which is being started or connected, that the engine lists.
+
+        Like `is_only_network`, it may be asked by a call.
+        """
+        filters = json.dumps({"id": list(container_ids)})
+        async with self._asked() as docker:
+            answer: object = [
+                _shown(container, "Id", "Names", "Image", "Labels", "HostConfig", "NetworkSettings")
+                for container in await docker.containers.list(all="true", filters=filters)
+            ]
+        with self._read():
+            shown = _json_objects(answer, "the answer to GET /containers/json")
+            return tuple(map(StartingContainer.from_json, shown))
+
+    async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
+        """Return the path of the sandbox of a container, None if it does not exist or does not have the endpoint.
+
+        Not for calls: the engine answers only when it does not start or stop the container.
+        """
+        async with self._asked() as docker:
+            try:
+                answer: object = await docker.containers.container(container_id).show()
+            except DockerError as exc:
+                if exc.status == _NOT_FOUND:
+                    return None
+                raise
+        with self._read():
+            return find_sandbox(_json_object(answer, "the answer to GET /containers/ID/json"), endpoint_id)
+
+    async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
+        """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
+
+        `on_up` receives the engine's release, None if it is not readable.
+
+        Uses the event stream, which ends when dockerd stops or is killed.
+        """
+
+        async def announce(docker: Docker) -> None:
+            with suppress(*_NO_ANSWER, *_MISSHAPEN):
+                answer: object = await docker.system.info()
+                on_up(_release(answer))
+
+        with self._answered():
+            async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
+                # asked while the stream is open, so that the end of the stream is the end of the engine that answered
+                up = tasks.create_task(announce(docker))
+                with suppress(*_NO_ANSWER, *_MISSHAPEN):
+                    await docker.events.run(filters=_NETWORKS_ONLY)
+                up.cancel()
+
+    @asynccontextmanager
+    async def _asked(self) -> AsyncIterator[Docker]:
+        """Yield a connection for one query, with the time limit."""
+        with self._answered():
+            async with asyncio.timeout(self._timeout_s):
+                if self._stays_open:
+                    self._open = self._open or Docker(url=self._host)
+                    yield self._open
+                else:
+                    async with Docker(url=self._host) as docker:
+                        yield docker
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Turn all errors of a query into `EngineUnavailable`."""
+        try:
+            yield
+        except TimeoutError as exc:
+            raise EngineUnavailable(f"{self._name} did not answer within {self._timeout_s:g} s") from exc
+        except _NO_ANSWER as exc:
+            raise EngineUnavailable(f"{self._name} {_describe(exc)}") from exc
+        except _MISSHAPEN as exc:
+            raise EngineUnavailable(f"{self._name}: {exc}") from exc
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Turn errors of reading an answer into `EngineUnavailable`."""
+        try:
+            yield
+        except ValueError as exc:
+            raise EngineUnavailable(f"{self._name} sent an invalid answer: {exc}") from exc
+
+    @property
+    def _name(self) -> str:
+        return f"Docker Engine at {self._host}"
+
+
+def _shown(container: DockerContainer, *keys: str) -> dict[str, object]:
+    """Return the JSON of a container that aiodocker has listed."""
+    return {key: container[key] for key in keys}
+
+
+def _release(info: object) -> EngineRelease | None:
+    version = find_str(_json_object(info, "the answer to GET /info"), "ServerVersion")
+    return EngineRelease.parse(version or "")
+
+
+def _json_object(value: object, what: str) -> JsonObject:
+    """Return a parsed JSON value that must be an object.
+
+    Raises:
+        JsonError: It is not an object; `what` names it in the text.
+    """
+    if isinstance(value, dict):
+        return value
+    raise JsonError(f"{what} must be an object")
+
+
+def _json_objects(value: object, what: str) -> tuple[JsonObject, ...]:
+    """Return a parsed JSON value that must be an array of objects; errors as in `_json_object`."""
+    if isinstance(value, list):
+        return tuple(_json_object(item, f"each item of {what}") for item in value)
+    raise JsonError(f"{what} must be an array")
+
+
+def _describe(exc: BaseException) -> str:
+    """Return why the engine did not answer, in the kernel's words if there are any."""
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            why = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror  # negative: DNS
+            return f"cannot be reached: {why}"
+        cause = cause.__cause__ or cause.__context__
+    if not isinstance(exc, DockerError):
+        return f"did not answer: {str(exc) or type(exc).__name__}"
+    if exc.status == _NOT_CONNECTED:
+        return "broke the connection without an answer"
+    return f"answered with status {exc.status}: {exc.message}"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is known of the engine: its release, also while it boots, and whether it answers."""
+
+import asyncio
+from typing import Final
+
+from cni_bridge_state import StateError, Store
+from cnm_bridge.core.engine_facts import EngineRelease
+
+__all__ = ["KnownRelease"]
+
+_FIRST_ANSWER_S: Final = 1.0
+"""How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
+
+
+class KnownRelease:
+    """The release that the engine reported last, in this run of the daemon or in an earlier one.
+
+    Args:
+        store: Keeps the release.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        stored = store.engine_release()
+        self._current = None if stored is None else EngineRelease.parse(stored)
+        self._is_up = False
+        self._looked = asyncio.Event()
+
+    async def wait_looked(self) -> None:
+        """Wait until the engine has answered, was not there, or has not answered in a second; then it boots."""
+        try:
+            async with asyncio.timeout(_FIRST_ANSWER_S):
+                await self._looked.wait()
+        except TimeoutError:
+            self._looked.set()
+
+    @property
+    def current(self) -> EngineRelease | None:
+        """The release, None if no engine has ever reported one."""
+        return self._current
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the engine answers. While it boots it does not, although it starts containers."""
+        return self._is_up
+
+    def note(self, release: EngineRelease | None) -> None:
+        """Remember what the engine reports now."""
+        self._current = release
+        self._is_up = True
+        self._looked.set()
+
+    def lose(self) -> None:
+        """Remember that the engine does not answer, or not any more."""
+        self._is_up = False
+        self._looked.set()
+
+    async def keep(self) -> None:
+        """Store the release, if it differs from the stored one. A full disk is no error: it is asked for again."""
+        text = str(self._current) if self._current else None
+        if text is not None and text != self._store.engine_release():
+            try:
+                await self._store.put_engine_release(text)
+            except StateError:
+                return

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Network namespaces, and the links, addresses and routes in them, as records.
+
+The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It does not know Docker, CNI, the database
+or HTTP.
+"""
+
+import cnm_bridge.system.kernel.netlink.pyroute2_in_parts  # noqa: F401 - must precede every import of pyroute2
+
+# isort: split
+from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.system.kernel.host_ports import HostPorts
+from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
+from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
+from cnm_bridge.system.kernel.netlink.iptables_chain import has_chain
+from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.procfs.sysctl import Baseline
+from cnm_bridge.system.kernel.sandbox.pin import Finish
+from cnm_bridge.system.kernel.view import KernelView
+
+__all__ = [
+    "WATCHES_AT_ONCE",
+    "Baseline",
+    "Finish",
+    "HostPorts",
+    "Kernel",
+    "KernelView",
+    "Link",
+    "LinkLocation",
+    "SandboxProcess",
+    "has_chain",
+]

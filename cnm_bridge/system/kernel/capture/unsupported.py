@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Refuses what plugins may make in a staging namespace and a snapshot cannot hold: it would be lost silently.
+
+Unsupported routes and qdiscs of the link itself are refused where they are read.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.link_state import NotCarriable
+from cnm_bridge.system.kernel.capture.firewall import find_firewall, has_ipsec
+from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.links import Link, has_token, list_links
+from cnm_bridge.system.kernel.netlink.neighbours import find_peculiar_neighbours
+from cnm_bridge.system.kernel.netlink.qdiscs import find_qdisc
+from cnm_bridge.system.kernel.netlink.routes import find_routes_elsewhere
+from cnm_bridge.system.kernel.netlink.rules import find_removed_rules
+from cnm_bridge.system.kernel.netlink.socket import Netlink
+
+__all__ = ["refuse_further_links", "refuse_uncarriable"]
+
+_FALLBACKS: Final = {
+    "erspan0": "erspan",
+    "gre0": "gre",
+    "gretap0": "gretap",
+    "ip6_vti0": "vti6",
+    "ip6gre0": "ip6gre",
+    "ip6tnl0": "ip6tnl",
+    "ip_vti0": "vti",
+    "sit0": "sit",
+    "tunl0": "ipip",
+}
+"""Links that the kernel creates, down, in every new namespace, depending on the loaded modules: name → kind."""
+_LOOPBACK: Final = frozenset({"127.0.0.1/8", "::1/128"})
+_MULTICAST: Final = Path("/proc/thread-self/net/dev_mcast")
+
+
+def refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
+    """Refuse any link besides the container's own and those of the kernel.
+
+    Raises:
+        NotCarriable: There is another link; the error names the first.
+    """
+    for link in links:
+        name, kind = link.state.name, link.state.kind
+        of_kernel = name == "lo" or (_FALLBACKS.get(name) == kind and not link.is_up)
+        if link.index != own.index and not of_kernel:
+            raise NotCarriable(f"a further link, {name} ({kind or 'physical'})")
+
+
+def refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:
+    """Refuse everything else in the namespace of the calling thread that a snapshot cannot hold.
+
+    Raises:
+        OSError: The kernel refused.
+        NotCarriable: Something was found; the error lists all of it.
+    """
+    found = tuple(_uncarriable(netlink, link, reply_limit_s))
+    if found:
+        raise NotCarriable("; ".join(found))
+
+
+def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator[str]:
+    firewall = find_firewall(reply_limit_s=reply_limit_s)
+    if firewall is not None:
+        yield f"packet filter rules ({firewall})"
+    if has_ipsec(reply_limit_s=reply_limit_s):
+        yield "IPsec policies or states"
+    for loopback in (other for other in list_links(netlink) if other.state.name == "lo"):
+        for address in find_addresses(netlink, loopback):
+            if str(address.address) not in _LOOPBACK:
+                yield f"address {address.address} of lo"
+        if find_qdisc(netlink, loopback.index) is not None:
+            yield "a qdisc of lo"
+    for address in find_addresses(netlink, link):
+        if address.is_leased:
+            yield f"address {address.address} with a lifetime, which would expire in the sandbox"
+    for route in find_routes_elsewhere(netlink, link):
+        yield f"{route}, which does not lead through {link.state.name}"
+    for rule in find_removed_rules(netlink):
+        yield f"the removal of {rule}"
+    yield from find_peculiar_neighbours(netlink, link)
+    if has_token(netlink, link):
+        yield "an IPv6 token of the link"
+    if any(_is_joined_by_hand(line.split(), link) for line in _MULTICAST.read_text().splitlines()):
+        yield "multicast addresses of the link"
+
+
+def _is_joined_by_hand(columns: list[str], link: Link) -> bool:
+    """Return whether a line of `dev_mcast` is a static entry of the link.
+
+    Columns: link index, link name, users, static users, address.
+    """
+    return columns[0] == str(link.index) and columns[3] != "0"

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds the first processes of the containers in a network namespace.
+
+There may be several: containers with `--network container:` share the sandbox of another one.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
+from cnm_bridge.system.kernel.procfs.start_time import find_start
+
+__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process", "is_inhabited"]
+
+_RECENT: Final = 512
+"""How many of the latest process IDs are tried first: the process of a starting container has just been made."""
+
+_TGID: Final = re.compile(r"^Tgid:\s+(\d+)$", re.MULTILINE)
+_IDS: Final = re.compile(r"^NStgid:\s+(.+)$", re.MULTILINE)
+"""The process ID in each PID namespace, the innermost last."""
+_PPID: Final = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxProcess:
+    """A process in a sandbox.
+
+    Attributes:
+        pid: Its process ID.
+        started: When it started, in clock ticks since boot.
+        cgroup: The text of `/proc/<pid>/cgroup`, which contains the ID of the container.
+    """
+
+    pid: int
+    started: int
+    cgroup: str
+
+
+def find_latest_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
+    """Return the process in a sandbox that has PID 1 in its own PID namespace; None if there is none.
+
+    When it ends, all processes of its container end. A container on the host's PID namespace has none. Of several it is
+    the one that was made last, and usually only the latest process IDs are looked at.
+
+    Args:
+        sandbox: The path of the sandbox.
+        processes: A directory like `/proc`.
+
+    Raises:
+        NamespaceMissing: There is no such sandbox.
+        OSError: Processes cannot be read.
+    """
+    ids = (pid for some in (_latest_ids, _all_ids) for pid in some(processes))
+    return next(_find_all(sandbox, ids, processes), None)
+
+
+def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess, ...]:
+    """Return all of these processes, the oldest first. Looks at each process of the host; arguments as above."""
+    found = set(_find_all(sandbox, _all_ids(processes), processes))
+    return tuple(sorted(found, key=lambda process: process.started))
+
+
+def is_inhabited(sandbox: Path, processes: Path) -> bool:
+    """Return whether any process is in a sandbox. Looks at each process of the host; arguments as above.
+
+    Raises:
+        NamespaceMissing: There is no such sandbox.
+        OSError: Processes cannot be read, or not the namespace of each.
+    """
+    with open_namespace(sandbox) as fd:
+        wanted = namespace_id(fd)
+    for pid in _all_ids(processes):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if _namespace_of(pid, processes) == wanted:
+                return True
+    return False
+
+
+def _find_all(sandbox: Path, ids: Iterable[int], processes: Path) -> Iterator[SandboxProcess]:
+    with open_namespace(sandbox) as fd:
+        wanted = namespace_id(fd)
+    for pid in ids:
+        if _is_in(pid, wanted, processes):
+            found = _find_container_init(pid, wanted, processes)
+            if found is not None:
+                yield found
+
+
+def _latest_ids(processes: Path) -> Iterator[int]:
+    """Yield the latest process IDs, whether they exist or not; none if the kernel does not tell the last one."""
+    with suppress(FileNotFoundError):  # without CONFIG_CHECKPOINT_RESTORE
+        last = int((processes / "sys/kernel/ns_last_pid").read_text("ascii"))
+        yield from range(last, max(0, last - _RECENT), -1)
+
+
+def _all_ids(processes: Path) -> Iterator[int]:
+    yield from sorted((int(name) for name in os.listdir(processes) if name.isdigit()), reverse=True)  # noqa: PTH208
+
+
+def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
+    try:
+        return _namespace_of(pid, processes) == namespace
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+
+
+def _namespace_of(pid: int, processes: Path) -> NamespaceId:
+    found = os.stat(f"{processes}/{pid}/ns/net")  # noqa: PTH116 - there are thousands
+    return NamespaceId(device=found.st_dev, inode=found.st_ino)
+
+
+def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> SandboxProcess | None:
+    """Return the oldest ancestor of a process in a network namespace, if it has PID 1 in its own PID namespace.
+
+    Its parent is outside: the container runtime. A process in a container may make further PID namespaces, with or
+    without containers; their first processes have ancestors in the sandbox.
+
+    `/proc/<ID>` has threads, too: these are not listed, may end before their process, and lead to it.
+    """
+    oldest = None
+    while pid and _is_in(pid, namespace, processes):
+        try:
+            status = (processes / str(pid) / "status").read_text("utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        is_first = _IDS.findall(status)[0].split()[-1] == "1"
+        oldest = int(_TGID.findall(status)[0]) if is_first else None
+        pid = int(_PPID.findall(status)[0])
+    return None if oldest is None else _describe(oldest, processes)
+
+
+def _describe(pid: int, processes: Path) -> SandboxProcess | None:
+    started = find_start(pid, processes)
+    if started is None:
+        return None
+    try:
+        cgroup = (processes / str(pid) / "cgroup").read_text("utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return SandboxProcess(pid=pid, started=started, cgroup=cgroup)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Prepares a container's sandbox for plugins that run in it, and finishes the link that they made.
+
+Each call runs completely in one short-lived thread, which starts in the host namespace. The *pin* is a bind mount of
+the sandbox. The plugins find the sandbox by it, and it keeps link and addresses until DEL when Docker has removed its
+own mount.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv6Interface, IPv6Network
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.link_state import (
+    SCOPE_LINK,
+    Address,
+    LinkMissing,
+    NamespaceMissing,
+    Route,
+    Snapshot,
+    Sysctl,
+    attempt,
+    is_left_to_libnetwork,
+)
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace, pin_namespace
+from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.links import (
+    Link,
+    add_altname,
+    find_link,
+    find_link_by_altname,
+    list_links,
+    set_mac,
+)
+from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_route
+from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.procfs.sysctl import has_ipv6, write_ipv6, write_setting
+from cnm_bridge.system.kernel.sandbox.link_defaults import ACCEPT_DAD, LinkDefaults
+
+__all__ = ["Finish", "Pin"]
+
+_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What the link must be like, beyond what the plugins made.
+
+    Attributes:
+        mac: Its MAC, None to leave it unchanged.
+        sysctls: Its settings, which override those of the plugins.
+        without_defaults: Whether to remove all its default routes, because the network is internal.
+        families: The address families (4, 6) whose default route libnetwork adds again.
+    """
+
+    mac: str | None = None
+    sysctls: tuple[Sysctl, ...] = ()
+    without_defaults: bool = False
+    families: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """The pin of one sandbox, and the link in it. `Kernel` describes the methods.
+
+    Attributes:
+        host: The host namespace.
+        path: The path of the pin.
+        ifname: The name that the plugins give the link.
+        altname: The alternative name of the finished link.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+    """
+
+    host: NamespaceId
+    path: Path
+    ifname: str
+    altname: str
+    reply_limit_s: float
+
+    def make(self, sandbox: Path) -> bool:
+        """Pin a sandbox and prepare it; return whether a link can be made in it."""
+        try:
+            with attempt("pin", str(sandbox)), open_namespace(sandbox) as fd:
+                if namespace_id(fd) == self.host:
+                    return False
+                pin_namespace(fd, self.path)
+                enter(fd, host=self.host)
+                with self._netlink() as netlink:
+                    if find_link(netlink, self.ifname) is not None:
+                        return False
+                LinkDefaults(self.path).change()
+                return True
+        except NamespaceMissing:
+            return False
+
+    def finish(self, wanted: Finish) -> Snapshot:
+        """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
+        with attempt("finish", str(self)), self._inside() as netlink:
+            defaults = LinkDefaults(self.path)
+            settings = defaults.restore()
+            link = find_link(netlink, self.ifname)
+            if link is None:
+                raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
+            link = _with_mac(netlink, link, wanted.mac, self.ifname)
+            addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
+            for route in routes:
+                if (wanted.without_defaults and not route.destination.prefixlen) or is_left_to_libnetwork(
+                    route, wanted.families
+                ):
+                    remove_route(netlink, link, route)
+            if has_ipv6():
+                accept_dad = settings.get(ACCEPT_DAD)
+                if accept_dad is not None:
+                    write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
+                if not _uses_ipv6(addresses, routes):  # as libnetwork does, from 26.0.2 on, to the links that it moves
+                    write_ipv6(self.ifname, "disable_ipv6", 1)
+            for sysctl in wanted.sysctls:
+                write_setting(sysctl.name, sysctl.value)
+            self._mark(netlink, link)  # last: a marked link in a running container is taken for a complete one
+            defaults.forget()
+        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
+
+    def find(self, mac: str | None, *, plugins_have_run: bool) -> str | None:
+        """Restore the sandbox's settings, and mark the link; return its present name, None if it is not there."""
+        try:
+            with attempt("look into", str(self.path)), self._inside() as netlink:
+                defaults = LinkDefaults(self.path)
+                defaults.restore()
+                link = find_link_by_altname(netlink, self.altname)
+                if link is None:
+                    link = self._find_unmarked(netlink, mac, may_be_unfinished=plugins_have_run and defaults.is_pending)
+                if link is not None:
+                    self._mark(netlink, link)
+                defaults.forget()
+                return None if link is None else link.state.name
+        except NamespaceMissing:
+            return None
+
+    def _find_unmarked(self, netlink: Netlink, mac: str | None, *, may_be_unfinished: bool) -> Link | None:
+        """Return the link by its name; None if it may be the container's own.
+
+        Before `finish` it need not have its MAC yet; but until the plugins ran, no link had its name (`make`). That two
+        links have no MAC, such as `tun0`, does not make them the same.
+        """
+        link = find_link(netlink, self.ifname)
+        is_same = link is not None and mac is not None and link.state.mac == mac
+        return link if may_be_unfinished or is_same else None
+
+    def _mark(self, netlink: Netlink, link: Link) -> None:
+        if self.altname not in link.altnames:
+            add_altname(netlink, link, self.altname)
+
+    def __str__(self) -> str:
+        return f"link {self.ifname} in {self.path}"
+
+    @contextmanager
+    def _inside(self) -> Iterator[Netlink]:
+        with open_namespace(self.path) as fd:
+            enter(fd, host=self.host)
+            with self._netlink() as netlink:
+                yield netlink
+
+    def _netlink(self) -> Netlink:
+        return Netlink(reply_limit_s=self.reply_limit_s)
+
+
+def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Link:
+    if mac is None or link.state.mac == mac:
+        return link
+    set_mac(netlink, link, mac)
+    found = find_link(netlink, ifname)
+    return link if found is None else found
+
+
+def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
+    """Return whether plugins configured IPv6 beyond what the kernel does by itself."""
+    return any(
+        isinstance(address.address, IPv6Interface) and address.scope != SCOPE_LINK for address in addresses
+    ) or any(route.destination.version == _LINK_LOCAL.version and route.destination != _LINK_LOCAL for route in routes)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's view of what exists: links, namespaces and processes. Nothing here changes them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from cnm_bridge.core.link_state import IpNetwork, KernelError, attempt
+from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import addresses_by_altname, addresses_in_use
+from cnm_bridge.system.kernel.namespaces.first_process import (
+    SandboxProcess,
+    find_first_processes,
+    find_latest_first_process,
+    is_inhabited,
+)
+from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
+    altnames_in_use,
+    altnames_mounted,
+    find_without_link,
+    gone_sandboxes,
+    list_host_destinations,
+    list_host_links,
+    list_namespaces,
+    mounted_namespaces,
+)
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id
+from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
+from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
+from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.procfs.start_time import find_start
+
+__all__ = ["KernelView"]
+
+_AT_ONCE: Final = 8
+"""Concurrent worker threads; each has up to four descriptors open."""
+_NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
+
+T = TypeVar("T")
+
+
+class KernelView:
+    """Reads links, namespaces and processes; `Kernel` adds the operations that change them.
+
+    The namespace of the thread that creates this object is the host namespace. Each coroutine runs completely in
+    one short-lived thread.
+
+    Args:
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+        processes: The directory to find processes in.
+    """
+
+    def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
+        self._reply_limit_s = reply_limit_s
+        self._processes = processes
+        self._sees_processes = True
+        with current_namespace() as fd:
+            self._host = namespace_id(fd)
+        self._work = asyncio.Semaphore(_AT_ONCE)
+
+    def is_namespace(self, path: Path) -> bool:
+        """Return whether a network namespace is mounted at `path`. Does not block."""
+        return is_namespace(path)
+
+    async def host_links(self) -> tuple[Link, ...]:
+        """Return all links of the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def host_destinations(self) -> tuple[tuple[IpNetwork, str], ...]:
+        """Return the destination and the link's name of each route in the main table of the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_host_destinations, reply_limit_s=self._reply_limit_s))
+
+    async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
+        """Return the alternative names of the links that are missing from their sandboxes.
+
+        Args:
+            sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(find_without_link, sandboxes, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await self._run(look)
+
+    def distrust_processes(self) -> None:
+        """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
+
+        From then on `altnames_in_use` includes the links of all mounted namespaces, and `find_process_namespaces`
+        raises an error.
+        """
+        self._sees_processes = False
+
+    async def altnames_in_use(self, besides: Path) -> frozenset[str]:
+        """Return the alternative names of all links in namespaces with processes, except the host namespace.
+
+        If not all processes are visible, those that `altnames_mounted` returns are included.
+
+        Args:
+            besides: The directory of our own mounts, staging namespaces and pins.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(
+            altnames_in_use,
+            besides,
+            host=self._host,
+            reply_limit_s=self._reply_limit_s,
+            processes=self._processes,
+        )
+        found = await self._run(look)
+        return found if self._sees_processes else found | await self.altnames_mounted(besides)
+
+    async def altnames_mounted(self, besides: Path) -> frozenset[str]:
+        """Return the alternative names of all links in mounted namespaces, except the host's and our own.
+
+        Args:
+            besides: The directory of our own mounts, staging namespaces and pins.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(altnames_mounted, besides, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await self._run(look)
+
+    async def mounted_namespaces(self) -> tuple[Path, ...]:
+        """Return the paths at which network namespaces are mounted, by Docker or any other program.
+
+        Raises:
+            KernelError: The mounts cannot be read.
+        """
+        return await self._run(mounted_namespaces)
+
+    async def addresses_in_use(self) -> frozenset[str]:
+        """Return the addresses, without prefixes, of all namespaces that have processes or are mounted, but the host's.
+
+        Raises:
+            KernelError: The kernel refused, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError("look at", "processes", "not all of them are visible from here")
+        return await self._run(partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s))
+
+    async def addresses_by_altname(self, besides: Path) -> Mapping[str, frozenset[str]]:
+        """Return the addresses, without prefixes, of each link that `altnames_in_use` finds, by alternative name.
+
+        Args:
+            besides: The directory of our own mounts, staging namespaces and pins.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(
+            addresses_by_altname,
+            besides,
+            host=self._host,
+            reply_limit_s=self._reply_limit_s,
+            sees_processes=self._sees_processes,
+            processes=self._processes,
+        )
+        return await self._run(look)
+
+    async def find_process_namespaces(self) -> ProcessNamespaces:
+        """Return the namespaces that have processes, and their links, except the host namespace.
+
+        Raises:
+            KernelError: The kernel refused, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError("look at", "processes", _NOT_VISIBLE)
+        look = partial(
+            find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
+        )
+        return await self._run(look)
+
+    def find_start(self, pid: int) -> int | None:
+        """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.
+
+        Raises:
+            KernelError: `/proc` cannot be read.
+        """
+        with attempt("look at", f"process {pid}"):
+            return find_start(pid, self._processes)
+
+    async def find_latest_first_process(self, sandbox: Path) -> SandboxProcess | None:
+        """Return the first process of the container in a sandbox, of several containers that of the latest.
+
+        None if there is none or none is visible.
+
+        Raises:
+            KernelError: The sandbox does not exist, or `/proc` cannot be read.
+        """
+        if not self._sees_processes:
+            return None
+
+        def find() -> SandboxProcess | None:
+            with attempt("look for processes of", str(sandbox)):
+                return find_latest_first_process(sandbox, self._processes)
+
+        return await self._run(find)
+
+    async def find_first_processes(self, sandbox: Path) -> tuple[SandboxProcess, ...]:
+        """Return the first processes of all containers in a sandbox, the oldest first; raises as above.
+
+        Looks at each process of the host.
+        """
+        if not self._sees_processes:
+            return ()
+
+        def find() -> tuple[SandboxProcess, ...]:
+            with attempt("look for processes of", str(sandbox)):
+                return find_first_processes(sandbox, self._processes)
+
+        return await self._run(find)
+
+    async def is_inhabited(self, sandbox: Path) -> bool:
+        """Return whether any process is in a sandbox. Looks at each process of the host.
+
+        Raises:
+            KernelError: The sandbox does not exist, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError("look for processes of", str(sandbox), _NOT_VISIBLE)
+
+        def look() -> bool:
+            with attempt("look for processes of", str(sandbox)):
+                return is_inhabited(sandbox, self._processes)
+
+        return await self._run(look)
+
+    async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
+        """Return those of the given sandboxes that Docker has visibly removed."""
+        return await self._run(partial(gone_sandboxes, paths))
+
+    async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
+        """Return all paths in a directory of namespaces, also of those that are no longer mounted.
+
+        Raises:
+            KernelError: The directory cannot be read.
+        """
+        return await self._run(partial(list_namespaces, directory))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""
+        async with self._work:
+            return await run_in_thread(work)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether a container has other networks, as the engine reports them."""
+
+import pytest
+
+from cni_bridge_spec import JsonError, JsonObject
+from cnm_bridge.core.engine_facts import (
+    EngineNetwork,
+    StartingContainer,
+    container_of_cgroup,
+    find_sandbox,
+    has_name,
+    has_other_network,
+)
+
+BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Containers": {}})
+
+
+def container(**networks: str) -> JsonObject:
+    """Make a container on networks with these IDs."""
+    return {
+        "Names": ["/web", "/proxy/alias"],
+        "NetworkSettings": {"Networks": {name: {"NetworkID": network_id} for name, network_id in networks.items()}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("networks", "others"),
+    [
+        ({}, False),
+        ({"blue": ""}, False),
+        ({"blue": BLUE.id}, False),
+        ({BLUE.id: ""}, False),
+        ({BLUE.id[:12]: ""}, False),
+        ({"azure": BLUE.id}, False),
+        ({"red": ""}, True),
+        ({"blue": BLUE.id, "red": "71" * 32}, True),
+        ({BLUE.id: "", "bridge": ""}, True),
+    ],
+)
+def test_a_container_has_another_network(networks: dict[str, str], *, others: bool) -> None:
+    """A network is identified by its name, its ID, or the beginning of its ID."""
+    assert has_other_network(container(**networks), BLUE) is others
+
+
+@pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"Networks": ["blue"]}}])
+def test_a_container_without_a_list_of_networks_is_an_error(document: JsonObject) -> None:
+    """A missing or invalid list does not mean that the container has no networks."""
+    with pytest.raises(JsonError, match="Network"):
+        has_other_network(document, BLUE)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_id", "key", "found"),
+    [
+        ("e1", "/var/run/docker/netns/1", "/var/run/docker/netns/1"),
+        ("e2", "/var/run/docker/netns/1", None),
+        ("e1", "", None),
+    ],
+)
+def test_the_sandbox_of_an_endpoint(endpoint_id: str, key: str, found: str | None) -> None:
+    """A container that was restarted since has another endpoint; one that does not run has no sandbox."""
+    settings: JsonObject = {"SandboxKey": key, "Networks": {"blue": {"EndpointID": "e1"}}}
+    assert find_sandbox({"NetworkSettings": settings}, endpoint_id) == found
+
+
+def test_the_name_of_a_container() -> None:
+    """Docker writes it with a leading slash; names by which links refer to it have two slashes."""
+    assert has_name(container(), "web")
+    assert not has_name(container(), "alias")
+
+
+@pytest.mark.parametrize(
+    ("networks", "further"),
+    [
+        ({}, False),  # connected while it runs
+        ({"blue": ""}, False),  # its first start
+        ({"blue": BLUE.id}, False),
+        ({"red": ""}, False),  # the network that is being joined, by another name
+        ({"red": "71" * 32}, True),  # it runs on another one
+        ({"blue": "", "red": ""}, True),
+        ({"blue": BLUE.id, "red": "71" * 32}, True),
+    ],
+)
+def test_a_container_that_is_joined_has_a_further_network(networks: dict[str, str], *, further: bool) -> None:
+    """The network that is being joined may be listed by its ID, without an ID, or not at all."""
+    starting = StartingContainer.from_json({**container(**networks), "Id": "ab" * 32})
+    assert starting.has_further_network(BLUE.id) is further
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "found"),
+    [
+        (f"0::/system.slice/docker-{'ab' * 32}.scope\n", "ab" * 32),
+        (f"12:pids:/docker/{'ab' * 32}\n0::/docker/{'ab' * 32}\n", "ab" * 32),
+        (f"0::/docker/{'cd' * 32}/docker/{'ab' * 32}\n", "ab" * 32),  # Docker in Docker
+        ("0::/user.slice/session-1.scope\n", None),
+        (f"0::/x/{'ab' * 33}\n", None),
+    ],
+)
+def test_the_container_of_a_cgroup(cgroup: str, found: str | None) -> None:
+    """Its ID is the last one in the path, with both cgroup drivers."""
+    assert container_of_cgroup(cgroup) == found

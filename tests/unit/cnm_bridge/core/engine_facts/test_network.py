@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A network as the engine describes it."""
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.core.engine_facts import EngineNetwork
+
+IPV4, IPV6 = "10.22.0.0/16", "fd22::/64"
+
+
+@pytest.mark.parametrize(
+    ("families", "subnets"),
+    [
+        ({"EnableIPv6": True}, (IPV4, IPV6)),  # before Engine 28
+        ({"EnableIPv6": False}, (IPV4,)),
+        ({"EnableIPv4": True, "EnableIPv6": False}, (IPV4,)),
+        ({"EnableIPv4": False, "EnableIPv6": True}, (IPV6,)),
+        ({"EnableIPv4": False, "EnableIPv6": False}, ()),
+    ],
+)
+def test_a_family_that_is_switched_off_has_no_pool(families: JsonObject, subnets: tuple[str, ...]) -> None:
+    """Docker still shows its subnet, and assigns no address from it."""
+    pools: list[JsonObject] = [{"Subnet": IPV4}, {"Subnet": IPV6}]
+    document: JsonObject = {
+        "Id": "6f" * 32,
+        "Name": "blue",
+        "Internal": False,
+        "IPAM": {"Config": [*pools]},
+        "Containers": {},
+        **families,
+    }
+    assert tuple(str(pool.subnet) for pool in EngineNetwork.from_json(document).pools) == subnets

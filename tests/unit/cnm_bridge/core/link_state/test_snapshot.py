@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The snapshot as JSON, as in the documentation and in the schema."""
+
+import inspect
+import json
+import re
+from ipaddress import ip_address, ip_interface, ip_network
+
+import pytest
+
+from cni_bridge_spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
+from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Qdisc, Route, Rule, Snapshot, Sysctl, snapshot
+
+FULL = Snapshot(
+    link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
+    addresses=(
+        Address(
+            address=ip_interface("10.1.2.3/24"),
+            peer=ip_address("10.1.2.9"),
+            broadcast=ip_address("10.1.2.255"),
+            scope=0,
+            flags=128,
+        ),
+        Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=130),
+    ),
+    routes=(
+        Route(
+            destination=ip_network("10.4.0.0/16"),
+            gateway=ip_address("fe80::1"),
+            table=1000,
+            metric=5,
+            type=1,
+            scope=253,
+            protocol=4,
+            source=ip_address("10.1.2.3"),
+            onlink=True,
+            mtu=1400,
+            advmss=1200,
+        ),
+    ),
+    rules=(Rule(priority=100, table=1000, message=bytes(range(16))),),
+    neighbours=(
+        Neighbour(address=ip_address("10.1.2.9"), mac="02:00:00:00:00:09", proxy=False),
+        Neighbour(address=ip_address("fd00::9"), mac=None, proxy=True),
+    ),
+    sysctls=(Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),),
+    qdisc=Qdisc(kind="tbf", handle=0x80010000, options=b"\x08\x00"),
+)
+BARE = Snapshot(
+    link=LinkState(name="eth0", kind=None, mac=None, mtu=1500, noarp=True),
+    addresses=(),
+    routes=(
+        Route(
+            destination=ip_network("::/0"),
+            gateway=None,
+            table=254,
+            metric=1024,
+            type=1,
+            scope=0,
+            protocol=3,
+            source=None,
+            onlink=False,
+            mtu=None,
+            advmss=None,
+        ),
+    ),
+)
+
+
+def documented() -> JsonObject:
+    """Return the example in the module's docstring."""
+    found = re.search(r"```\n(.*?)```", inspect.getdoc(snapshot) or "", re.DOTALL)
+    assert found is not None
+    return as_object(json.loads(found[1]), "example")
+
+
+@pytest.mark.parametrize("original", [FULL, BARE])
+def test_a_stored_snapshot_is_read_unchanged(original: Snapshot) -> None:
+    """A snapshot parsed from its JSON equals the original."""
+    stored = render_json(original.to_json())
+    assert Snapshot.from_json(as_object(parse_json(stored), "snapshot")) == original
+
+
+def test_the_documented_example_is_complete() -> None:
+    """Parsing and rendering gives the same document, with the same keys."""
+    example = documented()
+    assert Snapshot.from_json(example).to_json() == example
+
+
+@pytest.mark.parametrize("document", [FULL.to_json(), BARE.to_json(), documented()])
+def test_the_schema_accepts_every_snapshot(document: JsonObject) -> None:
+    """Snapshots with and without optional values, and the documented example, are valid."""
+    load_validator("state/snapshot")(document)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("mtu", None), ("gateway", "10.0.0.0/8"), ("destination", "10.1.2.3/24"), ("metric", "low")],
+)
+def test_an_invalid_snapshot_is_rejected(key: str, value: str | None) -> None:
+    """A missing key, another type or an invalid address is an error."""
+    document = json.loads(render_json(FULL.to_json()))
+    document["link" if key == "mtu" else "routes"] = (
+        {**document["link"], key: value} if key == "mtu" else [{**document["routes"][0], key: value}]
+    )
+    with pytest.raises(ValueError, match=r"mtu is missing|metric must be|does not appear to be|has host bits set"):
+        Snapshot.from_json(document)
+
+
+def test_a_missing_key_is_an_error() -> None:
+    """It is a JsonError that names the key."""
+    with pytest.raises(JsonError, match="link is missing"):
+        Snapshot.from_json({})
+
+
+def test_an_address_is_permanent_by_its_flag() -> None:
+    """An address without IFA_F_PERMANENT is not permanent."""
+    assert FULL.addresses[0].is_permanent
+    assert not Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=0).is_permanent

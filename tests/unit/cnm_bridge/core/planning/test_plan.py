@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Requested values reach the plugins in a way that they read, and plugins that ignored them are detected."""
+
+import re
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import PoolRecord, RequestedInterface
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
+from cnm_bridge.core.planning.options.cni_options import parse_options
+from cnm_bridge.core.planning.plan import Plan, plan_attachment, refuse_ignored
+
+MAC = "02:11:22:33:44:55"
+HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}
+
+
+def network(*plugins: JsonObject) -> NetworkConfigurationList:
+    """Return a list of these plugins."""
+    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
+
+
+def plan(
+    *plugins: JsonObject,
+    requested: RequestedInterface | None = None,
+    pools: tuple[PoolRecord, ...] = (),
+    internal: bool = False,
+    **options: str,
+) -> Plan:
+    """Return the plan for options; '_' in their names stands for '.'."""
+    parsed = parse_options({f"cni.{key}".replace("_", "."): value for key, value in options.items()})
+    return plan_attachment(network(*plugins), parsed, requested or RequestedInterface(), pools, internal=internal)
+
+
+def documents(planned: Plan) -> list[JsonObject]:
+    """Return the configurations of the plugins."""
+    return [plugin.document for plugin in planned.configuration.plugins]
+
+
+def pool(subnet: str, gateway: str | None = None) -> PoolRecord:
+    """Return a pool of Docker's IPAM."""
+    return PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
+
+
+def test_without_requested_values_the_list_is_unchanged() -> None:
+    """There are no CNI_ARGS either."""
+    planned = plan({"type": "bridge", "ipam": HOST_LOCAL})
+    assert planned == Plan(configuration=network({"type": "bridge", "ipam": HOST_LOCAL}))
+    assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
+
+
+def test_fixed_addresses_are_known() -> None:
+    """They are the requested ones and those of `static`: no IPAM plugin reserves them, so they may be in use."""
+    static: JsonObject = {"type": "static", "addresses": [{"address": "10.1.0.8/24"}, {"address": "fd00::8/64"}]}
+    requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
+    found = {
+        "none": plan({"type": "bridge", "ipam": HOST_LOCAL}).fixed_addresses,
+        "list": plan({"type": "bridge", "ipam": static}).fixed_addresses,
+        "option": plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.7").fixed_addresses,
+        "argument": plan({"type": "bridge", "ipam": static}, args_IP="10.1.0.6/24,fd00::6/64").fixed_addresses,
+        "Docker's": plan({"type": "bridge"}, requested=requested).fixed_addresses,
+        "nonsense": plan({"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}).fixed_addresses,
+    }
+    assert {key: sorted(map(str, addresses)) for key, addresses in found.items()} == {
+        "none": [],
+        "list": ["10.1.0.8", "fd00::8"],
+        "option": ["10.1.0.7"],
+        "argument": ["10.1.0.6", "10.1.0.8", "fd00::6", "fd00::8"],
+        "Docker's": ["10.1.0.9"],
+        "nonsense": [],
+    }
+
+
+def test_arguments_that_no_process_can_receive() -> None:
+    """They are refused before anything is stored: DEL could not run either."""
+    with pytest.raises(Refused, match=r"cni\.args: .* 'IgnoreUnknown, LONG': together they have 200021 bytes"):
+        plan({"type": "bridge", "ipam": HOST_LOCAL}, args_LONG="x" * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        ({"type": "bridge", "ipam": {"type": "host-local", "ranges": "all"}}, "ranges must be an array"),
+        ({"type": "bridge", "ipam": {"type": "host-local", "subnet": 5}}, "subnet must be a string"),
+        ({"type": "bridge", "args": {"cni": 5}}, "cni must be an object"),
+    ],
+)
+def test_a_list_that_plugins_cannot_parse_is_rejected(plugin: JsonObject, message: str) -> None:
+    """The error names the list and the fault."""
+    with pytest.raises(Refused, match=f"CNI configuration blue .* cannot be used: {message}"):
+        plan(plugin, pools=(pool("10.1.0.0/24"),), labels_a="b")
+
+
+def test_addresses_are_passed_as_a_capability() -> None:
+    """A plugin that declares `ips` receives them so, and in no other way."""
+    plugins: list[JsonObject] = [{"type": "bridge", "ipam": HOST_LOCAL, "capabilities": {"ips": True}}]
+    planned = plan(*plugins, ips="10.1.0.9")
+    assert planned.capability_args == {"ips": ["10.1.0.9"]}
+    assert planned.args == ()
+    assert documents(planned) == plugins
+
+
+def test_host_local_receives_addresses_in_its_args() -> None:
+    """They are in `args.cni.ips`; other args are kept."""
+    planned = plan(
+        {"type": "bridge", "ipam": HOST_LOCAL, "args": {"x": 1, "cni": {"y": 2}}}, {"type": "a"}, ips="10.1.0.9"
+    )
+    assert documents(planned) == [
+        {"type": "bridge", "ipam": HOST_LOCAL, "args": {"x": 1, "cni": {"y": 2, "ips": ["10.1.0.9"]}}},
+        {"type": "a"},
+    ]
+    assert (planned.args, planned.capability_args) == ((), {})
+
+
+def test_other_ipam_plugins_receive_addresses_in_two_ways() -> None:
+    """They are in `args.cni.ips` and in CNI_ARGS."""
+    planned = plan({"type": "calico", "ipam": {"type": "calico-ipam"}}, ips="10.1.0.9/24")
+    assert documents(planned)[0]["args"] == {"cni": {"ips": ["10.1.0.9/24"]}}
+    assert planned.args == (("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))
+
+
+@pytest.mark.parametrize("ipam", [None, {}, {"type": "dhcp", "daemonSocketPath": "/x"}])
+def test_static_is_the_ipam_plugin_of_requested_addresses(ipam: JsonObject | None) -> None:
+    """It replaces a missing IPAM plugin, and one that cannot work here; the address needs a prefix length."""
+    plugins: JsonObject = {"type": "bridge"} if ipam is None else {"type": "bridge", "ipam": ipam}
+    found = documents(plan(plugins, ips="10.1.0.9/24"))[0]["ipam"]
+    assert isinstance(found, dict)
+    assert (found["type"], found["addresses"]) == ("static", [{"address": "10.1.0.9/24"}])
+    with pytest.raises(Refused, match=r"cni\.ips=10\.1\.0\.9/24"):
+        plan(plugins, ips="10.1.0.9")
+
+
+@pytest.mark.parametrize("internal", [False, True])
+def test_static_receives_the_gateway_of_dockers_pool(*, internal: bool) -> None:
+    """It also receives the default route, unless the network is internal."""
+    requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"), address_ipv6=IPv6Interface("fd00::9/64"))
+    pools = (pool("10.1.0.0/24", "10.1.0.1"), pool("fd00::/64", "fd00::1"))
+    found = documents(plan({"type": "bridge"}, requested=requested, pools=pools, internal=internal))[0]["ipam"]
+    routes = [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}, {"dst": "::/0", "gw": "fd00::1"}]
+    assert found == {
+        "type": "static",
+        "addresses": [
+            {"address": "10.1.0.9/24", "gateway": "10.1.0.1"},
+            {"address": "fd00::9/64", "gateway": "fd00::1"},
+        ],
+        **({} if internal else {"routes": routes}),
+    }
+
+
+def test_dockers_pool_must_equal_a_range_of_host_local() -> None:
+    """Both notations of host-local are known; its default gateway is the first address of the range."""
+    ranges: JsonObject = {
+        "type": "host-local",
+        "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64", "gateway": "fd00::9"}]],
+    }
+    plan({"type": "bridge", "ipam": ranges}, pools=(pool("10.1.0.0/24", "10.1.0.1"), pool("fd00::/64", "fd00::9")))
+    plan({"type": "bridge", "ipam": HOST_LOCAL}, pools=(pool("10.1.0.0/24"),))
+    with pytest.raises(Refused, match=r"10\.2\.0\.0/24.*has 10\.1\.0\.0/24, fd00::/64"):
+        plan({"type": "bridge", "ipam": ranges}, pools=(pool("10.2.0.0/24"),))
+    with pytest.raises(Refused, match=re.escape("--gateway fd00::9")):
+        plan({"type": "bridge", "ipam": ranges}, pools=(pool("fd00::/64", "fd00::1"),))
+    with pytest.raises(Refused, match=re.escape("has none")):
+        plan(
+            {"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "?"}]]}},
+            pools=(pool("10.2.0.0/24"),),
+        )
+
+
+def test_docker_and_options_may_request_the_same_address() -> None:
+    """Different addresses of one family are rejected; addresses of different families are accepted."""
+    requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
+    assert plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=requested, ips="10.1.0.9,fd00::9").addresses == (
+        IPv4Interface("10.1.0.9/24"),
+        ip_address("fd00::9"),
+    )
+    with pytest.raises(Refused, match=r"10\.1\.0\.8"):
+        plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=requested, ips="10.1.0.8")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "capability_args"),
+    [
+        ({"type": "x", "capabilities": {"mac": True}}, (), {"mac": MAC}),
+        ({"type": "bridge", "capabilities": {"mac": True}}, (), {"mac": MAC}),
+        ({"type": "macvlan"}, (("IgnoreUnknown", "1"), ("MAC", MAC)), {}),
+        ({"type": "ptp"}, (), {}),
+    ],
+)
+def test_a_mac_is_passed_to_plugins_that_read_it(
+    plugin: JsonObject, args: tuple[tuple[str, str], ...], capability_args: JsonObject
+) -> None:
+    """It is a capability arg, else an argument for plugins that read it, else Docker sets it."""
+    planned = plan(plugin, requested=RequestedInterface(mac=MAC))
+    assert (planned.args, planned.capability_args) == (args, capability_args)
+    assert planned.passes_mac is bool(args or capability_args)
+
+
+def test_a_multicast_mac_is_rejected() -> None:
+    """No link can have one."""
+    with pytest.raises(Refused, match=re.escape("a multicast address")):
+        plan({"type": "bridge"}, requested=RequestedInterface(mac="01:00:5e:00:00:01"))
+
+
+def test_arguments_and_labels() -> None:
+    """IgnoreUnknown comes first in CNI_ARGS; labels are in every plugin's configuration."""
+    planned = plan({"type": "a"}, {"type": "b"}, args_X="1", labels_app="web")
+    assert planned.args == (("IgnoreUnknown", "1"), ("X", "1"))
+    labels = {"cni": {"labels": [{"key": "app", "value": "web"}]}}
+    assert documents(planned) == [{"type": "a", "args": labels}, {"type": "b", "args": labels}]
+
+
+def test_labels_are_merged_with_those_of_the_list() -> None:
+    """A label with the same key is replaced; other labels and args are kept."""
+    own: JsonObject = {"cni": {"labels": [{"key": "app", "value": "old"}, {"key": "zone", "value": "a"}], "x": 1}}
+    (document,) = documents(plan({"type": "a", "args": own}, labels_app="web"))
+    labels = [{"key": "zone", "value": "a"}, {"key": "app", "value": "web"}]
+    assert document["args"] == {"cni": {"labels": labels, "x": 1}}
+
+
+def test_capability_args_need_a_plugin_that_declares_them() -> None:
+    """They are passed on in any case of the option's name; otherwise the error says what to add to the list."""
+    assert plan({"type": "a", "capabilities": {"x": True}}, capability_x="[1]").capability_args == {"x": [1]}
+    # As the command line of Docker makes it.
+    declared: JsonObject = {"type": "a", "capabilities": {"deviceID": True}}
+    assert plan(declared, capability_deviceid="1").capability_args == {"deviceID": 1}
+    with pytest.raises(Refused, match=re.escape('"capabilities": { "x": true }')):
+        plan({"type": "a"}, capability_x="[1]")
+    with pytest.raises(Refused, match=re.escape('"type": "bandwidth"')):
+        plan_attachment(
+            network({"type": "a"}),
+            parse_options({"cni.bandwidth.egress-rate": "1M"}),
+            RequestedInterface(),
+            (),
+            internal=False,
+        )
+
+
+def snapshot(*addresses: str, mac: str = MAC, kind: str | None = "veth", prefix_route: bool = True) -> Snapshot:
+    """Return what plugins left: a link with these addresses."""
+    interfaces = [IPv6Interface(text) if ":" in text else IPv4Interface(text) for text in addresses]
+    return Snapshot(
+        link=LinkState(name="eth0", kind=kind, mac=mac, mtu=1500, noarp=False),
+        addresses=tuple(_address(interface) for interface in interfaces),
+        routes=tuple(_route(interface) for interface in interfaces) if prefix_route else (),
+    )
+
+
+def _address(interface: IpInterface) -> Address:
+    return Address(address=interface, peer=None, scope=0, flags=0x80)
+
+
+def _route(interface: IpInterface) -> Route:
+    return Route(
+        destination=interface.network, gateway=None, table=MAIN_TABLE, metric=0, type=1, scope=253, protocol=2,
+        source=None, onlink=False, mtu=None, advmss=None,
+    )  # fmt: skip
+
+
+def test_requested_addresses_must_exist() -> None:
+    """The prefix length matters if it was requested."""
+    planned = plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.9,fd00::9/64")
+    refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/64", "10.1.0.10/24"))
+    with pytest.raises(Refused, match=re.escape("did not assign fd00::9/64 but 10.1.0.9/24, fd00::9/80")):
+        refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/80"))
+    with pytest.raises(Refused, match=r"did not assign 10\.1\.0\.9 but none"):
+        refuse_ignored(planned, snapshot())
+
+
+def test_the_address_requested_by_docker_must_be_the_first() -> None:
+    """It must also have the prefix length that Docker will use."""
+    requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
+    planned = plan({"type": "ptp", "ipam": HOST_LOCAL}, requested=requested)
+    refuse_ignored(planned, snapshot("10.1.0.9/24"))
+    with pytest.raises(Refused, match=re.escape("10.1.0.9/32")):
+        refuse_ignored(planned, snapshot("10.1.0.9/24", prefix_route=False))
+    with pytest.raises(Refused, match=re.escape("10.1.0.8/24")):
+        refuse_ignored(planned, snapshot("10.1.0.8/24", "10.1.0.9/24"))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "message"),
+    [
+        ({"type": "bridge"}, "veth", "ignored the requested MAC"),
+        ({"type": "x", "capabilities": {"mac": True}}, "veth", "ignored the requested MAC"),
+        ({"type": "ipvlan"}, "ipvlan", "cannot be set"),
+        ({"type": "ptp"}, "veth", None),
+    ],
+)
+def test_an_ignored_mac_is_detected(plugin: JsonObject, kind: str, message: str | None) -> None:
+    """A plugin that receives the MAC must set it; otherwise Docker sets it, if the link allows that."""
+    planned = plan(plugin, requested=RequestedInterface(mac=MAC))
+    refuse_ignored(planned, snapshot(mac=MAC, kind=kind))
+    if message is None:
+        refuse_ignored(planned, snapshot(mac="02:00:00:00:00:01", kind=kind))
+        return
+    with pytest.raises(Refused, match=message):
+        refuse_ignored(planned, snapshot(mac="02:00:00:00:00:01", kind=kind))
+
+
+def plan_lease(ipam: str, client_id: str, *, mac: str | None = None, ips: str | None = None) -> Plan:
+    """Return the plan for a client identifier."""
+    options = parse_options({"cni.dhcp.client-id": client_id, **({"cni.ips": ips} if ips else {})})
+    main: JsonObject = {"type": "macvlan", "ipam": {"type": ipam}}
+    return plan_attachment(network(main), options, RequestedInterface(mac=mac), (), internal=False)
+
+
+def test_a_client_identifier_that_would_not_be_used() -> None:
+    """It is refused, because the container would not be what it asks for."""
+    with pytest.raises(Refused, match="its IPAM plugin is not dhcp"):
+        plan_lease("host-local", "web")
+    with pytest.raises(Refused, match="the address is given"):
+        plan_lease("dhcp", "web", ips="10.1.0.9/24")
+
+
+def test_a_client_identifier_determines_the_mac() -> None:
+    """It is the same each time, another one for another identifier; one that Docker chose goes before it."""
+    web, again, db = (plan_lease("dhcp", name) for name in ("web", "web", "db"))
+    assert web.own_mac == again.own_mac != db.own_mac
+    assert dict(web.args)["MAC"] == web.own_mac
+    assert int((web.own_mac or "")[:2], 16) & 3 == 2
+    chosen = plan_lease("dhcp", "web", mac=MAC)
+    assert (chosen.own_mac, dict(chosen.args)["MAC"]) == (None, MAC)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What plugins learn about the container at Join. Where a link is made is tested in tests/kernel and tests/system."""
+
+from dataclasses import replace
+
+import pytest
+
+from cni_bridge_state import EndpointRecord, IdentityKind, IdentityRequest
+from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.driver.attach.in_sandbox.placement import Place
+from tests.records import endpoint
+
+KNOWN = Place(obstacle=None, container=StartingContainer(id="ab" * 32, name="web", image="busybox", labels={}))
+UNKNOWN = Place(obstacle=None, unknown="the Docker Engine is booting")
+
+
+def requesting(request: IdentityRequest | None) -> EndpointRecord:
+    """Return an endpoint with this value of `cni.identity`."""
+    record = endpoint("e" * 64)
+    return replace(record, attachment=replace(record.attachment, identity=request))
+
+
+def test_plugins_receive_the_identity() -> None:
+    """It is added to CNI_ARGS, if it is requested."""
+    identified = KNOWN.identify(requesting(IdentityRequest(kind=IdentityKind.DOCKER)))
+    assert dict(identified.attachment.args)["DOCKER_CONTAINER_NAME"] == "web"
+    plain = requesting(None)
+    assert KNOWN.identify(plain) is plain
+
+
+def test_a_container_that_is_not_known() -> None:
+    """It starts without an identity, unless one is required: then the error says why it is not known."""
+    record = requesting(IdentityRequest(kind=IdentityKind.DOCKER))
+    assert UNKNOWN.identify(record) is record
+    required = requesting(IdentityRequest(kind=IdentityKind.DOCKER, is_required=True))
+    with pytest.raises(Refused, match=r"cni\.identity-required: .* is not known: the Docker Engine is booting"):
+        UNKNOWN.identify(required)
+    assert KNOWN.identify(required) != required

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which of the containers in a sandbox it belongs to. How they are found is tested in tests/kernel."""
+
+from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.driver.attach.sandbox_owner import choose_owner
+from cnm_bridge.system.kernel import SandboxProcess
+
+OWNER, PARTNER = "a" * 64, "b" * 64
+BOOTING = "the Docker Engine is booting"
+
+
+def process(pid: int, started: int, container_id: str) -> SandboxProcess:
+    """Return the first process of a container."""
+    return SandboxProcess(pid=pid, started=started, cgroup=f"0::/system.slice/docker-{container_id}.scope\n")
+
+
+def container(container_id: str, mode: str) -> StartingContainer:
+    """Return a container as the engine lists it."""
+    return StartingContainer(
+        id=container_id, name="web", image="busybox", labels={}, document={"HostConfig": {"NetworkMode": mode}}
+    )
+
+
+PROCESSES = (process(5, 100, OWNER), process(9, 200, PARTNER))
+
+
+def test_a_container_that_shares_a_sandbox_is_not_its_owner() -> None:
+    """The engine says which one shares it, whichever is older, and whether or not the owner has a first process."""
+    listed = (container(PARTNER, f"container:{OWNER}"), container(OWNER, "blue"))
+    chosen = choose_owner(PROCESSES, listed, "")
+    assert (chosen.process, chosen.container, chosen.unknown) == (PROCESSES[0], listed[1], "")
+    older = process(3, 50, PARTNER)
+    assert choose_owner((older, *PROCESSES[:1]), listed, "").process == PROCESSES[0]
+    alone = choose_owner(PROCESSES[1:], listed[:1], "")
+    assert (alone.process, alone.container) == (None, None)
+    assert "share its sandbox" in alone.unknown
+
+
+def test_a_listed_container_goes_before_an_unlisted_one() -> None:
+    """The engine does not list the containers of another runtime."""
+    chosen = choose_owner((process(3, 50, "c" * 64), *PROCESSES[:1]), (container(OWNER, "blue"),), "")
+    assert chosen.process == PROCESSES[0]
+
+
+def test_without_an_answer_the_oldest_is_taken() -> None:
+    """A container that shares a sandbox starts later. Two that started at the same time cannot be distinguished."""
+    chosen = choose_owner(PROCESSES, (), BOOTING)
+    assert (chosen.process, chosen.container, chosen.unknown) == (PROCESSES[0], None, BOOTING)
+    assert choose_owner((process(5, 100, OWNER), process(9, 100, PARTNER)), (), BOOTING).process is None
+    assert choose_owner((), (), BOOTING).process is None

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A container whose ports cannot be published starts only if it may have another network that publishes them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cni_bridge_spec import JsonValue
+from cni_bridge_state import EndpointId, NetworkId, Phase, Store
+from cnm_bridge.core.errors import CannotPublish
+from cnm_bridge.core.wire import ProgramExternalConnectivity
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.system.engine import Engine
+from tests.records import endpoint
+
+ENDPOINT = EndpointId("77" * 32)
+REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
+ERROR = CannotPublish("ports cannot be published")
+BLUE: JsonValue = {
+    "Id": REQUEST.network_id,
+    "Name": "blue",
+    "Scope": "local",
+    "Containers": {f"ep-{ENDPOINT}": {"Name": "web", "EndpointID": ENDPOINT}},
+}
+
+
+RECORD = replace(endpoint(ENDPOINT, Phase.PENDING), network_id=REQUEST.network_id)
+
+
+@pytest.fixture(name="store")
+async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store that contains the endpoint."""
+    store = Store.open(tmp_path / "state")
+    await store.put_endpoint(RECORD)
+    yield store
+    store.close()
+
+
+@asynccontextmanager
+async def engine(
+    store: Store,
+    path: Path,
+    networks: Sequence[str],
+    on_question: Callable[[], Awaitable[None]] | None = None,
+    *,
+    shown: str = "web",
+) -> AsyncIterator[Unpublished]:
+    """Run an engine with one container, named `web`, on the given networks."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if on_question is not None:
+            await on_question()
+        if request.path.endswith("version"):
+            return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+        if request.path.endswith("containers/json"):
+            assert request.query["filters"] == '{"name": ["^/web$"]}'
+            container = {"Names": [f"/{shown}"], "NetworkSettings": {"Networks": {name: {} for name in networks}}}
+            return web.json_response([{"Id": "b1", **container}])
+        return web.json_response(BLUE)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, path).start()
+        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600))
+    finally:
+        await runner.cleanup()
+
+
+async def test_ports_of_the_only_network_are_an_error(store: Store, tmp_path: Path) -> None:
+    """The error reaches the user, and no reason is recorded."""
+    async with engine(store, tmp_path / "s", ["blue"]) as unpublished:
+        with pytest.raises(CannotPublish):
+            await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {}
+
+
+async def test_ports_of_one_of_several_networks_are_a_reason(store: Store, tmp_path: Path) -> None:
+    """The reason is recorded until the endpoint has published ports or is removed."""
+    async with engine(store, tmp_path / "s", ["blue", "red"]) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {ENDPOINT: "ports cannot be published"}
+        unpublished.forget(ENDPOINT)
+        unpublished.forget(ENDPOINT)
+        assert unpublished.reasons == {}
+
+
+async def test_an_unknown_container_starts(store: Store, tmp_path: Path) -> None:
+    """If the engine does not list the container, its networks are unknown."""
+    async with engine(store, tmp_path / "s", ["blue"], shown="web2") as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+
+
+async def test_a_container_starts_if_the_engine_cannot_be_reached(store: Store, tmp_path: Path) -> None:
+    """Without an answer its networks are unknown."""
+    await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
+
+
+async def test_a_container_starts_if_the_engine_does_not_answer(store: Store, tmp_path: Path) -> None:
+    """While dockerd starts, its socket accepts connections without answering; its containers must not wait."""
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with engine(store, tmp_path / "s", ["blue"], never) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+
+
+async def test_no_reason_is_recorded_for_a_removed_endpoint(store: Store, tmp_path: Path) -> None:
+    """Such a reason would never be removed."""
+
+    async def remove() -> None:
+        if store.find_endpoint(ENDPOINT) is not None:
+            await store.put_endpoint(replace(RECORD, phase=Phase.DELETING))
+            await store.remove_endpoint(ENDPOINT)
+
+    async with engine(store, tmp_path / "s", ["blue", "red"], remove) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {}

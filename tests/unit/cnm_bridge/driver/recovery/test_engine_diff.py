@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The differences between Docker's networks and endpoints and our records."""
+
+from dataclasses import replace
+
+import pytest
+
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
+from cni_bridge_state.lazy_field import StoredDocument
+from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.driver.recovery.engine_diff import (
+    EngineView,
+    find_foreign,
+    forgotten_endpoints,
+    forgotten_networks,
+    knows_any,
+    unchanged_since,
+    unknown_endpoints,
+)
+from tests.records import endpoint
+
+NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
+ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id, sandbox_key="/var/run/docker/netns/1")
+
+
+def engine_view(*endpoints: str) -> EngineView:
+    """Return an engine that has the network with these endpoints."""
+    known = {name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None) for name in endpoints}
+    network = EngineNetwork(
+        id="n1", name="blue", driver="cni-bridge", internal=False, options={}, pools=(), endpoints=known
+    )
+    return EngineView(identity="engine", networks={NETWORK.id: network})
+
+
+NOTHING = EngineView(identity="engine", networks={NETWORK.id: None})
+
+
+def test_an_endpoint_known_to_docker_is_not_forgotten() -> None:
+    """Its record is not torn down."""
+    assert forgotten_endpoints(engine_view("e1"), [ENDPOINT]) == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.READY, Phase.JOINED])
+@pytest.mark.parametrize("seen", [engine_view(), engine_view("e2"), NOTHING], ids=["empty", "other", "no network"])
+def test_an_endpoint_unknown_to_docker_is_forgotten(phase: Phase, seen: EngineView) -> None:
+    """Docker may have lost it alone, or with its network."""
+    record = replace(ENDPOINT, phase=phase)
+    assert forgotten_endpoints(seen, [record]) == (record,)
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.DELETING])
+def test_unfinished_endpoints_are_not_compared(phase: Phase) -> None:
+    """Docker does not know an endpoint that is being created or deleted, and that means nothing."""
+    assert forgotten_endpoints(NOTHING, [replace(ENDPOINT, phase=phase)]) == ()
+
+
+def test_a_network_created_since_the_request_is_not_compared() -> None:
+    """Neither it nor its endpoints are forgotten."""
+    seen = EngineView(identity="engine", networks={})
+    assert forgotten_endpoints(seen, [ENDPOINT]) == ()
+    assert forgotten_networks(seen, [NETWORK], []) == ()
+
+
+def test_a_network_is_forgotten_after_its_endpoints() -> None:
+    """Its record is needed as long as one of its endpoints has a record."""
+    assert forgotten_networks(NOTHING, [NETWORK], [ENDPOINT]) == ()
+    assert forgotten_networks(NOTHING, [NETWORK], []) == (NETWORK,)
+    assert forgotten_networks(engine_view(), [NETWORK], []) == ()
+
+
+SECOND = replace(NETWORK, id=NetworkId("n2"))
+FIRST_CALLER, OTHER_CALLER = ProcessRecord(pid=1, started=1), ProcessRecord(pid=2, started=1)
+
+
+@pytest.mark.parametrize(
+    ("listed", "second", "is_foreign"),
+    [
+        ({}, {}, False),
+        ({}, {"engine": "another"}, True),
+        ({"engine": "another"}, {"engine": "another"}, False),
+        ({}, {"engine": "engine"}, False),
+        ({"caller": FIRST_CALLER}, {"caller": OTHER_CALLER}, True),
+        ({"caller": FIRST_CALLER}, {"caller": FIRST_CALLER}, False),
+        ({"caller": FIRST_CALLER}, {"caller": OTHER_CALLER, "engine": "engine"}, False),
+    ],
+    ids=[
+        "nothing known",
+        "listed by another",
+        "new ID",
+        "listed before",
+        "another caller",
+        "same caller",
+        "new caller",
+    ],
+)
+def test_a_network_of_another_engine(
+    listed: dict[str, str | ProcessRecord], second: dict[str, str | ProcessRecord], *, is_foreign: bool
+) -> None:
+    """It was listed by another one, or requested by a process that has requested nothing of this one's."""
+    networks = [replace(NETWORK, **listed), replace(SECOND, **second)]  # type: ignore[arg-type]
+    assert find_foreign(engine_view(), networks, []) == ({SECOND.id} if is_foreign else set())
+
+
+def test_a_process_that_has_requested_an_endpoint_is_known() -> None:
+    """Its networks are those of the engine that lists the endpoint's network, as after a restart of dockerd."""
+    networks = [replace(NETWORK, caller=FIRST_CALLER), replace(SECOND, caller=OTHER_CALLER)]
+    assert find_foreign(engine_view(), networks, [replace(ENDPOINT, caller=OTHER_CALLER)]) == set()
+    assert find_foreign(engine_view(), networks, [replace(ENDPOINT, caller=FIRST_CALLER)]) == {SECOND.id}
+
+
+def test_unknown_endpoints_are_those_without_a_record() -> None:
+    """They are returned with what Docker knows about them."""
+    seen = engine_view("e1", "e2")
+    network = seen.networks[NETWORK.id]
+    assert network is not None
+    assert unknown_endpoints(seen, [ENDPOINT]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
+
+
+def test_an_endpoint_whose_sandbox_is_unknown_is_returned() -> None:
+    """It was rebuilt in a call; an endpoint that is being joined again, or deleted, has a sandbox or needs none."""
+    seen = engine_view("e1")
+    joined = replace(ENDPOINT, phase=Phase.JOINED, sandbox_key=None)
+    assert set(unknown_endpoints(seen, [joined])) == {ENDPOINT.id}
+    for known in (
+        replace(joined, sandbox_key="/run/docker/netns/1"),
+        replace(joined, phase=Phase.READY),
+        replace(joined, phase=Phase.DELETING),
+    ):
+        assert unknown_endpoints(seen, [known]) == {}
+
+
+def test_an_engine_that_knows_one_network_is_ours() -> None:
+    """An engine that knows no recorded network may be any engine."""
+    other = replace(NETWORK, id=NetworkId("n2"))
+    assert knows_any(engine_view(), [other, NETWORK])
+    assert not knows_any(engine_view(), [other])
+    assert not knows_any(NOTHING, [NETWORK])
+
+
+def test_only_unchanged_findings_count() -> None:
+    """A record must be found by both comparisons, and must not have been stored again in between."""
+    other, stored_again = replace(ENDPOINT, id=EndpointId("e2")), replace(ENDPOINT)
+    assert unchanged_since([ENDPOINT, other], [ENDPOINT]) == (ENDPOINT,)
+    assert unchanged_since([ENDPOINT], [stored_again]) == ()
+    assert unchanged_since([], [ENDPOINT]) == ()
+
+
+def test_findings_are_compared_without_parsing_documents() -> None:
+    """Parsing those of ten thousand records would block the event loop; here they cannot be parsed at all."""
+    record = replace(ENDPOINT, result=StoredDocument(b"no value", 3), snapshot=StoredDocument(b"no value", 4))
+    assert len(unchanged_since([record], [record])) == 1

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge explain` shows what would be done, and changes nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.operator.cli.main import main
+from tests.plugins import FakePlugins
+
+LIST: JsonObject = {
+    "cniVersions": ["0.4.0", "1.0.0"],
+    "name": "blue",
+    "plugins": [
+        {
+            "type": "bridge",
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "10.9.0.0/16", "mtu": 1400}]},
+        },
+        {"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}, "capabilities": {"mac": True}},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> FakePlugins:
+    """Plugins that record their executions, and the list that uses them."""
+    plugins = FakePlugins(tmp_path / "bin")
+    for name in ("bridge", "host-local", "tuning", "portmap"):
+        plugins.install(name)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "blue.conflist").write_text(json.dumps(LIST))
+    return plugins
+
+
+def explain(tmp_path: Path, *arguments: str) -> Result:
+    """Run the command."""
+    directories = (
+        f"--cni-conf-dir={tmp_path}/conf",
+        f"--cni-bin-dir={tmp_path}/bin",
+        "--run-dir=/run/x",
+        f"--docker-host=unix://{tmp_path}/none",
+    )
+    return CliRunner().invoke(main, ["explain", *directories, *arguments])
+
+
+def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Standard input and environment are shown in the negotiated version; VERSION alone was run."""
+    options = ("-o", "cni.ips=10.1.0.9", "-o", "cni.args.A=1", "--mac-address=02:11:22:33:44:55", "--json")
+    done = explain(tmp_path, *options, "blue")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["name"], found["cniVersion"], found["addresses"]) == ("blue", "1.0.0", ["10.1.0.9"])
+    bridge, tuning, portmap = found["plugins"]
+    assert bridge["stdin"]["args"] == {"cni": {"ips": ["10.1.0.9"]}}
+    assert bridge["environment"] == {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "ENDPOINT-ID",
+        "CNI_NETNS": "/run/x/netns/ENDPOINT-ID",
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": "IgnoreUnknown=1;A=1",
+        "CNI_PATH": f"{tmp_path}/bin",
+    }
+    assert tuning["stdin"]["runtimeConfig"] == {"mac": "02:11:22:33:44:55"}
+    assert [plugin["publishesPorts"] for plugin in (bridge, tuning, portmap)] == [False, False, True]
+    assert found["sandboxSync"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
+    assert {command.verb for command in plugins.commands} == {"VERSION"}
+
+
+def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Without --json the same is printed as text."""
+    done = explain(tmp_path, "-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55", "blue")
+    assert plugins.commands
+    assert (
+        f"cni-bridge: whether there is a Docker network 'blue' is not known: Docker Engine at unix://{tmp_path}/none"
+        in (done.output)
+    )
+    assert f"configuration  blue ({tmp_path}/conf/blue.conflist)" in done.output
+    assert "link           lanN in the container" in done.output
+    assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
+    assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
+    assert '   "cniVersion": "1.0.0"' in done.output
+    assert "run again with the ports to publish" in done.output
+
+
+def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
+    """The warning is in the text and in the JSON."""
+    document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
+    (tmp_path / "conf" / "azure.conflist").write_text(json.dumps(document))
+    plugins.install("vnet")
+    guess = "(right if vnet does not execute it; otherwise ADD will fail)"
+    warning = f"azure-cns (ipam): not found in {tmp_path}/bin {guess}"
+    assert json.loads(explain(tmp_path, "--json", "azure").stdout)["warnings"] == [warning]
+    assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
+
+
+def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Only the plugin can reject its own settings; the valid ones beside them are explained."""
+    ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": "none"}
+    tuning = {"type": "tuning", "sysctl": ["net.core.somaxconn"]}
+    document = {
+        "cniVersion": "1.0.0",
+        "name": "odd",
+        "plugins": [{"type": "bridge", "ipam": ipam}, tuning, {"type": "sbr"}],
+    }
+    (tmp_path / "conf" / "odd.conflist").write_text(json.dumps(document))
+    plugins.install("sbr")
+    done = explain(tmp_path, "--json", "odd")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["sandboxSync"] == ["policy rules and routing tables of sbr"]
+
+
+def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Its networks are known at Join only."""
+    plugins.install("static")
+    lines = explain(tmp_path, "-o", "cni.attach=hybrid", "blue").output.splitlines()
+    index = lines.index("attach mode    hybrid, because cni.attach=hybrid")
+    assert lines[index + 1] == "               and move for a container on several networks"
+    assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("search", "search: Docker's stay; search domains of the result are added, "),
+        ("replace", "replace: those of the result replace Docker's, "),
+    ],
+)
+def test_name_servers_are_explained(tmp_path: Path, plugins: FakePlugins, option: str, text: str) -> None:
+    """Only if the option is given."""
+    plugins.install("static")
+    assert f"\nname servers   {text}" in explain(tmp_path, "-o", f"cni.dns={option}", "blue").output
+    assert json.loads(explain(tmp_path, "--json", "-o", f"cni.dns={option}", "blue").stdout)["dns"] == option
+    assert "name servers" not in explain(tmp_path, "blue").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (("blu",), 2, "'blu'"),
+        (("-o", "cni.bandwidth.ingress-rate=1M", "blue"), 1, '"type": "bandwidth"'),
+        (("-o", "cni.ipz=1", "blue"), 2, "did you mean cni.ips?"),
+        (("-o", "cni.ips", "blue"), 2, "is not KEY=VALUE"),
+        (("--ip=10.1.0.9", "blue"), 2, "such as 10.1.0.9/24"),
+    ],
+)
+def test_options_are_rejected_as_by_docker_calls(
+    tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], status: int, error: str
+) -> None:
+    """The error is that of CreateNetwork or CreateEndpoint, and no plugin runs."""
+    done = explain(tmp_path, *arguments)
+    assert done.exit_code == status
+    assert error in done.output
+    assert not plugins.commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode", "asked"),
+    [
+        (("--attach=hybrid",), "hybrid", True),
+        (("--attach=auto",), "move", True),
+        (("--attach=move",), "move", False),
+        (("--attach=auto", "-o", "cni.attach=direct"), "direct", False),
+    ],
+)
+def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
+    tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], mode: str, *, asked: bool
+) -> None:
+    """Without an engine all modes are possible, and auto chooses move; the endpoint's option overrides the setting."""
+    plugins.install("static")
+    done = explain(tmp_path, *arguments, "--json", "blue")
+    assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output
+    assert ("static" in {command.plugin for command in plugins.commands}) is asked

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge ls` and `inspect`: their tables, and how they find what is named."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from cni_bridge_spec import JsonObject, get_objects
+from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.content.listing import age, port_text, show_endpoints, show_networks
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.main import main
+from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
+
+BLUE, RED = "6f" * 32, "7f" * 32
+WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
+
+
+def entry(endpoint_id: str, address: str, network: str = BLUE, **more: object) -> JsonObject:
+    """Return an endpoint as the daemon lists it."""
+    document: dict[str, object] = {
+        "id": endpoint_id,
+        "networkId": network,
+        "phase": "joined",
+        "mode": "move",
+        "configuration": "lan",
+        "addresses": [address],
+        "mac": "02:00:00:00:00:01",
+        "ports": [],
+        "notPublished": None,
+        "sandboxKey": None,
+        "createdAt": None,
+        **more,
+    }
+    return document  # type: ignore[return-value]
+
+
+def container(container_id: str, name: str, *endpoint_ids: str) -> EngineContainer:
+    """Return a container with some endpoints."""
+    return EngineContainer(
+        id=container_id, name=name, image="box", state="running", endpoint_ids=frozenset(endpoint_ids)
+    )
+
+
+def inventory(
+    containers: Mapping[str, EngineContainer] | None = None, all_containers: Sequence[EngineContainer] = ()
+) -> Inventory:
+    """Return three endpoints on two networks, of the containers web (on both networks) and db."""
+    web, database = container("aa" * 32, "web", WEB, OTHER), container("ab" * 32, "db", DB)
+    networks: list[JsonObject] = [
+        {"id": BLUE, "name": "blue", "configuration": "lan", "internal": False, "outdatedEndpoints": 1},
+        {"id": RED, "name": None, "configuration": "wan", "internal": True},
+    ]
+    port = {"hostIP": "127.0.0.1", "hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
+    endpoints = [
+        entry(WEB, "10.1.2.3/24", ports=[port], createdAt=int(time.time()) - 7300),
+        entry(DB, "10.1.2.4/24", phase="ready", notPublished="there is no portmap"),
+        entry(OTHER, "10.9.9.9/24", RED),
+    ]
+    known = {WEB: web, OTHER: web, DB: database} if containers is None else containers
+    return Inventory(
+        document={"networks": networks, "endpoints": endpoints},
+        containers=known,
+        network_names={},
+        notes=(),
+        all_containers=all_containers,
+    )
+
+
+def lines(shown: Shown, capsys: pytest.CaptureFixture[str], fmt: str = "table", *, no_trunc: bool = False) -> list[str]:
+    """Return what is printed into a pipe."""
+    render(shown, parse_format(fmt), no_trunc=no_trunc)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_endpoints_have_the_names_of_their_containers(capsys: pytest.CaptureFixture[str]) -> None:
+    """And ports and age, sorted by name."""
+    found = [line.split("  ") for line in lines(show_endpoints(inventory(), None), capsys)]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in found]
+    assert cells == [
+        ["CONTAINER", "IMAGE", "NETWORK", "ADDRESSES", "MAC", "PORTS", "MODE", "AGE", "PHASE", "ENDPOINT"],
+        *(
+            ["db", "box", "blue", "10.1.2.4/24", "02:00:00:00:00:01", "not published", "move", "?", "ready", DB[:12]],
+            ["web", "box", RED[:12], "10.9.9.9/24", "02:00:00:00:00:01", "-", "move", "?", "joined", OTHER[:12]],
+            [
+                *("web", "box", "blue", "10.1.2.3/24", "02:00:00:00:00:01", "127.0.0.1:8080->80/tcp", "move", "2h"),
+                *("joined", WEB[:12]),
+            ],
+        ),
+    ]
+
+
+def test_ids_can_be_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --no-trunc."""
+    assert WEB in lines(show_endpoints(inventory(), "blue"), capsys, no_trunc=True)[2]
+
+
+def test_templates_have_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each endpoint."""
+    shown = show_endpoints(inventory(), "blue")
+    assert lines(shown, capsys, "{{.Container}} {{.Ports}}") == ["db not published", "web 127.0.0.1:8080->80/tcp"]
+
+
+@pytest.mark.parametrize("networks", [False, True])
+def test_templates_may_name_each_column(capsys: pytest.CaptureFixture[str], *, networks: bool) -> None:
+    """What the command declares is what its rows have."""
+    shown = (show_networks if networks else show_endpoints)(inventory(), None)
+    (drawn,) = (part for part in shown.parts if isinstance(part, Table))
+    names = {key[:1].upper() + key[1:] for _, key in drawn.columns}
+    help_text = " ".join((main.commands["ls"].help or "").split())
+    declared = help_text.partition("Templates have ")[2].rstrip(".").split("; with --networks ")[networks]
+    assert set(declared.split(", ")) == names
+    assert len(lines(shown, capsys, "".join(f"{{{{.{name}}}}}" for name in names))) == len(shown.rows)
+
+
+def test_networks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has the number of its endpoints."""
+    assert [line.split() for line in lines(show_networks(inventory(), None), capsys)] == [
+        ["NETWORK", "NAME", "CONFIGURATION", "INTERNAL", "ENDPOINTS", "CHANGED"],
+        [BLUE[:12], "blue", "lan", "no", "2", "since", "1", "endpoint", "was", "made"],
+        [RED[:12], RED[:12], "wan", "yes", "1", "-"],
+    ]
+
+
+def test_whether_a_network_is_internal_is_a_boolean_in_json() -> None:
+    """In both lists; only tables have words."""
+    for show in (show_networks, show_endpoints):
+        document = show(inventory(), None).document
+        assert isinstance(document, dict)
+        assert [one["internal"] for one in get_objects(document, "networks")] == [False, True]
+
+
+def test_without_an_engine_only_names_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are question marks."""
+    first = lines(show_endpoints(inventory({}), None), capsys)[1].split()
+    assert first[:4] == ["?", "?", RED[:12], "10.9.9.9/24"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("web", (WEB, OTHER)),
+        ("10.1.2.4", (DB,)),
+        ("10.1.2.4/24", (DB,)),
+        ("78", (DB,)),
+        (OTHER, (OTHER,)),
+        ("aa", (WEB, OTHER)),
+    ],
+)
+def test_what_is_named_is_found(name: str, found: tuple[str, ...]) -> None:
+    """By the container's name, an address, or the beginning of an ID."""
+    assert inventory().find(name) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("wbe", "did you mean web"),
+        ("10.1.2.99", "cni-bridge ls"),
+        ("7", r"ambiguous: endpoint 777777777777 \(web\), endpoint 787878787878 \(db\)"),
+        ("a", r"container aaaaaaaaaaaa \(web\), container abababababab \(db\)"),
+    ],
+)
+def test_what_is_not_found_has_a_hint(name: str, text: str) -> None:
+    """The nearest name, or the candidates."""
+    with pytest.raises(DaemonError, match=text) as caught:
+        inventory().find(name)
+    assert caught.value.exit_status is ExitStatus.USAGE
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("exited", r"container old exists and is not running \(exited\), so it has no endpoint; docker start old"),
+        ("created", "is not running"),
+        ("running", "container old is on no network of cni-bridge"),
+    ],
+)
+@pytest.mark.parametrize("name", ["old", "ee"])
+def test_a_container_without_an_endpoint_is_not_unknown(state: str, text: str, name: str) -> None:
+    """It does not run, or is on other networks."""
+    old = replace(container("ee" * 32, "old"), state=state)
+    with pytest.raises(DaemonError, match=text) as caught:
+        inventory(all_containers=[old]).find(name)
+    assert caught.value.exit_status is ExitStatus.USAGE
+
+
+def test_an_unknown_network_has_a_hint() -> None:
+    """As an unknown container."""
+    with pytest.raises(DaemonError, match="did you mean blue"):
+        show_endpoints(inventory(), "bleu")
+
+
+@pytest.mark.parametrize(
+    ("port", "text"),
+    [
+        ({"hostPort": 80, "containerPort": 8080, "protocol": "udp"}, "80->8080/udp"),
+        ({"hostPort": 80, "containerPort": 80, "protocol": "tcp", "hostIP": "::1"}, "[::1]:80->80/tcp"),
+    ],
+)
+def test_ports_are_shown_as_docker_shows_them(port: JsonObject, text: str) -> None:
+    """With the address of the host, if it is restricted to one."""
+    assert port_text(port) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59, "59s"), (61, "1m"), (7300, "2h"), (200_000, "2d")])
+def test_ages(seconds: int, text: str) -> None:
+    """In the largest unit."""
+    assert age(int(time.time()) - seconds) == text

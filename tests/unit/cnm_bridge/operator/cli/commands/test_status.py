@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge status`: its tables, and its error without a daemon."""
+
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cni_bridge_spec import JsonObject, get_objects
+from cnm_bridge.operator.cli.content.status_text import show_status
+from cnm_bridge.operator.cli.main import main
+from cnm_bridge.operator.cli.output.shown import render
+
+STATUS: JsonObject = {
+    "engine": {"isUp": True, "identity": "UFZ2", "rounds": 2},
+    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "internal": False}],
+    "endpoints": [
+        {
+            "id": "77" * 32,
+            "networkId": "6f" * 32,
+            "phase": "joined",
+            "mode": "hybrid",
+            "configuration": "lan",
+            "addresses": ["10.1.2.3/24", "fd00::3/64"],
+            "sandboxKey": None,
+        },
+        {
+            "id": "88" * 32,
+            "networkId": "00" * 32,
+            "phase": "deleting",
+            "mode": "move",
+            "configuration": "lan",
+            "addresses": [],
+            "sandboxKey": None,
+        },
+    ],
+    "pendingTeardowns": [],
+    "orphans": [],
+    "dhcp": [],
+}
+
+
+def render_status(document: JsonObject, names: Mapping[str, str] | None = None) -> str:
+    """Return what the command prints into a pipe."""
+    with redirect_stdout(StringIO()) as printed:
+        render(show_status(document, names), "table", no_trunc=False)
+    return printed.getvalue()
+
+
+def test_networks_and_endpoints_have_tables() -> None:
+    """Identifiers are shortened, and endpoints have their network's name."""
+    assert render_status(STATUS).splitlines() == [
+        "engine  up",
+        "",
+        "NETWORK       NAME  CONFIGURATION",
+        "6f6f6f6f6f6f  blue  lan",
+        "",
+        "ENDPOINT      NETWORK  PHASE     MODE    ADDRESSES",
+        "777777777777  blue     joined    hybrid  10.1.2.3/24 fd00::3/64",
+        "888888888888  -        deleting  move    -",
+    ]
+
+
+def test_a_network_without_a_known_name_has_its_id() -> None:
+    """The name of the configuration would be ambiguous: several networks may use it."""
+    lines = render_status(
+        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}
+    ).splitlines()
+    assert lines[3].split() == ["6f6f6f6f6f6f", "-", "lan"]
+    assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
+
+
+def test_a_network_made_just_now_has_the_engine_s_name() -> None:
+    """The daemon learns it in the next comparison."""
+    lines = render_status(
+        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}, {"6f" * 32: "blue"}
+    ).splitlines()
+    assert lines[3].split() == ["6f6f6f6f6f6f", "blue", "lan"]
+    assert lines[6].split()[:2] == ["777777777777", "blue"]
+
+
+@pytest.mark.parametrize(("rounds", "is_compared"), [(0, False), (1, False), (2, True)])
+def test_before_two_comparisons_leftovers_are_not_known(rounds: int, is_compared: bool) -> None:
+    """The text says so, because no leftovers would look like a clean host."""
+    text = render_status({**STATUS, "engine": {"isUp": True, "identity": None, "rounds": rounds}})
+    assert ("not compared yet; `cni-bridge gc` compares now" not in text) is is_compared
+
+
+def test_pending_teardowns_and_leftovers_have_tables() -> None:
+    """The tables exist only if there are any."""
+    text = render_status(
+        {
+            **STATUS,
+            "pendingTeardowns": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
+            "orphans": [{"network": "lan", "containerId": "cnitool-1", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
+        }
+    )
+    assert "888888888888      3         plugin firewall failed" in text
+    assert "LEFTOVER ON  CONTAINER ID  WHAT" in text
+    assert "lan          cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
+
+
+def test_unpublished_ports_have_a_table() -> None:
+    """Each endpoint whose ports could not be published has a line with the reason."""
+    (first, *others) = get_objects(STATUS, "endpoints")
+    text = render_status({**STATUS, "endpoints": [{**first, "notPublished": "there is no portmap"}, *others]})
+    assert text.splitlines()[-2:] == [
+        "PORTS NOT PUBLISHED  NETWORK  WHY",
+        "777777777777         blue     there is no portmap",
+    ]
+
+
+def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
+    """The error names the socket, and the command that works without a daemon."""
+    result = CliRunner().invoke(main, ["status", "--admin-socket", str(tmp_path / "none.sock")])
+    assert result.exit_code == 3
+    assert str(tmp_path / "none.sock") in result.output
+    assert "cni-bridge state show" in result.output

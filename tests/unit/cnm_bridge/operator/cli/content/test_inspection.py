@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The text of `cni-bridge inspect`."""
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.operator.cli.content.inspection import show_inspected
+from cnm_bridge.operator.cli.output.shown import Table
+
+ADD: JsonObject = {"time": "2026-01-02T03:04:05.000+00:00", "outcome": "success", "durationMs": 12.0}
+
+
+def document(deleted_at: str) -> JsonObject:
+    """Return an endpoint with one plugin, whose last DEL was at a time."""
+    executions: JsonObject = {"ADD": ADD, "DEL": {**ADD, "time": deleted_at}}
+    return {
+        "id": "77" * 32,
+        "networkId": "6f" * 32,
+        "phase": "joined",
+        "mode": "move",
+        "configuration": "lan",
+        "cniVersion": "1.0.0",
+        "addresses": [],
+        "ports": [],
+        "sync": [],
+        "args": [],
+        "containerId": "77" * 32,
+        "capabilityArgs": {},
+        "plugins": [{"type": "bridge", "isAdded": True, "executions": executions}],
+        "owned": {"reservations": [], "rules": [], "links": []},
+    }
+
+
+def test_the_reason_of_the_attach_mode_is_shown() -> None:
+    """Records of older versions have none."""
+    made = document("2026-01-02T03:04:04.000+00:00")
+    explained = show_inspected([{**made, "modeReason": "the container has further networks"}], ())
+    assert "attach mode    move, because the container has further networks\n" in str(explained.parts[0])
+    assert "attach mode    move\n" in str(show_inspected([made], ()).parts[0])
+
+
+@pytest.mark.parametrize(
+    ("deleted_at", "is_shown"), [("2026-01-02T03:04:04.000+00:00", False), ("2026-01-02T03:04:06.000+00:00", True)]
+)
+def test_a_del_before_the_last_add_is_not_shown(deleted_at: str, *, is_shown: bool) -> None:
+    """It belongs to an earlier attempt; the JSON document has it."""
+    shown = show_inspected([document(deleted_at)], ())
+    (plugins,) = (part for part in shown.parts if isinstance(part, Table))
+    assert [("del" in row, row["add"]) for row in plugins.rows] == [(is_shown, "12.0 ms")]
+    assert shown.rows == [document(deleted_at)]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The client of the admin socket, at real servers: each failure says what to do, and has its exit status."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+from typing import Final
+
+import pytest
+
+from cni_bridge_spec import JsonObject, render_json
+from cnm_bridge import __version__
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+
+OLDER: Final[JsonObject] = {"error": "cni-bridge 0.0.1 has no GET /v1/x", "kind": "unknownRequest", "version": "0.0.1"}
+
+
+@contextmanager
+def answering(path: Path, status: int, body: bytes) -> Iterator[list[str]]:
+    """Answer every request on a socket; yield the list of the requests."""
+    requests: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def address_string(self) -> str:
+            return "client"
+
+    with UnixStreamServer(str(path), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield requests
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def failure(path: Path) -> DaemonError:
+    """Return the error of a request."""
+    with pytest.raises(DaemonError) as caught:
+        AdminClient(path).get("x")
+    return caught.value
+
+
+def test_parameters_are_quoted(tmp_path: Path) -> None:
+    """A name is one part of the path, whatever it contains."""
+    with answering(tmp_path / "s", 200, b'{"a": 1}') as requests:
+        assert AdminClient(tmp_path / "s").get("endpoints", "../a b", full="1") == {"a": 1}
+    assert requests == ["/v1/endpoints/..%2Fa%20b?full=1"]
+
+
+def test_lines_are_yielded_one_by_one(tmp_path: Path) -> None:
+    """Each is a document."""
+    with answering(tmp_path / "s", 200, b'{"a": 1}\n{"a": 2}\n'):
+        assert list(AdminClient(tmp_path / "s").lines("x")) == [{"a": 1}, {"a": 2}]
+
+
+def test_no_daemon(tmp_path: Path) -> None:
+    """The error names the socket, the option, and the command that works without a daemon."""
+    error = failure(tmp_path / "none.sock")
+    assert error.exit_status is ExitStatus.NO_DAEMON
+    for part in (str(tmp_path / "none.sock"), "--admin-socket", "cni-bridge state show"):
+        assert part in str(error)
+
+
+def test_a_daemon_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While systemd holds its socket open, no process answers; the error says where the reason is."""
+    monkeypatch.setattr("cnm_bridge.operator.cli.admin_client._LIMIT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "s"))
+        held.listen()
+        error = failure(tmp_path / "s")
+    assert "no answer on" in str(error)
+    assert "journalctl -u cni-bridge" in str(error)
+    assert error.exit_status is ExitStatus.NO_DAEMON
+
+
+def test_an_older_daemon(tmp_path: Path) -> None:
+    """The error has both versions, and says what to do."""
+    with answering(tmp_path / "s", 404, render_json(OLDER)):
+        error = failure(tmp_path / "s")
+    assert error.exit_status is ExitStatus.NO_DAEMON
+    for part in ("0.0.1", __version__, "systemctl restart cni-bridge"):
+        assert part in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_status"),
+    [
+        ("notFound", ExitStatus.USAGE),
+        ("ambiguous", ExitStatus.USAGE),
+        ("badRequest", ExitStatus.USAGE),
+        ("refused", ExitStatus.FINDINGS),
+        ("internal", ExitStatus.NO_DAEMON),
+    ],
+)
+def test_an_error_of_the_daemon(tmp_path: Path, kind: str, exit_status: ExitStatus) -> None:
+    """Its text is that of the command."""
+    body = render_json({"error": "no such thing", "kind": kind, "version": "1"})
+    with answering(tmp_path / "s", 409, body):
+        error = failure(tmp_path / "s")
+    assert (str(error), error.exit_status) == ("no such thing", exit_status)
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"OK"), (200, b"[]"), (404, b"{}"), (500, b"<html>")])
+def test_another_program(tmp_path: Path, status: int, body: bytes) -> None:
+    """A server that is not the daemon is recognized."""
+    with answering(tmp_path / "s", status, body):
+        error = failure(tmp_path / "s")
+    assert error.exit_status is ExitStatus.NO_DAEMON
+    assert "another program answers" in str(error)

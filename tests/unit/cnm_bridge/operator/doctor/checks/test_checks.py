@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Each fault of a host is found, with the command that fixes it, and nothing else is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.operator.doctor.facts import (
+    ClockFacts,
+    EngineFacts,
+    Facts,
+    FirewallFacts,
+    InstallationFacts,
+    KernelFacts,
+    ModuleState,
+    PathFacts,
+    UnitFacts,
+)
+from cnm_bridge.operator.doctor.finding import Severity
+from cnm_bridge.operator.doctor.report import Report
+from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, only, with_network
+
+
+def test_a_healthy_host_has_no_findings() -> None:
+    """Everything else is a single change of this host."""
+    report = Report.of(HEALTHY)
+    assert report.findings == ()
+    assert report.is_good
+    assert report.summary == "nothing found"
+
+
+def test_notes_do_not_count() -> None:
+    """Before the installation no daemon runs, and that is no fault."""
+    engine = replace(HEALTHY.engine, networks=())
+    report = Report.of(replace(HEALTHY, engine=engine, installation=InstallationFacts()))
+    assert [finding.severity for finding in report.findings] == [Severity.NOTE]
+    assert report.is_good
+
+
+# The firewall
+
+
+def test_a_wrong_policy_of_forward() -> None:
+    """Without the plugin `firewall`, Docker's policy drops the packets of a bridge; the rules that accept them help."""
+    finding = only(with_network(BRIDGE))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "forward-dropped")
+    assert "the policy DROP of chain FORWARD" in finding.text
+    assert "iptables -I FORWARD -i cni-blue -j ACCEPT && iptables -I FORWARD -o cni-blue -j ACCEPT" in finding.fix
+    firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", "-A FORWARD -i cni-blue -j ACCEPT"))
+    assert codes(replace(with_network(BRIDGE), firewall=firewall)) == []
+
+
+def test_the_policy_does_not_matter_to_links_that_the_host_does_not_forward() -> None:
+    """A macvlan's packets leave through its parent."""
+    macvlan: JsonObject = {
+        "type": "macvlan",
+        "master": "eth0",
+        "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"},
+    }
+    assert codes(with_network(macvlan)) == []
+
+
+def test_both_families_are_examined() -> None:
+    """ip6tables has rules of its own."""
+    firewall = replace(HEALTHY.firewall, rules=(), rules_ipv6=(":FORWARD DROP [0:0]",))
+    finding = only(replace(with_network(BRIDGE), firewall=firewall))
+    assert "(ip6tables)" in finding.text
+    assert "ip6tables -I FORWARD" in finding.fix
+
+
+def test_the_firewall_of_ufw_is_changed_by_ufw() -> None:
+    """Its own rules would replace others at its next start."""
+    firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", ":ufw-before-forward - [0:0]"))
+    assert only(replace(with_network(BRIDGE), firewall=firewall)).fix.startswith("ufw route allow from 10.22.0.0/28")
+
+
+def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
+    """Each base chain has its own verdict."""
+    firewall = replace(HEALTHY.firewall, dropping_chains=("inet filter forward",))
+    finding = only(replace(HEALTHY, firewall=firewall))
+    assert finding.code == "forward-dropped-by-nftables"
+    assert "nft insert rule inet filter forward ip saddr 10.22.0.0/28 accept" in finding.fix
+    assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.fix
+
+
+def test_firewalld_needs_a_zone_or_the_plugin() -> None:
+    """The plugin `firewall` puts addresses into a zone."""
+    firewall = replace(HEALTHY.firewall, rules=(), has_firewalld=True)
+    assert codes(replace(HEALTHY, firewall=firewall)) == []
+    finding = only(replace(with_network(BRIDGE), firewall=firewall))
+    assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.fix
+
+
+def test_two_backends() -> None:
+    """A packet must pass both."""
+    assert codes(replace(HEALTHY, firewall=replace(HEALTHY.firewall, legacy_tables=("filter",)))) == ["backends-mixed"]
+
+
+@pytest.mark.parametrize("command", ["iptables", "nft"])
+def test_a_missing_command(command: str) -> None:
+    """Plugins run it."""
+    plugin: JsonObject = {"type": "portmap", "backend": "nftables"} if command == "nft" else {"type": "portmap"}
+    macvlan: JsonObject = {"type": "macvlan", "ipam": {"type": "static"}}
+    firewall = FirewallFacts(iptables=None if command == "iptables" else "iptables v1.8.9 (nf_tables)", has_nft=False)
+    finding = only(replace(with_network(macvlan, plugin), firewall=firewall))
+    assert (finding.code, finding.subject) == ("command-missing", f"command {command}")
+
+
+# The kernel
+
+
+def test_an_old_kernel() -> None:
+    """Links have alternative names since 5.5."""
+    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.4.0-100"))) == ["kernel-old"]
+    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.10.0"))) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [(ModuleState.MISSING, "module-missing"), (ModuleState.UNREACHABLE, "modules-directory-missing")]
+)
+def test_a_missing_module(state: ModuleState, code: str) -> None:
+    """It counts if a plugin needs it."""
+    kernel = KernelFacts(release="6.1.0", modules={"bridge": state, "vrf": state}, sysctls=HEALTHY.kernel.sysctls)
+    assert codes(replace(HEALTHY, kernel=kernel)) == [code]
+    assert codes(replace(with_network(BRIDGE, FIREWALL, {"type": "vrf"}), kernel=kernel)) == [code, code]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("net.ipv4.ip_forward", "0"),
+        ("net.ipv6.conf.all.forwarding", "0"),
+        ("net.ipv6.conf.all.disable_ipv6", "1"),
+        ("user.max_net_namespaces", "10"),
+    ],
+)
+def test_a_setting(name: str, value: str) -> None:
+    """The command sets it to the other value."""
+    kernel = replace(HEALTHY.kernel, sysctls={**HEALTHY.kernel.sysctls, name: value})
+    used = with_network(BRIDGE, FIREWALL, reserved=("10.22.0.2", "fd22::2"))
+    finding = only(replace(used, kernel=kernel))
+    assert finding.subject == f"setting {name}"
+    assert finding.fix.startswith(f"sysctl -w {name}=")
+    assert f"{name}={value};" not in finding.fix
+
+
+def test_forwarding_before_the_first_container() -> None:
+    """The plugins switch it on with their first ADD."""
+    kernel = replace(HEALTHY.kernel, sysctls={"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"})
+    assert codes(replace(HEALTHY, kernel=kernel)) == []
+
+
+# The engine
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("19.03.15", ["engine-old"]),
+        ("20.10.24+dfsg1", []),
+        ("28.5.2", []),
+        ("29.0.0", ["engine-crashes"]),
+        ("29.0.2", ["engine-crashes"]),
+        ("29.0.3", []),
+        ("dev", []),
+    ],
+)
+def test_engines(version: str, expected: list[str]) -> None:
+    """29.0.0 to 29.0.2 crash."""
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, version=version))) == expected
+
+
+def test_an_engine_that_cannot_be_used() -> None:
+    """Without an answer nothing is known; without root there are other namespaces."""
+    silent = EngineFacts(address="unix:///x", silence="no answer")
+    assert codes(replace(HEALTHY, engine=silent)) == ["engine-silent"]
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_rootless=True))) == ["engine-rootless"]
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_hidden=True))) == ["engine-hidden"]
+    hidden = replace(HEALTHY.engine, is_rootless=True, is_hidden=True)
+    assert codes(replace(HEALTHY, engine=hidden)) == ["engine-rootless"]
+
+
+# The installation
+
+
+def with_units(**states: UnitFacts) -> Facts:
+    """Return the host with other units."""
+    units = {
+        **(HEALTHY.installation.units or {}),
+        **{f"cni-bridge.{suffix}": unit for suffix, unit in states.items()},
+    }
+    return replace(HEALTHY, installation=replace(HEALTHY.installation, units=units))
+
+
+def test_the_order_at_boot() -> None:
+    """The driver must exist before Docker starts containers."""
+    before = frozenset({"docker.service"})
+    off, late = UnitFacts(state="disabled", before=before), UnitFacts(state="enabled")
+    assert codes(with_units(service=off, socket=off)) == ["boot-disabled"]
+    assert codes(with_units(service=late, socket=late)) == ["boot-order"]
+    assert codes(with_units(socket=off)) == ["socket-disabled"]
+
+
+def test_the_admin_socket_is_held_by_systemd() -> None:
+    """Without its unit the daemon works, and the operator's commands fail while it restarts."""
+    admin = UnitFacts(state="disabled")
+    units = {**(HEALTHY.installation.units or {}), "cni-bridge-admin.socket": admin}
+    finding = only(replace(HEALTHY, installation=replace(HEALTHY.installation, units=units)))
+    assert (finding.severity, finding.code) == (Severity.NOTE, "admin-socket-disabled")
+
+
+def test_a_stopped_daemon() -> None:
+    """Docker has networks of it."""
+    finding = only(replace(HEALTHY, installation=replace(HEALTHY.installation, daemon_pid=None)))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "daemon-stopped")
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "private", "expected"),
+    [
+        (0, 0o40755, False, []),
+        (1000, 0o100755, False, ["writable-by-others"]),
+        (0, 0o100775, False, ["writable-by-others"]),
+        (0, 0o40755, True, ["readable-by-others"]),
+        (0, 0o40700, True, []),
+        (0, 0o41777, False, ["writable-by-others"]),
+        (1000, 0o41755, False, ["writable-by-others"]),
+        (0, 0o100666, True, ["writable-by-others"]),
+    ],
+)
+def test_permissions(owner: int, mode: int, private: bool, expected: list[str]) -> None:
+    """Only root may change what root runs."""
+    path = PathFacts(path=Path("/opt/cni/bin/bridge"), owner=owner, mode=mode, is_private=private)
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, paths=(path,)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "expected"),
+    [
+        (0, 0o40755, []),
+        (0, 0o41777, []),
+        (0, 0o40777, ["writable-by-others"]),
+        (0, 0o42775, ["writable-by-others"]),
+        (1000, 0o40755, ["writable-by-others"]),
+        (1000, 0o41777, ["writable-by-others"]),
+    ],
+)
+def test_permissions_on_the_way(owner: int, mode: int, expected: list[str]) -> None:
+    """Who can rename a directory replaces what is in it; not in one like /tmp, with what is root's."""
+    path = PathFacts(path=Path("/opt"), owner=owner, mode=mode, leads_to=Path("/opt/cni/bin/bridge"))
+    facts = replace(HEALTHY, installation=replace(HEALTHY.installation, paths=(path,)))
+    assert codes(facts) == expected
+    if expected:
+        assert "may replace /opt/cni/bin/bridge, what the daemon runs" in only(facts).text
+        assert only(facts).fix.startswith("move it to where only root can write")
+
+
+def test_space_and_clock_and_rights() -> None:
+    """A full disk, a clock that was set back, and a doctor without rights."""
+    installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
+    assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
+    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, newest_state=2000.0))) == ["clock-behind"]
+    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, is_synchronized=False))) == ["clock-not-synchronized"]
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, selinux="enforcing"))) == [
+        "selinux-enforcing"
+    ]

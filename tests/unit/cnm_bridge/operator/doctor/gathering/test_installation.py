@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Owners and permissions are read of everything that leads to what root runs and reads."""
+
+from pathlib import Path
+
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.doctor.facts import PathFacts
+from cnm_bridge.operator.doctor.gathering.installation import gather_paths
+
+
+def gather(root: Path) -> dict[Path, PathFacts]:
+    """Return what is known about a host whose files are below a directory."""
+    settings = Settings(
+        cni_bin_dirs=(root / "bin",),
+        cni_conf_dirs=(root / "net.d",),
+        state_dir=root / "state",
+        run_dir=root / "run",
+        socket=root / "plugins/s.sock",
+        tls_key=root / "tls/key.pem",
+        tls_cert=root / "tls/cert.pem",
+        tls_ca=root / "tls/ca.pem",
+    )
+    return {facts.path: facts for facts in gather_paths(settings, root / "etc/config.toml")}
+
+
+def make(file: Path, mode: int) -> Path:
+    """Make a file and its directories."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    file.chmod(mode)
+    return file
+
+
+def test_what_root_trusts(tmp_path: Path) -> None:
+    """Plugins, configurations with the further plugins of a list, settings, keys, and their directories."""
+    plugin = make(tmp_path / "bin/bridge", 0o777)
+    plugin.parent.chmod(0o1777)
+    modes = {
+        plugin: 0o777,
+        plugin.parent: 0o1777,
+        make(tmp_path / "net.d/10-blue.conflist", 0o600): 0o600,
+        make(tmp_path / "net.d/blue/20-x.conf", 0o666): 0o666,
+        make(tmp_path / "etc/config.toml", 0o644): 0o644,
+        make(tmp_path / "tls/key.pem", 0o666): 0o666,
+        make(tmp_path / "tls/ca.pem", 0o664): 0o664,
+        make(tmp_path / "run/admin.sock", 0o600).parent: 0o755,
+    }
+    found = gather(tmp_path)
+    assert {path: found[path].mode & 0o7777 for path in modes} == modes
+    assert {found[path].leads_to for path in modes} == {None}
+    assert [path for path, facts in found.items() if facts.is_private] == [
+        tmp_path / "run/admin.sock",
+        tmp_path / "tls/key.pem",
+    ]
+
+
+def test_the_way_there(tmp_path: Path) -> None:
+    """All directories above, and those above the targets of symbolic links; links that lead nowhere do no harm."""
+    target = make(tmp_path / "home/user/bridge", 0o755)
+    make(tmp_path / "bin/other", 0o755)
+    (tmp_path / "bin/bridge").symlink_to("../link/bridge")
+    (tmp_path / "link").symlink_to(target.parent)
+    (tmp_path / "bin/loop").symlink_to("loop")
+    (tmp_path / "bin/gone").symlink_to("/nonexistent/gone")
+    found = gather(tmp_path)
+    assert found[tmp_path / "bin/bridge"].leads_to is None
+    assert found[target.parent].leads_to == tmp_path / "bin/bridge"
+    assert found[target.parent.parent].leads_to == tmp_path / "bin/bridge"
+    assert found[tmp_path].leads_to == tmp_path / "bin"
+    assert found[Path("/")].leads_to == tmp_path / "bin"
+    assert tmp_path / "bin/loop" not in found

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's plugin protocol: dockerd's client accepts every answer, and an error changes nothing."""
+
+import asyncio
+import math
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, UnixConnector, web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp.plugin import AiohttpClient
+
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_state import RecordNotFound
+from cni_invoker.errors import BadConfiguration
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.server.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
+from cnm_bridge.server.serving import PendingConnections
+
+NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
+BODY = {"NetworkID": NETWORK}
+
+Client = TestClient[web.Request, web.Application]
+Answer = Callable[[JsonObject, int], Awaitable[JsonObject]] | JsonObject
+
+
+class Recorder:
+    """Answers a call, and records its body."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.bodies: list[JsonObject] = []
+
+    async def __call__(self, body: JsonObject, _: int) -> JsonObject:
+        """Return `{"Value": 1}`, or raise."""
+        self.bodies.append(body)
+        if self.error:
+            raise self.error
+        return {"Value": 1}
+
+
+async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | None = "cnm/NetworkReference") -> Client:
+    """Return a client of an application with one method."""
+    methods = [Method(name="NetworkDriver.Test", schema=schema, answer=answer)]
+    return await aiohttp_client(make_app(methods, CallsUnderWay(), PendingConnections()))
+
+
+async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
+    """Make the call as dockerd does, and check what holds for every answer."""
+    async with client.post("/NetworkDriver.Test", data=data, json=json) as response:
+        assert response.status == 200
+        assert response.headers["Connection"] == "close"
+        body = await response.json()
+    assert isinstance(body, dict)
+    return body
+
+
+async def test_a_valid_call_is_answered(aiohttp_client: AiohttpClient) -> None:
+    """A call that matches its schema is answered; unknown keys are passed on."""
+    recorder = Recorder()
+    client = await serve(aiohttp_client, recorder)
+    assert await call(client, json={**BODY, "Since": "29"}) == {"Value": 1}
+    assert recorder.bodies == [{**BODY, "Since": "29"}]
+
+
+async def test_content_type_does_not_matter(aiohttp_client: AiohttpClient) -> None:
+    """Docker sends no Content-Type."""
+    client = await serve(aiohttp_client, Recorder())
+    assert await call(client, data=b'{"NetworkID":"%s"}\n' % NETWORK.encode()) == {"Value": 1}
+
+
+async def test_a_method_without_a_schema_needs_no_body(aiohttp_client: AiohttpClient) -> None:
+    """The handshake has no body, and is answered whatever its body is."""
+    client = await serve(aiohttp_client, Recorder(), schema=None)
+    assert await call(client) == {"Value": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "no body"),
+        (b"{", "line 1, column 2"),
+        (b"\xff", "not UTF-8"),
+        (b"[]", "not of type 'object'"),
+        (b"{}", "'NetworkID' is a required property"),
+        (b'{"NetworkID": 7}', "NetworkID: 7 is not of type 'string'"),
+        (b'{"NetworkID": "../../etc/passwd"}', "NetworkID"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+async def test_an_invalid_body_is_rejected_without_effect(
+    aiohttp_client: AiohttpClient, body: bytes, message: str
+) -> None:
+    """The error says what is wrong, and the method is not called; dockerd repeats calls with an empty body."""
+    recorder = Recorder()
+    answer = await call(await serve(aiohttp_client, recorder), data=body)
+    assert message in str(answer["Err"])
+    assert "NetworkDriver.Test" in str(answer["Err"])
+    assert not recorder.bodies
+
+
+async def test_a_very_large_body_is_parsed_in_a_thread(aiohttp_client: AiohttpClient) -> None:
+    """Ten thousand ports are no error; the event loop is free meanwhile."""
+    recorder = Recorder()
+    threads: list[int] = []
+
+    def answer(body: JsonObject, caller_pid: int) -> Awaitable[JsonObject]:
+        threads.append(threading.get_ident())
+        return recorder(body, caller_pid)
+
+    client = await serve(aiohttp_client, answer, schema="cnm/ProgramExternalConnectivity")
+    ports: list[JsonValue] = [{"Proto": 6, "Port": port, "HostPort": port} for port in range(10000, 20001)]
+    body: JsonObject = {**BODY, "EndpointID": ENDPOINT, "Options": {"com.docker.network.portmap": ports}}
+    assert await call(client, json=body) == {"Value": 1}
+    assert recorder.bodies == [body]
+    assert threads != [threading.get_ident()]
+    ports[7000] = {"Proto": 6, "Port": 0}
+    assert "portmap[7000].Port: 0 is less than the minimum" in str((await call(client, json=body))["Err"])
+    assert len(recorder.bodies) == 1
+
+
+async def test_an_oversized_body_is_rejected(aiohttp_client: AiohttpClient) -> None:
+    """A body beyond the limit is not read completely."""
+    recorder = Recorder()
+    answer = await call(await serve(aiohttp_client, recorder), data=BytesIO(b" " * (MAX_BODY_BYTES + 1)))
+    assert "larger than" in str(answer["Err"])
+    assert not recorder.bodies
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused("no ports"),
+        RecordNotFound("endpoint", "e1"),
+        BadConfiguration("no plugins in list", file=Path("/x.conf")),
+    ],
+)
+async def test_the_text_of_a_known_error_is_the_answer(aiohttp_client: AiohttpClient, error: Exception) -> None:
+    """An error of any layer reaches the user of `docker` unchanged."""
+    assert await call(await serve(aiohttp_client, Recorder(error)), json=BODY) == {"Err": str(error)}
+
+
+async def test_the_consequence_of_an_error_follows_its_text(aiohttp_client: AiohttpClient) -> None:
+    """What Docker does next may be worse than the error, and is known to the user before."""
+    method = Method(
+        name="NetworkDriver.Test",
+        schema=None,
+        answer=Recorder(Refused("it is full")),
+        consequence=lambda: "Docker forgets it",
+    )
+    client = await aiohttp_client(make_app([method], CallsUnderWay(), PendingConnections()))
+    assert await call(client) == {"Err": "it is full; Docker forgets it"}
+
+
+async def test_an_unexpected_error_is_logged(aiohttp_client: AiohttpClient, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer has no details; the traceback is in the log."""
+    answer = await call(await serve(aiohttp_client, Recorder(ZeroDivisionError("secret"))), json=BODY)
+    assert "internal error" in str(answer["Err"])
+    assert "secret" not in str(answer["Err"])
+    captured = capsys.readouterr()
+    assert "secret" in captured.out + captured.err
+
+
+async def test_an_unknown_method_is_404(aiohttp_client: AiohttpClient) -> None:
+    """From that status Docker knows that a driver does not implement a call."""
+    client = await serve(aiohttp_client, Recorder())
+    async with client.post("/IpamDriver.RequestPool") as response:
+        assert response.status == 404
+        assert "RequestPool" in (await response.json())["Err"]
+
+
+async def test_a_call_that_does_nothing_never_fails(aiohttp_client: AiohttpClient) -> None:
+    """An error, even for a repetition without a body, would prevent a container from starting. No schema is needed."""
+    client = await serve(aiohttp_client, {"Value": {}}, schema="cnm/WhichDoesNotExist")
+    for body in (b"", b"nonsense", b'{"NetworkID": 7}'):
+        assert await call(client, data=body) == {"Value": {}}
+
+
+async def test_the_caller_of_a_call_is_known(tmp_path: Path) -> None:
+    """Its process ID comes from the kernel."""
+
+    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+        return {"Value": caller_pid}
+
+    async with (
+        _served(tmp_path / "s", answer, CallsUnderWay()),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+        session.post("http://x/NetworkDriver.Test", json=BODY) as response,
+    ):
+        assert await response.json() == {"Value": os.getpid()}
+
+
+async def test_a_call_completes_although_its_client_has_gone(tmp_path: Path) -> None:
+    """A call that may have changed something runs to completion, and a stop of the daemon waits for it."""
+    begun, proceed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    calls = CallsUnderWay()
+
+    async def answer(body: JsonObject, _: int) -> JsonObject:
+        begun.set()
+        await proceed.wait()
+        ended.set()
+        return body
+
+    async with (
+        _served(tmp_path / "s", answer, calls),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+    ):
+
+        async def post() -> None:
+            async with session.post("http://x/NetworkDriver.Test", json=BODY):
+                pytest.fail("it is answered")
+
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(post())
+            await begun.wait()
+            calling.cancel()
+        async with session.get("http://x/") as other:  # after the closed connection was noticed
+            assert other.status == 404
+        assert calls.all == (f"NetworkDriver.Test {NETWORK}",)
+        assert calls.quiet_s(ENDPOINT) == 0
+        proceed.set()
+        async with asyncio.timeout(10):
+            await calls.wait_none()
+        assert ended.is_set()
+    assert 0 < calls.quiet_s(ENDPOINT) < math.inf
+
+
+async def test_a_running_call_names_network_and_endpoint(aiohttp_client: AiohttpClient) -> None:
+    """During the call Docker is idle for that endpoint, and for no other."""
+    calls = CallsUnderWay()
+
+    async def answer(_: JsonObject, __: int) -> JsonObject:
+        return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
+
+    method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
+    client = await aiohttp_client(make_app([method], calls, PendingConnections()))
+    answered = await client.post("/NetworkDriver.Test", json={**BODY, "EndpointID": ENDPOINT})
+    expected = {"all": [f"NetworkDriver.Test {NETWORK} {ENDPOINT}"], "quiet": [True, False]}
+    assert await answered.json(content_type=None) == expected
+
+
+async def test_a_call_of_docker_without_a_body_counts_as_activity(tmp_path: Path) -> None:
+    """Whether a call is Docker's does not depend on its schema; its caller is known, too."""
+    calls = CallsUnderWay()
+
+    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+        return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0, "caller": caller_pid}
+
+    async with (
+        _served(tmp_path / "s", answer, calls, schema=None),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+        session.post("http://x/NetworkDriver.Test") as response,
+    ):
+        expected = {"calls": ["NetworkDriver.Test"], "isQuiet": False, "caller": os.getpid()}
+        assert await response.json() == expected
+
+
+async def test_an_incomplete_request_is_no_call(tmp_path: Path) -> None:
+    """A client that disconnects in the middle of its body has started nothing, and no error is logged."""
+    calls = CallsUnderWay()
+    recorder = Recorder()
+    async with _served(tmp_path / "s", recorder, calls):
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(b'POST /NetworkDriver.Test HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"NetworkID"')
+        await writer.drain()
+        await _post(tmp_path / "s")  # once this is answered, the incomplete request has been read
+        assert calls.all == ()
+        writer.close()
+        await writer.wait_closed()
+        assert await reader.read() == b""
+    assert recorder.bodies == [BODY]
+
+
+async def _post(path: Path) -> None:
+    """Make a call on a new connection, and wait for the answer."""
+    async with (
+        ClientSession(connector=UnixConnector(str(path))) as session,
+        session.post("http://docker/NetworkDriver.Test", json=BODY) as response,
+    ):
+        assert await response.json() == {"Value": 1}
+
+
+@asynccontextmanager
+async def _served(
+    path: Path, answer: Answer, calls: CallsUnderWay, schema: str | None = "cnm/NetworkReference"
+) -> AsyncIterator[None]:
+    app = make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)], calls, PendingConnections())
+    runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    yield
+    await runner.cleanup()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Requests to an engine over a real Unix socket; a missing answer is an error, and does not hang."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.system.engine import Engine
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def serve(path: Path, networks: Handler) -> web.AppRunner:
+    """Start an engine that answers requests for its version, and those for networks with `networks`."""
+
+    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    app.router.add_get("/{api}/networks/{id}", networks)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    return runner
+
+
+async def ask(path: Path, networks: Handler, timeout_s: float = 5) -> str | None:
+    """Ask such an engine for the name of network `n1`."""
+    runner = await serve(path, networks)
+    try:
+        return await Engine(f"unix://{path}", timeout_s).network_name("n1")
+    finally:
+        await runner.cleanup()
+
+
+_LOOK = "import sys; from cnm_bridge.system.engine import Engine; print(Engine(sys.argv[1], 1.0).is_hidden())"
+_APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
+
+
+def look(address: str, *prefix: str) -> str:
+    """Return whether a process, started by a command, finds the engine hidden."""
+    command = (*prefix, sys.executable, "-c", _LOOK, address)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_an_engine_outside_of_the_pid_namespace_is_hidden(tmp_path: Path) -> None:
+    """Without an engine, or over TCP, that is not known, and counts as visible."""
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(tmp_path / "s"))
+        assert look(f"unix://{tmp_path}/s") == "False"
+        engine.listen()
+        assert look(f"unix://{tmp_path}/s") == "False"
+        assert look("tcp://127.0.0.1:1") == "False"
+        assert look(f"unix://{tmp_path}/none") == "False"
+        if subprocess.run((*_APART, "true"), check=False).returncode:
+            pytest.skip("this user may not make user namespaces")
+        assert look(f"unix://{tmp_path}/s", *_APART) == "True"
+
+
+async def test_the_name_of_a_network(tmp_path: Path) -> None:
+    """It is that of `GET /networks/{id}`."""
+
+    async def networks(request: web.Request) -> web.Response:
+        return web.json_response({"Id": request.match_info["id"], "Name": "blue", "Containers": {}})
+
+    assert await ask(tmp_path / "s", networks) == "blue"
+
+
+async def test_a_network_that_is_being_created_has_no_name(tmp_path: Path) -> None:
+    """The engine answers 404 until CreateNetwork has been answered."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"message": "network n1 not found"}, status=404)
+
+    assert await ask(tmp_path / "s", networks) is None
+
+
+async def test_another_status_is_an_error(tmp_path: Path) -> None:
+    """The error has the engine's message."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"message": "disk on fire"}, status=500)
+
+    with pytest.raises(EngineUnavailable, match="disk on fire"):
+        await ask(tmp_path / "s", networks)
+
+
+async def test_an_engine_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
+    """While dockerd starts, its socket accepts connections but does not answer; the request ends after the timeout."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(EngineUnavailable, match=r"did not answer within 0\.2 s"):
+        await ask(tmp_path / "s", networks, timeout_s=0.2)
+
+
+async def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
+    """The error names the socket."""
+    with pytest.raises(EngineUnavailable, match=str(tmp_path)):
+        await Engine(f"unix://{tmp_path}/none", 1).network_name("n1")
+
+
+async def test_an_invalid_docker_host_is_an_error() -> None:
+    """An invalid `--docker-host` is handled like an engine that does not run."""
+    with pytest.raises(EngineUnavailable, match="nonsense"):
+        await Engine("nonsense", 1).network_name("n1")
+
+
+@pytest.mark.parametrize("containers", [{}, {"Containers": None}, {"Containers": "none"}])
+async def test_a_network_without_endpoints_in_the_answer_is_an_error(
+    tmp_path: Path, containers: dict[str, object]
+) -> None:
+    """A missing or invalid list of endpoints does not mean that the network has none."""
+
+    async def networks(request: web.Request) -> web.Response:
+        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "local", **containers}
+        return web.json_response(network)
+
+    with pytest.raises(EngineUnavailable, match="Containers"):
+        await ask(tmp_path / "s", networks)
+
+
+@pytest.mark.parametrize(("containers", "name"), [({}, "blue"), (None, None)], ids=["this host's", "the swarm's"])
+async def test_a_network_of_a_swarm(tmp_path: Path, containers: dict[str, object] | None, name: str | None) -> None:
+    """A manager describes networks that this host does not have, without their options: such an answer says nothing."""
+
+    async def networks(request: web.Request) -> web.Response:
+        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": containers}
+        return web.json_response(network)
+
+    assert await ask(tmp_path / "s", networks) == name

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A limited number of slots is given in the order of arrival, preferred keys first."""
+
+import asyncio
+
+from cnm_bridge.system.scheduling.priority_slots import PrioritySlots
+
+
+class Work:
+    """Bodies that run until the test ends them, in the order in which they began."""
+
+    def __init__(self, limit: int, for_preferred: int = 0, slow_s: float = 1000.0) -> None:
+        self.slots: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred, slow_s=slow_s)
+        self.began: list[str] = []
+        self.running: dict[str, asyncio.Event] = {}
+
+    async def run(self, key: str, *, network: str = "lan", preferred: bool = False) -> None:
+        """Run the body of a key."""
+        async with self.slots.take(key, network, preferred=preferred):
+            self.began.append(key)
+            self.running[key] = asyncio.Event()
+            await self.running[key].wait()
+
+    async def end(self, key: str) -> None:
+        """End the body of a key, and let the next one begin."""
+        self.running.pop(key).set()
+        await run_until_blocked()
+
+    async def end_all(self) -> None:
+        """End all bodies, one after another."""
+        while self.running:
+            await self.end(next(iter(self.running)))
+
+
+async def run_until_blocked() -> None:
+    """Run all tasks until they wait."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_number_of_bodies_is_limited() -> None:
+    """The others wait, and begin in the order of arrival."""
+    work = Work(2)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abcd":
+            tasks.create_task(work.run(key))
+        await run_until_blocked()
+        assert work.began == ["a", "b"]
+        await work.end("b")
+        assert work.began == ["a", "b", "c"]
+        await work.end_all()
+    assert work.began == ["a", "b", "c", "d"]
+
+
+async def test_preferred_keys_come_first() -> None:
+    """This includes a key that arrives later and is preferred from the start."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abcd":
+            tasks.create_task(work.run(key))
+        await run_until_blocked()
+        work.slots.prefer(["d"])
+        tasks.create_task(work.run("late", preferred=True))
+        await run_until_blocked()
+        await work.end_all()
+    assert work.began[0] == "a"
+    assert set(work.began[1:3]) == {"d", "late"}
+    assert work.began[3:] == ["b", "c"]
+
+
+async def test_preferred_keys_have_additional_slots() -> None:
+    """No other key gets these slots, which serve keys that already wait and keys that arrive."""
+    work = Work(1, for_preferred=2)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abc":
+            tasks.create_task(work.run(key))
+        await run_until_blocked()
+        assert work.began == ["a"]
+        work.slots.prefer(["c"])
+        tasks.create_task(work.run("d", preferred=True))
+        tasks.create_task(work.run("e", preferred=True))
+        await run_until_blocked()
+        assert work.began == ["a", "c", "d"]
+        await work.end("c")
+        assert work.began == ["a", "c", "d", "e"]
+        await work.end("d")
+        assert "b" not in work.began
+        await work.end("a")
+        assert work.began[-1] == "b"
+        await work.end_all()
+
+
+async def test_a_cancelled_key_releases_its_slot() -> None:
+    """The next key gets the slot, whether the cancelled one ran, waited, or had just received it."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as group:
+        tasks = {key: group.create_task(work.run(key)) for key in "abcd"}
+        await run_until_blocked()
+        tasks["b"].cancel()
+        await run_until_blocked()
+        work.running.pop("a").set()
+        await asyncio.sleep(0)  # `c` has its slot now, and has not begun
+        tasks["c"].cancel()
+        await run_until_blocked()
+        assert work.began == ["a", "d"]
+        tasks["d"].cancel()
+    async with work.slots.take("e", "lan"):
+        pass
+
+
+async def test_a_preference_ends_with_the_running_body() -> None:
+    """A key that was preferred while it ran waits in the order of arrival the next time."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work.run("a"))
+        await run_until_blocked()
+        work.slots.prefer(["a"])
+        await work.end("a")
+        for key in "bca":
+            tasks.create_task(work.run(key))
+        await run_until_blocked()
+        await work.end_all()
+    assert work.began == ["a", "b", "c", "a"]
+
+
+async def test_bodies_that_hang_hold_up_no_other_network() -> None:
+    """After a while none of them counts against other networks, however many networks have some."""
+    work = Work(2, for_preferred=1, slow_s=0.01)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for network in "abcd":
+            for number in range(3):
+                tasks.create_task(work.run(f"{network}{number}", network=network))
+        tasks.create_task(work.run("healthy", network="e"))
+        while len(work.running) < 9:  # noqa: ASYNC110  # a timer of the slots
+            await asyncio.sleep(0.01)
+        assert sorted(work.running) == [*(f"{network}{number}" for network in "abcd" for number in (0, 1)), "healthy"]
+        await work.end_all()
