@@ -13,7 +13,8 @@ from typing import Final, Literal
 import structlog
 
 from cni_bridge_spec import load_explanation
-from cni_bridge_state import StateError, Store
+from cni_bridge_state import StateError
+from cni_bridge_state.store import Store
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Durable state: networks and endpoints in LevelDB. Knows nothing of CNI, HTTP or netlink."""
+"""Durable state: networks and endpoints in LevelDB. Knows nothing of CNI, HTTP or netlink.
+
+Here are the records, their phases and the errors. The store is `cni_bridge_state.store.Store`, which loads LevelDB.
+"""
 
 from cni_bridge_state.errors import (
     ImportRefused,
@@ -12,7 +15,6 @@ from cni_bridge_state.errors import (
     StateUnusable,
     WrongPhase,
 )
-from cni_bridge_state.migrations import SCHEMA_VERSION
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import (
     AttachmentId,
@@ -30,11 +32,8 @@ from cni_bridge_state.records import (
     RequestedInterface,
     ReservationInput,
 )
-from cni_bridge_state.salvage.damage_report import Finding
-from cni_bridge_state.store import Store
 
 __all__ = [
-    "SCHEMA_VERSION",
     "TRANSITIONS",
     "AttachMode",
     "AttachmentId",
@@ -42,7 +41,6 @@ __all__ = [
     "DnsOption",
     "EndpointId",
     "EndpointRecord",
-    "Finding",
     "IdentityKind",
     "IdentityRequest",
     "ImportRefused",
@@ -59,6 +57,5 @@ __all__ = [
     "StateError",
     "StateLocked",
     "StateUnusable",
-    "Store",
     "WrongPhase",
 ]

@@ -14,8 +14,8 @@ from cni_bridge_state import (
     NetworkId,
     Phase,
     RequestedInterface,
-    Store,
 )
+from cni_bridge_state.store import Store
 
 __all__ = ["NETWORK", "endpoint", "put"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly.admin import AdminRoom, make_admin
 from cnm_bridge.assembly.api import ApiRoom, make_api
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
@@ -53,7 +53,7 @@ class Daemon:
         )
 
     def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
-        """Answer the operator's requests on the admin socket while the block runs; see `cnm_bridge.server.admin.http`."""
+        """Answer the operator's requests on the admin socket while the block runs; see `server/admin/http.py`."""
         return answering_admin(listener, self.admin.requests)
 
     def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
 from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S

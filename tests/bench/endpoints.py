@@ -17,9 +17,9 @@ from cni_bridge_state import (
     NetworkRecord,
     Phase,
     RequestedInterface,
-    Store,
 )
 from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.store import Store
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.journal import Journal

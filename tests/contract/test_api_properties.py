@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, load_schema
-from cni_bridge_state import NetworkId, NetworkRecord, Store
+from cni_bridge_state import NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.api import Method

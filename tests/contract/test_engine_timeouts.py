@@ -13,7 +13,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import NetworkId, Store
+from cni_bridge_state import NetworkId
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, load_validator
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.api import Method

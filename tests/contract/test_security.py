@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 
 ROOT = Path(__file__).parents[2]
 SHELLS = {"create_subprocess_shell", "system", "popen", "getoutput", "getstatusoutput"}

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import Settings
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
 from tests.crash.endpoint import NETWORK, Answer, Endpoint

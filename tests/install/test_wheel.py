@@ -15,7 +15,10 @@ from tests.lab.pythons import VERSIONS, find_interpreter
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "packaging/cni-invoker/README.md").read_text("utf-8")
 PYTHONS = ("3.11", *VERSIONS)
-OUR_PACKAGES = {"cni_bridge": {"cnm_bridge", "cni_bridge_spec", "cni_bridge_state"}, "cni_invoker": {"cni_invoker"}}
+OUR_PACKAGES = {
+    "cni_bridge": {"cnm_bridge", "cnm_plugin", "cni_bridge_spec", "cni_bridge_state"},
+    "cni_invoker": {"cni_invoker"},
+}
 """The packages of each wheel."""
 NEIGHBOUR = """
 [build-system]
@@ -38,7 +41,7 @@ print("nose" in spec.read_text(), state.OWNER)
 
 MAKE_RECORDS = """
 import pathlib, sys
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 Store.open(pathlib.Path(sys.argv[1])).close()
 """
 

@@ -4,7 +4,8 @@
 
 from pathlib import Path
 
-from cni_bridge_state import AttachMode, Store
+from cni_bridge_state import AttachMode
+from cni_bridge_state.store import Store
 from cni_invoker import Runtime
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher

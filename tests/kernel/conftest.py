@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cni_invoker import Runtime
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace

@@ -10,7 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import ClassVar
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError

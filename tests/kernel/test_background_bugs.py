@@ -9,7 +9,8 @@ from pathlib import Path
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, Store
+from cni_bridge_state import EndpointId
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.link_state import Placement
 from cnm_bridge.core.settings import Settings

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
-from cni_bridge_state import EndpointId, NetworkId, Phase, Store
+from cni_bridge_state import EndpointId, NetworkId, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings

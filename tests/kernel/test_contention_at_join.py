@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, render_json
-from cni_bridge_state import AttachMode, EndpointId, Phase, Store
+from cni_bridge_state import AttachMode, EndpointId, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings

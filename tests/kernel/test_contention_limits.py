@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import EndpointId, Phase, Store
+from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import AttachmentId, EndpointId, Phase, Store
+from cni_bridge_state import AttachmentId, EndpointId, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver

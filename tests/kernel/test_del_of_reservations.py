@@ -18,8 +18,8 @@ from cni_bridge_state import (
     NetworkId,
     NetworkRecord,
     RequestedInterface,
-    Store,
 )
+from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.planning.attach_choice import AttachChoice

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_bridge_state import AttachmentId, EndpointId, Store
+from cni_bridge_state import AttachmentId, EndpointId
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.link_state import NameTaken
 from cnm_bridge.core.model.naming import alternative_name, host_link_name

@@ -12,7 +12,9 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from cni_bridge_state import SCHEMA_VERSION, NetworkId, NetworkRecord, StateUnusable, Store
+from cni_bridge_state import NetworkId, NetworkRecord, StateUnusable
+from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.store import Store
 
 PAGE_BYTES = 4096
 VERSION_2 = Path(__file__).parents[1] / "unit/state/version_2"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
+from cni_bridge_state import AttachMode, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.system.kernel import Kernel

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.driver.recovery.artifacts import chain_names, ifb_name
 from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
 from cnm_bridge.system.kernel import Kernel

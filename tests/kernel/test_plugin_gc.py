@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call

@@ -9,7 +9,8 @@ from secrets import token_hex
 import pytest
 import structlog
 
-from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
+from cni_bridge_state import NetworkId, NetworkRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
 from tests.kernel.engine import FakeEngine, network

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import AddressClaimed
 from cnm_bridge.core.model.naming import alternative_name

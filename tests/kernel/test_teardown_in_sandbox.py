@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord, Store
+from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.driver.teardown.address_owners import AddressOwners

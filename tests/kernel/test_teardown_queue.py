@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.system.kernel import Kernel

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime, Verb
 from cni_invoker.advanced import Execution
 from cnm_bridge.core.link_state import KernelError

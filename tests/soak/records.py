@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import get_objects, get_str
-from cni_bridge_state import EndpointRecord, Phase, StateError, Store
+from cni_bridge_state import EndpointRecord, Phase, StateError
+from cni_bridge_state.store import Store
 from tests.soak.shortage import Taken
 
 __all__ = ["Records", "read_records"]

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cni_bridge_spec import JsonValue, as_object, get_object, get_str, parse_json
-from cni_bridge_state import EndpointId, Store
+from cni_bridge_state import EndpointId
+from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import Settings
 from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.lab.unix_http import request

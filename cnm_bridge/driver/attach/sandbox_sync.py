@@ -17,7 +17,8 @@ from typing import Final, Self
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.sandbox_plan import describe_placement, plan_sandbox

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, WrongPhase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity

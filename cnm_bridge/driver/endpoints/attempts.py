@@ -2,14 +2,15 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Runs the plugins of CreateEndpoint and Join, undoes a failure, and repeats what was refused and may become possible.
 
-Every call that runs ADD goes through here, in every attach mode. `cnm_bridge.driver.teardown.contention` decides what is
+Every call that runs ADD goes through here, in every attach mode. `driver/teardown/contention.py` decides what is
 waited for.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.driver.teardown.queue import TeardownQueue

@@ -10,7 +10,8 @@ from functools import partial
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, ProcessRecord, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, ProcessRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint

@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, Phase, Store
+from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import container_of_cgroup
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint

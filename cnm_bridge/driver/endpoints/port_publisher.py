@@ -17,7 +17,8 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import get_list
-from cni_bridge_state import EndpointId, EndpointRecord, StateError, Store
+from cni_bridge_state import EndpointId, EndpointRecord, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.core.errors import CannotPublish, Interrupted

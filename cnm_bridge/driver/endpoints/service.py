@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, RecordNotFound, Store, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, RecordNotFound, WrongPhase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers

@@ -14,7 +14,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, Store
+from cni_bridge_state import EndpointId
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish, EngineUnavailable
 from cnm_bridge.core.wire import ProgramExternalConnectivity
 from cnm_bridge.system.engine import Engine

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 import structlog
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_bridge_state import EndpointRecord, NetworkId, Store
+from cni_bridge_state import EndpointRecord, NetworkId
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cnm_bridge.system.scheduling.time_slice import TimeSlice

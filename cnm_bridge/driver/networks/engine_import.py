@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import structlog
 
-from cni_bridge_state import NetworkId, NetworkRecord, Store
+from cni_bridge_state import NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.planning.options.cni_options import parse_options

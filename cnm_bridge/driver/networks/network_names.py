@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from cni_bridge_state import NetworkId, Store
+from cni_bridge_state import NetworkId
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.system.scheduling.retry_queue import RetryQueue

@@ -10,7 +10,8 @@ from dataclasses import replace
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface, Store
+from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound

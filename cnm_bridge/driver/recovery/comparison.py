@@ -8,7 +8,8 @@ from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError

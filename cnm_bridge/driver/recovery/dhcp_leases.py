@@ -15,7 +15,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp

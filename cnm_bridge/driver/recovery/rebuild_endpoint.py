@@ -10,7 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable

@@ -13,7 +13,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, Store
+from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.driver.networks.engine_import import EngineImport

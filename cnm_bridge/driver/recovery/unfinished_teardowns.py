@@ -14,7 +14,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, Phase, Store
+from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state.store import Store
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import needs_rules
 from cni_invoker.errors import AddressClaimed

@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins

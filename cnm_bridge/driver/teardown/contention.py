@@ -19,7 +19,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
+from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpAddress, KernelError

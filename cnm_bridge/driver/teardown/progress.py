@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, StateUnusable, Store
+from cni_bridge_state import EndpointId, EndpointRecord, StateUnusable
+from cni_bridge_state.store import Store
 from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 
 __all__ = ["TeardownProgress"]

@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError

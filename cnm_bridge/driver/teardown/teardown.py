@@ -11,7 +11,8 @@ from functools import partial
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cni_bridge_state import AttachmentId, Store
+from cni_bridge_state import AttachmentId
+from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cni_invoker.protocol import ErrorCode
 from cnm_bridge.core.model.naming import attachment_of

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
+from cni_bridge_state import AttachMode, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed, Result, Runtime
 from cni_invoker.advanced import RULES_BY_ADDRESS, with_plugins
 from cni_invoker.errors import VerbUnsupported

@@ -8,7 +8,7 @@ A thread would compete with the event loop for the interpreter, at each of the l
 from collections.abc import Iterable
 
 from cni_bridge_spec import JsonObject, JsonValue, render_json
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.time_slice import TimeSlice

@@ -8,7 +8,8 @@ Names of containers are not in it: only the engine knows them, and the daemon do
 from collections.abc import Iterable, Mapping
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.link.sandbox_plan import plan_sandbox

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import EndpointRecord, Store
+from cni_bridge_state import EndpointRecord
+from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, reservation_directories
 from cnm_bridge.driver.endpoints.unpublished import Unpublished

@@ -5,7 +5,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments

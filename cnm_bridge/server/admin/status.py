@@ -3,7 +3,8 @@
 """The daemon's status: networks and endpoints, pending teardowns, orphans; see `spec/admin/status.json`."""
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.driver.endpoints.unpublished import Unpublished

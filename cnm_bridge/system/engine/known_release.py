@@ -5,7 +5,8 @@
 import asyncio
 from typing import Final
 
-from cni_bridge_state import StateError, Store
+from cni_bridge_state import StateError
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 
 __all__ = ["KnownRelease"]

@@ -23,8 +23,8 @@ from cni_bridge_state import (
     ProcessRecord,
     RequestedInterface,
     ReservationInput,
-    Store,
 )
+from cni_bridge_state.store import Store
 from tests.unit.state.history import History, make_history
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.store import Store
 
 __all__ = ["Content", "Damage", "History", "content", "make_history"]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from cni_bridge_state import EndpointRecord, NetworkRecord, Store
+from cni_bridge_state import EndpointRecord, NetworkRecord
 from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.store import Store
 from cni_bridge_state.stored_value import join_lines
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from cni_bridge_state import SCHEMA_VERSION, SchemaTooNew, Store
+from cni_bridge_state import SchemaTooNew
+from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.store import Store
 from tests.unit.state.history import History, content
 
 

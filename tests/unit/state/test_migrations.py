@@ -9,9 +9,10 @@ import plyvel
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, load_validator, parse_json
-from cni_bridge_state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
+from cni_bridge_state import ImportRefused, Phase, ProcessRecord
 from cni_bridge_state.codec import document_of
-from cni_bridge_state.migrations import MIGRATIONS, migrate
+from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_VERSION, migrate
+from cni_bridge_state.store import Store
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
 """The records as version 1 stored them, one file for each."""

@@ -17,7 +17,6 @@ import plyvel
 import pytest
 
 from cni_bridge_state import (
-    SCHEMA_VERSION,
     TRANSITIONS,
     AttachmentId,
     EndpointId,
@@ -29,9 +28,10 @@ from cni_bridge_state import (
     SchemaTooNew,
     StateLocked,
     StateUnusable,
-    Store,
     WrongPhase,
 )
+from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.store import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -305,7 +305,8 @@ def test_writes_after_a_failed_write_are_kept(tmp_path: Path) -> None:
 FULL_DISK = """
 import asyncio, resource, signal, sys
 from pathlib import Path
-from cni_bridge_state import NetworkRecord, StateUnusable, Store
+from cni_bridge_state import NetworkRecord, StateUnusable
+from cni_bridge_state.store import Store
 
 def network(name, options):
     return NetworkRecord(id=name, configuration=None, name=None, internal=False, options=options)

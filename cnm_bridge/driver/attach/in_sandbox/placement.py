@@ -19,7 +19,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord, Store
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError

@@ -7,7 +7,7 @@ If that is not certain, the plugins' GC does not run, because it would destroy t
 
 from pathlib import Path
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others

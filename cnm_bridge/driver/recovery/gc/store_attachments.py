@@ -9,7 +9,8 @@ back before DEL.
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointRecord, Store
+from cni_bridge_state import AttachmentId, EndpointRecord
+from cni_bridge_state.store import Store
 from cni_invoker import AttachmentKey, CachedAttachment
 from cni_invoker.errors import CacheDamaged
 from cnm_bridge.core.model.endpoint import Endpoint

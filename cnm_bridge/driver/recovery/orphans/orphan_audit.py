@@ -21,7 +21,8 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointRecord, Store
+from cni_bridge_state import AttachmentId, EndpointRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import (
     attachment_of,
     attachments_of_others,

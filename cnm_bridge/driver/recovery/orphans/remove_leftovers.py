@@ -7,7 +7,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, attachments_of_others, pin_path, staging_path

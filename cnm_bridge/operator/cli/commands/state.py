@@ -20,7 +20,7 @@ from cnm_bridge.operator.cli.write_file import write_file
 
 if TYPE_CHECKING:  # these imports are slow and would delay `--help`
     from cni_bridge_spec import JsonObject
-    from cni_bridge_state import Store
+    from cni_bridge_state.store import Store
 
 __all__ = ["state"]
 
@@ -92,7 +92,8 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
     """
     from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
-    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
+    from cni_bridge_state import StateLocked  # noqa: PLC0415
+    from cni_bridge_state.store import Store  # noqa: PLC0415
     from cnm_bridge.operator.cli.output.table import count  # noqa: PLC0415
 
     try:
@@ -114,7 +115,8 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
 
 def _read(directory: Path, socket: Path) -> "JsonObject":
     """Return the whole state: from the directory, or from the daemon that has it open."""
-    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
+    from cni_bridge_state import StateLocked  # noqa: PLC0415
+    from cni_bridge_state.store import Store  # noqa: PLC0415
     from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
 
     try:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import Phase, Store
+from cni_bridge_state import Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Interrupted
 from cnm_bridge.core.settings import Settings

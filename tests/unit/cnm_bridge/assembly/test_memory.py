@@ -10,7 +10,8 @@ from pathlib import Path
 from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
-from cni_bridge_state import EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.model.endpoint import Endpoint

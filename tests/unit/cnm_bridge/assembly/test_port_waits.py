@@ -10,7 +10,8 @@ from typing import ClassVar
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.process.network_sockets import Listener

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cni_bridge_spec import JsonValue, load_validator
-from cni_bridge_state import Phase, Store
+from cni_bridge_state import Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Verb
 from cni_invoker.advanced import Execution
 from cnm_bridge.system.journal import Event, Journal

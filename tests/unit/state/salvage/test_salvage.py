@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cni_bridge_state import Store
 from cni_bridge_state.salvage.leveldb_log import has_good_frame
 from cni_bridge_state.salvage.salvage import find_fault, read_good
+from cni_bridge_state.store import Store
 from tests.unit.state.history import Damage, History, content
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.system.engine import KnownRelease
 

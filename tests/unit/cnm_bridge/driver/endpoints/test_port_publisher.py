@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_list, get_object
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.errors import Interrupted, Refused
 from cnm_bridge.core.planning.ports.port_claims import PortClaims

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonValue
-from cni_bridge_state import EndpointId, NetworkId, Phase, Store
+from cni_bridge_state import EndpointId, NetworkId, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.wire import ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.unpublished import Unpublished

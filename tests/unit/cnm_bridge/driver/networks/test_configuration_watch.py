@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import Store
+from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, Runtime
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch, configuration_digest
 from cnm_bridge.system.scheduling.time_slice import TimeSlice

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import NetworkId, NetworkRecord, Store
+from cni_bridge_state import NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointRecord, Phase, Store
+from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cni_invoker import Attachment, AttachmentKey, CachedAttachment, NetworkConfigurationList
 from cni_invoker.advanced import AttachmentReader
 from cni_invoker.errors import CacheDamaged

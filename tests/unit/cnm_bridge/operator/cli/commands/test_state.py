@@ -13,7 +13,6 @@ import plyvel
 import pytest
 
 from cni_bridge_state import (
-    SCHEMA_VERSION,
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -22,8 +21,9 @@ from cni_bridge_state import (
     NetworkRecord,
     Phase,
     RequestedInterface,
-    Store,
 )
+from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.store import Store
 
 COMMAND = (sys.executable, "-m", "cnm_bridge", "state")
 LIMIT_S = 60.0

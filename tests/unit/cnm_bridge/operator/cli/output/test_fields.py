@@ -15,7 +15,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.content.figures import show_figures
 from cnm_bridge.operator.cli.main import main
 
-SCHEMAS: Final = Path(__file__).parents[5] / "spec" / "admin"
+SCHEMAS: Final = Path(__file__).parents[6] / "spec" / "admin"
 STATUS: Final[JsonObject] = {"endpoints": [], "pendingTeardowns": []}
 CALL: Final[JsonObject] = {"event": "rpc.answered", "rpc": "NetworkDriver.Join", "durationMs": 1.0}
 
