@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The core decides without effects: importing it loads nothing that could have any."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[4]
+WITH_EFFECTS: Final = {
+    "aiodocker",
+    "aiohttp",
+    "click",
+    "jsonschema",
+    "plyvel",
+    "prometheus_client",
+    "pyroute2",
+    "structlog",
+}
+IMPORT_ALL: Final = """
+import importlib, pkgutil, sys
+import cnm_bridge.core
+for module in pkgutil.walk_packages(cnm_bridge.core.__path__, "cnm_bridge.core."):
+    importlib.import_module(module.name)
+print(*sys.modules)
+"""
+
+
+def loaded() -> list[str]:
+    """Return the modules that a fresh interpreter has loaded after it has imported every module of the core."""
+    command = [sys.executable, "-c", IMPORT_ALL]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_core_loads_no_library_with_effects() -> None:
+    """Neither netlink, nor HTTP, nor the database, nor the log."""
+    modules = loaded()
+    assert "cnm_bridge.core.planning.plan" in modules
+    assert WITH_EFFECTS.isdisjoint({name.partition(".")[0] for name in modules})
+
+
+def test_the_core_loads_no_other_storey() -> None:
+    """Of the daemon, only itself."""
+    ours = {name for name in loaded() if name.startswith("cnm_bridge.")}
+    assert {name for name in ours if name.split(".")[1] != "core"} == set()
