@@ -41,14 +41,20 @@ def run(*commands: str) -> None:
     subprocess.run(["sh", "-euc", "\n".join(commands)], check=True)
 
 
-@pytest.fixture(autouse=True)
-def no_rules(private_namespaces: int) -> Iterator[None]:
-    """Remove all rules afterwards."""
-    assert private_namespaces
-    yield
+def remove_rules() -> None:
+    """Remove the rules and chains of both families."""
     for command in COMMANDS.values():
         for table in ("nat", "filter"):
             run(f"{command} -t {table} -F", f"{command} -t {table} -X")
+
+
+@pytest.fixture(autouse=True)
+def no_rules(private_namespaces: int) -> Iterator[None]:
+    """Begin without rules, which plugins of other tests have left, and remove all rules afterwards."""
+    assert private_namespaces
+    remove_rules()
+    yield
+    remove_rules()
     if "cni-test0" in HOST.links():
         HOST.ip("link del cni-test0")
 

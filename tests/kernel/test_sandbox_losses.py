@@ -14,6 +14,7 @@ from cnm_bridge.core.planning.link.sandbox_plan import plan_sandbox
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
+from tests.lab.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
@@ -128,6 +129,9 @@ async def test_what_is_carried(
     for pair in sandbox_plan.replaced:
         sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
     await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    # The kernel adds the local route of an IPv6 address in a work queue.
+    routes = " table local"
+    wait_until(lambda: look(sandbox, "eth7").count(routes) >= wanted.count(routes), "the local routes")
     assert look(sandbox, "eth7") == wanted
     assert properties_of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
