@@ -149,7 +149,8 @@ class KernelView:
         """
         if not self._sees_processes:
             raise KernelError("look at", "processes", "not all of them are visible from here")
-        return await self._run(partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s))
+        look = partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
+        return await self._run(look)
 
     async def addresses_by_altname(self, besides: Path) -> Mapping[str, frozenset[str]]:
         """Return the addresses, without prefixes, of each link that `altnames_in_use` finds, by alternative name.

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finds out which addresses containers use, of whichever runtime: those of all namespaces but the host's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,17 +17,22 @@ from cnm_bridge.system.kernel.netlink.socket import Netlink
 __all__ = ["addresses_by_altname", "addresses_in_use"]
 
 
-def addresses_in_use(*, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
+def addresses_in_use(*, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES) -> frozenset[str]:
     """Return the addresses, without prefixes, of all namespaces that have processes or are mounted, but the host's.
 
     Moves the calling thread to another namespace.
+
+    Raises:
+        KernelError: One of them cannot be read, or the kernel denied access to a process.
     """
     found: set[str] = set()
-    with attempt("look at", str(PROCESSES)):
-        for _, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=PROCESSES):
+    with attempt("look at", str(processes)):
+        for _, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=processes):
             found |= _addresses_inside(fd, host=host, reply_limit_s=reply_limit_s)
-    for fd in _mounted(host):
-        found |= _addresses_inside(fd, host=host, reply_limit_s=reply_limit_s)
+    for path in mounted_namespaces():
+        with suppress(NamespaceMissing), attempt("look into", str(path)), open_namespace(path) as fd:
+            if namespace_id(fd) != host:
+                found |= _addresses_inside(fd, host=host, reply_limit_s=reply_limit_s)
     return frozenset(found)
 
 
@@ -47,19 +52,13 @@ def addresses_by_altname(
         except PermissionError:
             sees_processes = False
     if not sees_processes:
-        for fd in _mounted(host, besides):
-            found |= _marked_inside(fd, host=host, reply_limit_s=reply_limit_s)
+        for path in mounted_namespaces():
+            if path.is_relative_to(besides):
+                continue
+            with suppress(NamespaceMissing), attempt("look into", str(path)), open_namespace(path) as fd:
+                if namespace_id(fd) != host:
+                    found |= _marked_inside(fd, host=host, reply_limit_s=reply_limit_s)
     return found
-
-
-def _mounted(host: NamespaceId, besides: Path | None = None) -> Iterator[int]:
-    """Open the mounted namespaces one after another, but the host's and those below `besides`."""
-    for path in mounted_namespaces():
-        if besides is not None and path.is_relative_to(besides):
-            continue
-        with suppress(NamespaceMissing), attempt("look into", str(path)), open_namespace(path) as fd:
-            if namespace_id(fd) != host:
-                yield fd
 
 
 def _addresses_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
