@@ -47,7 +47,15 @@ async def test_an_address_in_a_mounted_namespace(unseen: Kernel, sandbox: Namesp
 
 
 async def test_a_namespace_that_cannot_be_read(unseen: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
-    """The error names the namespace."""
+    """The error names the namespace; of links with alternative names, those of the others are returned."""
     unseen.distrust_processes()
+    with one_descriptor():
+        seen = await unseen.addresses_by_altname(tmp_path)
+    inode = sandbox.path.stat().st_ino
+    assert seen.unread == (f"cannot look into net:[{inode}]: Too many open files: /proc/thread-self/ns/net",)
+
+
+async def test_a_namespace_that_cannot_be_read_and_the_addresses_in_use(unseen: Kernel, sandbox: Namespace) -> None:
+    """It may have any address, so none is known to be free."""
     with one_descriptor(), pytest.raises(KernelError, match=rf"cannot look into {sandbox.path}: Too many open files"):
-        await unseen.addresses_by_altname(tmp_path)
+        await unseen.addresses_in_use()

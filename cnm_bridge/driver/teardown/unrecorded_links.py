@@ -5,20 +5,28 @@
 An older state was imported, or its directory came back from a copy: the containers that were started or restarted since
 then have no record until the engine has been asked. Until then the DEL of an old record must not remove rules that are
 found by an address alone, because such a container may have that address by now.
+
+A namespace that cannot be read, which may be another program's, is skipped: it must not stop all these DELs.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
+
+import structlog
 
 from cni_bridge_state import AttachmentId
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cni_invoker.protocol import ErrorCode
+from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import attachment_of
 from cnm_bridge.system.kernel import Kernel
 
 __all__ = ["AddressInUse", "UnrecordedLinks"]
+
+log = structlog.get_logger()
 
 
 class AddressInUse(CniError):
@@ -29,7 +37,8 @@ class AddressInUse(CniError):
     def __init__(self, plugin: str, attachment_id: AttachmentId) -> None:
         super().__init__(
             f"the DEL of plugin {plugin} waits, because it would remove the rules of a running container: endpoint "
-            f"{attachment_id} has no record and has the same address; its record is made as soon as the engine answers"
+            f"{attachment_id} has no record and has the same address; the DEL runs "
+            "when the engine lists that endpoint, or when its container ends"
         )
 
 
@@ -37,8 +46,8 @@ class UnrecordedLinks:
     """Finds the links in running containers that belong to endpoints without a record.
 
     Only what existed when the daemon started can be without a record, because a record is stored before anything is
-    done. So the namespaces are read once, when the first DEL needs it, and again only to see whether such a link still
-    exists.
+    done. So the namespaces are read once: at the start, or when the first DEL needs it. They are read again only to see
+    whether such a link still exists.
 
     Args:
         store: The records.
@@ -51,14 +60,21 @@ class UnrecordedLinks:
         self._kernel = kernel
         self._run_dir = run_dir
         self._found: Mapping[AttachmentId, frozenset[str]] | None = None
+        self._unread: tuple[str, ...] = ()
         self._reading = asyncio.Lock()
+
+    async def read_early(self) -> None:
+        """Read the namespaces before the first DEL needs it, because that one would hold a plugin slot meanwhile."""
+        with suppress(KernelError):  # the first DEL tries again, and fails with the reason
+            async with self._reading:
+                self._found = await self._read()
 
     async def refuse_if_used(self, plugin: str, addresses: Collection[str]) -> None:
         """Return if no such link has any of some addresses, which are without prefixes.
 
         Raises:
             AddressInUse: One has; `plugin` is the type of the plugin that would remove the rules.
-            KernelError: The namespaces or their links cannot be read.
+            KernelError: It cannot be read which namespaces there are.
         """
         async with self._reading:
             if self._found is None or self._user_of(addresses) is not None:
@@ -68,13 +84,18 @@ class UnrecordedLinks:
             raise AddressInUse(plugin, user)
 
     async def _read(self) -> Mapping[AttachmentId, frozenset[str]]:
-        found = await self._kernel.addresses_by_altname(self._run_dir)
-        by_attachment = {attachment_of(altname): addresses for altname, addresses in found.items()}
-        return {
+        """Return the links and their addresses; of what was found before, nothing is lost in an unread namespace."""
+        seen = await self._kernel.addresses_by_altname(self._run_dir)
+        if seen.unread and seen.unread != self._unread:
+            log.warning("teardown.namespaces_unread", namespaces=len(seen.unread), error=seen.unread[0])
+        self._unread = seen.unread
+        by_attachment = {attachment_of(altname): addresses for altname, addresses in seen.by_altname.items()}
+        found = {
             attachment_id: addresses
             for attachment_id, addresses in by_attachment.items()
             if attachment_id is not None and self._store.find_attachment(attachment_id) is None
         }
+        return {**(self._found or {}), **found} if seen.unread else found
 
     def _user_of(self, addresses: Collection[str]) -> AttachmentId | None:
         """Return an attachment whose link has one of the addresses, and which has no record even now."""

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.core.link_state import IpNetwork, KernelError, attempt
-from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import addresses_by_altname, addresses_in_use
+from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import (
+    MarkedAddresses,
+    addresses_by_altname,
+    addresses_in_use,
+)
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
@@ -152,14 +156,14 @@ class KernelView:
         look = partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
         return await self._run(look)
 
-    async def addresses_by_altname(self, besides: Path) -> Mapping[str, frozenset[str]]:
-        """Return the addresses, without prefixes, of each link that `altnames_in_use` finds, by alternative name.
+    async def addresses_by_altname(self, besides: Path) -> MarkedAddresses:
+        """Return the addresses of each link that `altnames_in_use` finds, and which namespaces cannot be read.
 
         Args:
             besides: The directory of our own mounts, staging namespaces and pins.
 
         Raises:
-            KernelError: The kernel refused.
+            KernelError: It cannot be read which namespaces there are.
         """
         look = partial(
             addresses_by_altname,

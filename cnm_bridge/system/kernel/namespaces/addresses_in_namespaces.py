@@ -4,9 +4,10 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from cnm_bridge.core.link_state import NamespaceMissing, attempt
+from cnm_bridge.core.link_state import KernelError, NamespaceMissing, attempt
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import mounted_namespaces
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, process_namespaces
@@ -14,7 +15,20 @@ from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import list_links
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = ["addresses_by_altname", "addresses_in_use"]
+__all__ = ["MarkedAddresses", "addresses_by_altname", "addresses_in_use"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedAddresses:
+    """The addresses of links with an alternative name.
+
+    Attributes:
+        by_altname: The addresses, without prefixes, by alternative name.
+        unread: For each namespace that could not be read, why.
+    """
+
+    by_altname: Mapping[str, frozenset[str]]
+    unread: tuple[str, ...]
 
 
 def addresses_in_use(*, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES) -> frozenset[str]:
@@ -38,27 +52,42 @@ def addresses_in_use(*, host: NamespaceId, reply_limit_s: float, processes: Path
 
 def addresses_by_altname(
     besides: Path, *, host: NamespaceId, reply_limit_s: float, sees_processes: bool, processes: Path = PROCESSES
-) -> Mapping[str, frozenset[str]]:
-    """Return the addresses, without prefixes, of each link with an alternative name in a namespace with processes.
+) -> MarkedAddresses:
+    """Return the addresses of each link with an alternative name in a namespace with processes.
 
     The host namespace does not count. If not all processes are accessible, all mounted namespaces count, except those
     below `besides`. Moves the calling thread to another namespace.
+
+    Raises:
+        KernelError: It cannot be read which namespaces there are.
     """
     found: dict[str, frozenset[str]] = {}
+    unread: list[str] = []
+
+    def look(fd: int) -> None:
+        try:
+            with attempt("look into", f"net:[{namespace_id(fd).inode}]"):
+                found.update(_marked_inside(fd, host=host, reply_limit_s=reply_limit_s))
+        except KernelError as exc:
+            unread.append(str(exc))
+
     with attempt("look at", str(processes)):
         try:
             for _, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=processes):
-                found |= _marked_inside(fd, host=host, reply_limit_s=reply_limit_s)
+                look(fd)
         except PermissionError:
             sees_processes = False
-    if not sees_processes:
-        for path in mounted_namespaces():
-            if path.is_relative_to(besides):
+    for path in () if sees_processes else mounted_namespaces():
+        if not path.is_relative_to(besides):
+            try:
+                with attempt("look into", str(path)), open_namespace(path) as fd:
+                    if namespace_id(fd) != host:
+                        look(fd)
+            except NamespaceMissing:  # unmounted meanwhile, or mounted over
                 continue
-            with suppress(NamespaceMissing), attempt("look into", str(path)), open_namespace(path) as fd:
-                if namespace_id(fd) != host:
-                    found |= _marked_inside(fd, host=host, reply_limit_s=reply_limit_s)
-    return found
+            except KernelError as exc:
+                unread.append(str(exc))
+    return MarkedAddresses(by_altname=found, unread=tuple(unread))
 
 
 def _addresses_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
