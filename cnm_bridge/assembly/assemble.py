@@ -78,7 +78,13 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints)
     admin = make_admin(resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
-    for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
+    forgetters = (
+        teardown.in_use.forget,
+        attach.sandbox_sync.forget,
+        endpoints.unpublished.forget,
+        endpoints.dns_files.forget,
+    )
+    for forget in forgetters:
         store.when_removed(forget)
     return Daemon(
         resources=resources,

@@ -30,6 +30,7 @@ class EndpointRoom:
     joined: JoinedEndpoints
     port_publisher: PortPublisher
     unpublished: Unpublished
+    dns_files: DnsFiles
 
 
 def make_endpoints(
@@ -53,12 +54,13 @@ def make_endpoints(
         locks=attach.locks,
         new_records=attach.new_records,
     )
+    dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
     joined = JoinedEndpoints(
         store=resources.store,
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
-        dns=DnsFiles(resources.store, resources.kernel, attach.owners),
+        dns=dns_files,
         contention=teardown.contention,
         locks=attach.locks,
         has_ended=attach.placing.has_ended,
@@ -77,4 +79,5 @@ def make_endpoints(
         joined=joined,
         port_publisher=port_publisher,
         unpublished=unpublished,
+        dns_files=dns_files,
     )

@@ -6,8 +6,10 @@ From Engine 28.1 on, EndpointOperInfo comes between Join and the start of the pr
 container's resolv.conf by then. The call comes several times, so a passing failure is followed by another attempt.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -16,7 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import container_of_cgroup
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.resolv_conf import edit_resolv_conf, has_own_settings
+from cnm_bridge.core.planning.resolv_conf import FileEdit, edit_resolv_conf, has_anything
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 
@@ -24,10 +26,18 @@ __all__ = ["DnsFiles"]
 
 log = structlog.get_logger()
 
-_OWN_SETTINGS: Final = (
-    "name servers or search domains were given in Docker, with --dns or --dns-search of the container or with dns or "
-    "dns-search in the engine's daemon.json, and these stay"
-)
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the file of one endpoint is.
+
+    Attributes:
+        done: Whether nothing is left to do.
+        error: Why the previous attempt failed, "" if none has.
+    """
+
+    done: bool = False
+    error: str = ""
 
 
 class DnsFiles:
@@ -43,48 +53,43 @@ class DnsFiles:
         self._store = store
         self._kernel = kernel
         self._owners = owners
-        self._done: set[EndpointId] = set()
-        self._errors: dict[EndpointId, str] = {}
+        self._progress: dict[EndpointId, _Progress] = {}
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Forget an endpoint that leaves its sandbox."""
-        self._done.discard(endpoint_id)
-        self._errors.pop(endpoint_id, None)
+        """Forget an endpoint that leaves its sandbox, or is gone."""
+        self._progress.pop(endpoint_id, None)
 
     async def apply(self, endpoint_id: EndpointId) -> None:
         """Bring the name servers of an endpoint's result into its container; a failure is logged."""
         record = self._store.find_endpoint(endpoint_id)
-        if record is None or record.phase is not Phase.JOINED or endpoint_id in self._done:
+        if record is None or record.phase is not Phase.JOINED:
             return
         option = record.attachment.dns
         result = None if option is None else Endpoint(record).result
-        if option is None or result is None:
+        if option is None or result is None or not has_anything(result.dns, option):
             return
-        stays = False
+        progress = self._progress.setdefault(endpoint_id, _Progress())
+        if progress.done:
+            return
+        edit = partial(edit_resolv_conf, dns=result.dns, option=option, endpoint_id=endpoint_id)
+        edited = await self._try(Path(record.sandbox_key or ""), edit)
+        if self._progress.get(endpoint_id) is not progress:  # it has left meanwhile
+            return
+        progress.done = not edited.obstacle
+        if edited.content is not None:
+            log.info("endpoint.dns_set", endpoint_id=endpoint_id, option=option.value)
+        if edited.obstacle and edited.obstacle != progress.error:
+            log.warning("endpoint.dns_not_set", endpoint_id=endpoint_id, error=edited.obstacle)
+        progress.error = edited.obstacle
 
-        def edit(text: str) -> str | None:
-            nonlocal stays
-            stays = has_own_settings(text)
-            return edit_resolv_conf(text, result.dns, option, endpoint_id)
-
+    async def _try(self, sandbox: Path, edit: Callable[[str], FileEdit]) -> FileEdit:
+        """Edit the file of the container in a sandbox; a failure is an obstacle."""
+        owner = await self._owners.find(sandbox)
+        process = owner.process
+        container_id = None if process is None else container_of_cgroup(process.cgroup)
+        if process is None or container_id is None:
+            return FileEdit(obstacle=f"the container is not known: {owner.unknown}")
         try:
-            owner = await self._owners.find(Path(record.sandbox_key or ""))
-            process = owner.process
-            container_id = None if process is None else container_of_cgroup(process.cgroup)
-            if process is None or container_id is None:
-                self._fail(endpoint_id, f"the container is not known: {owner.unknown}")
-                return
-            if await self._kernel.edit_resolv_conf(process.pid, container_id, edit):
-                log.info("endpoint.dns_set", endpoint_id=endpoint_id, option=option.value)
+            return await self._kernel.edit_resolv_conf(process.pid, container_id, edit)
         except KernelError as exc:
-            self._fail(endpoint_id, str(exc))
-            return
-        self._done.add(endpoint_id)
-        if stays:
-            self._fail(endpoint_id, _OWN_SETTINGS)
-
-    def _fail(self, endpoint_id: EndpointId, error: str) -> None:
-        """Log why the file stays, unless the previous attempt failed for the same reason."""
-        if self._errors.get(endpoint_id) != error:
-            log.warning("endpoint.dns_not_set", endpoint_id=endpoint_id, error=error)
-        self._errors[endpoint_id] = error
+            return FileEdit(obstacle=str(exc))

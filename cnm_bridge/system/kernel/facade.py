@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
+from cnm_bridge.core.planning.resolv_conf import FileEdit
 from cnm_bridge.system.kernel.movement.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.movement.link_mover import LinkLocation, LinkMover
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import delete_host_link
@@ -324,14 +325,14 @@ class Kernel(KernelView):
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
-    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Callable[[str], str | None]) -> bool:
+    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Callable[[str], FileEdit]) -> FileEdit:
         """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.
 
         Raises:
             KernelError: It cannot be read or written.
         """
 
-        def work() -> bool:
+        def work() -> FileEdit:
             with attempt("edit", f"resolv.conf of container {container_id}"):
                 return edit_in_container(self._processes / str(pid), container_id, edit)
 

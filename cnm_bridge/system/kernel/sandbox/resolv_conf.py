@@ -15,23 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.core.planning.resolv_conf import FileEdit
+
 __all__ = ["edit_in_container"]
 
 _PATH: Final = "/etc/resolv.conf"
 _ID, _ROOT, _POINT = 0, 3, 4
 """Fields of mountinfo: the ID of a mount, the file within its file system, and where it is mounted (proc(5))."""
 _LARGEST: Final = 1 << 16
+_NOT_DOCKERS: Final = f"the container's {_PATH} is not the file that Docker mounts there"
 
 
-def edit_in_container(process: Path, container_id: str, edit: Callable[[str], str | None]) -> bool:
-    """Edit the file in place; return whether it was changed.
+def edit_in_container(process: Path, container_id: str, edit: Callable[[str], FileEdit]) -> FileEdit:
+    """Edit the file in place; return what `edit` returned.
 
-    It is not if it is none of dockerd's (`-v FILE:/etc/resolv.conf`), or if `edit` returns None.
+    It is not called if the file is none of dockerd's (`-v FILE:/etc/resolv.conf`); that is the obstacle then.
 
     Args:
         process: The directory of the container's first process in `/proc`.
         container_id: The ID of the container, which is in the path of dockerd's file.
-        edit: Returns the new content.
+        edit: Receives the content, and returns the new one.
 
     Raises:
         OSError: The process has ended, or the file cannot be written: the container is read-only.
@@ -44,22 +47,21 @@ def edit_in_container(process: Path, container_id: str, edit: Callable[[str], st
         etc = open_at("etc", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, root)
         found = open_at("resolv.conf", os.O_PATH | os.O_NOFOLLOW, etc)
         if not stat.S_ISREG(os.fstat(found).st_mode):
-            return False
+            return FileEdit(obstacle=_NOT_DOCKERS)
         with open(open_at("mountinfo", os.O_RDONLY, directory), "rb", closefd=False) as mountinfo:
             mounts = [line.split() for line in mountinfo.read().decode("utf-8", "replace").splitlines()]
         mount_id, source = _mount_id(found), f"/{container_id}/resolv.conf"
         if not any(
             mount[_ID] == mount_id and mount[_POINT] == _PATH and mount[_ROOT].endswith(source) for mount in mounts
         ):
-            return False
+            return FileEdit(obstacle=_NOT_DOCKERS)
         file = open_at(f"/proc/self/fd/{found}", os.O_RDWR)
-        changed = edit(os.pread(file, _LARGEST, 0).decode("utf-8", "replace"))
-        if changed is None:
-            return False
-        content = changed.encode()
-        os.pwrite(file, content, 0)  # first: if the daemon is killed in between, old lines follow the new ones
-        os.ftruncate(file, len(content))
-    return True
+        edited = edit(os.pread(file, _LARGEST, 0).decode("utf-8", "replace"))
+        if edited.content is not None:
+            content = edited.content.encode()
+            os.pwrite(file, content, 0)  # first: if the daemon is killed in between, old lines follow the new ones
+            os.ftruncate(file, len(content))
+    return edited
 
 
 def _mount_id(descriptor: int) -> str:
