@@ -5,7 +5,7 @@
 Other containers may run in it, too: those with `--network container:`, and those that a process of the container runs
 itself. The engine's list says which ones share the sandbox of another. It is answered without a lock, also while the
 engine waits for a call of ours. A container that shares a sandbox is younger than its owner, so without an answer the
-oldest one is taken.
+oldest one is taken; with an answer, only one that is listed.
 """
 
 from collections.abc import Sequence
@@ -72,16 +72,16 @@ class SandboxOwners:
         except KernelError as exc:
             log.info("container.process_unknown", error=str(exc))
             return SandboxOwner(unknown="the first process in the sandbox is not known")
-        if listed is not None:
+        if listed is not None or container_of_cgroup(latest.cgroup) is None:
             listed, unknown = await self._list(processes)
-        return choose_owner(processes, listed or (), unknown)
+        return choose_owner(processes, listed, unknown)
 
     async def _list(self, processes: Sequence[SandboxProcess]) -> tuple[Sequence[StartingContainer] | None, str]:
-        """Return the containers of processes that the engine lists, None without an answer, and why there is none."""
+        """Return the containers of processes that the engine lists, and why there are none; None without an answer."""
         found = {container_of_cgroup(process.cgroup): process.cgroup for process in processes}
         ids = sorted(container_id for container_id in found if container_id is not None)
         if not ids:
-            return (), f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
+            return None, f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
         await self._release.wait_looked()
         if not self._release.is_up:  # it would not answer
             return None, "the Docker Engine is booting"
@@ -93,25 +93,24 @@ class SandboxOwners:
 
 
 def choose_owner(
-    processes: Sequence[SandboxProcess], listed: Sequence[StartingContainer], unknown: str
+    processes: Sequence[SandboxProcess], listed: Sequence[StartingContainer] | None, unknown: str
 ) -> SandboxOwner:
     """Return which of the containers in a sandbox it belongs to; pure.
 
     Args:
         processes: The first process of each, the oldest first.
-        listed: Those containers of the processes that the engine lists.
+        listed: Those containers of the processes that the engine lists, None without an answer.
         unknown: Why there are none.
     """
-    by_id = {container.id: container for container in listed}
+    by_id = {container.id: container for container in listed or ()}
     own = [
         (process, container_id)
         for process in processes
         for container_id in [container_of_cgroup(process.cgroup)]
-        if container_id not in by_id or not by_id[container_id].shares_sandbox
+        if listed is None or (container_id in by_id and not by_id[container_id].shares_sandbox)
     ]
-    own = [one for one in own if one[1] in by_id] or own
     if not own:
-        return SandboxOwner(unknown=unknown or "only containers that share its sandbox have a first process")
+        return SandboxOwner(unknown=unknown or "of its containers, the Docker Engine lists only those that share it")
     first, container_id = own[0]
     if any(process.started == first.started and other != container_id for process, other in own):
         return SandboxOwner(unknown=unknown or "several containers that started at the same time are in the sandbox")

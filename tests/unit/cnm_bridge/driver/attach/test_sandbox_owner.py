@@ -34,7 +34,7 @@ def test_a_container_that_shares_a_sandbox_is_not_its_owner() -> None:
     assert choose_owner((older, *PROCESSES[:1]), listed, "").process == PROCESSES[0]
     alone = choose_owner(PROCESSES[1:], listed[:1], "")
     assert (alone.process, alone.container) == (None, None)
-    assert "share its sandbox" in alone.unknown
+    assert "lists only those that share it" in alone.unknown
 
 
 def test_a_listed_container_goes_before_an_unlisted_one() -> None:
@@ -43,9 +43,20 @@ def test_a_listed_container_goes_before_an_unlisted_one() -> None:
     assert chosen.process == PROCESSES[0]
 
 
+def test_an_unlisted_process_beside_partners() -> None:
+    """It is not taken for the owner: it may be another process of a partner. The reason is given."""
+    listed = (container(PARTNER, f"container:{OWNER}"),)
+    for unlisted in (process(3, 50, "c" * 64), SandboxProcess(pid=3, started=50, cgroup="0::/user.slice\n")):
+        chosen = choose_owner((unlisted, *PROCESSES[1:]), listed, "")
+        assert chosen.process is None
+        assert "lists only those that share it" in chosen.unknown
+    none = choose_owner(PROCESSES, (), "the Docker Engine does not list container a")
+    assert (none.process, none.unknown) == (None, "the Docker Engine does not list container a")
+
+
 def test_without_an_answer_the_oldest_is_taken() -> None:
     """A container that shares a sandbox starts later. Two that started at the same time cannot be distinguished."""
-    chosen = choose_owner(PROCESSES, (), BOOTING)
+    chosen = choose_owner(PROCESSES, None, BOOTING)
     assert (chosen.process, chosen.container, chosen.unknown) == (PROCESSES[0], None, BOOTING)
-    assert choose_owner((process(5, 100, OWNER), process(9, 100, PARTNER)), (), BOOTING).process is None
-    assert choose_owner((), (), BOOTING).process is None
+    assert choose_owner((process(5, 100, OWNER), process(9, 100, PARTNER)), None, BOOTING).process is None
+    assert choose_owner((), None, BOOTING).process is None
