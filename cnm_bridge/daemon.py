@@ -146,7 +146,7 @@ async def _serve(
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.limit_s + _START_S) * 1e6)}")
-                recovered = tasks.create_task(daemon.recovery.unfinished.wait())
+                recovered = tasks.create_task(supervised("recovery", daemon.recovery.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
                 async with daemon.answering(listeners, settings.drain_timeout_s):

@@ -23,6 +23,7 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.process.network_sockets import Listener
@@ -76,6 +77,35 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
     assert logged[-1]["event"] == "daemon.stopped"
+
+
+async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged, and the daemon answers its calls: otherwise each start would end there."""
+
+    async def fail(_: object) -> None:
+        raise KeyError("phase")
+
+    async def add(_: object) -> int:
+        return 1
+
+    monkeypatch.setattr(UnfinishedTeardowns, "add", add)
+    monkeypatch.setattr(UnfinishedTeardowns, "wait", fail)
+    monkeypatch.setattr(daemon_module, "raise_descriptor_limit", lambda: 1024)
+    settings = Settings(
+        state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no-docker.sock"
+    )
+    source = SettingsSource(read=lambda: settings, options={})
+    with watchdog(tmp_path) as (notified, variables), listening(tmp_path / "s") as sock:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with structlog.testing.capture_logs() as logged:
+            async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+                tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source))
+                while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
+                    pass
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert [line["work"] for line in logged if line["event"] == "background.bug"] == ["recovery"]
+    assert [line["event"] for line in logged][-1] == "daemon.stopped"
 
 
 def test_a_reload_of_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
