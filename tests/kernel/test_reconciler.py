@@ -67,6 +67,20 @@ async def test_a_network_with_unknown_options_is_not_imported(store: Store, engi
     assert events.count("network.imported") == 1
 
 
+async def test_a_known_network_with_unknown_options(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """It receives the engine's ID and its name; its options were accepted by an earlier version."""
+    await store.put_engine_identity(engine.identity)
+    options = {"cni.nonsense": "yes"}
+    record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options=options)
+    await store.put_network(record)
+    engine.networks[NETWORK] = {**network(NETWORK), "Options": options}
+    with structlog.testing.capture_logs() as logged:
+        async with engine.running():
+            await daemon.recovery.reconciler.once()
+    assert [(found.name, found.engine) for found in store.networks()] == [("blue", engine.identity)]
+    assert "network.not_imported" not in {line["event"] for line in logged}
+
+
 async def test_a_network_that_only_the_swarm_has_is_not_imported(
     store: Store, engine: FakeEngine, daemon: Daemon
 ) -> None:

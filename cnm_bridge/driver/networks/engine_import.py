@@ -73,28 +73,28 @@ class EngineImport:
         known = self._store.find_network(network_id)
         if known is not None and known.name is not None and known.engine == engine:
             return known
-        try:
-            configuration = parse_options(network.options).configuration_name
-        except BridgeError as exc:
-            if self._refused.get(network_id) != str(exc):  # each round finds it again
-                self._refused[network_id] = str(exc)
-                log.warning("network.not_imported", network_id=network_id, error=str(exc))
-            return None
         async with self._locks.hold(network_id):
             record = self._store.find_network(network_id)
-            if record is None:
-                record = NetworkRecord(
-                    id=network_id,
-                    configuration=configuration,
-                    name=network.name,
-                    internal=network.internal,
-                    options=network.options,
-                    pools=network.pools,
-                    engine=engine,
-                )
-                await self._store.put_network(record)
-                log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
-            else:  # CreateNetwork asks for the name only if it selects the configuration
+            if record is not None:  # CreateNetwork asks for the name only if it selects the configuration
                 record = replace(record, name=record.name or network.name, engine=engine)
                 await self._store.put_network(record)
+                return record
+            try:
+                configuration = parse_options(network.options).configuration_name
+            except BridgeError as exc:
+                if self._refused.get(network_id) != str(exc):  # each round finds it again
+                    self._refused[network_id] = str(exc)
+                    log.warning("network.not_imported", network_id=network_id, error=str(exc))
+                return None
+            record = NetworkRecord(
+                id=network_id,
+                configuration=configuration,
+                name=network.name,
+                internal=network.internal,
+                options=network.options,
+                pools=network.pools,
+                engine=engine,
+            )
+            await self._store.put_network(record)
+            log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
         return record
