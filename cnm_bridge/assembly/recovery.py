@@ -63,7 +63,14 @@ def make_recovery(
         run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
-    engine = TrustedEngine(resources.store, resources.engine, networks.engine_import, resources.release, driver)
+    engine = TrustedEngine(
+        store=resources.store,
+        engine=resources.engine,
+        engine_import=networks.engine_import,
+        release=resources.release,
+        kernel=resources.kernel,
+        driver=driver,
+    )
     return RecoveryRoom(
         unfinished=UnfinishedTeardowns(
             store=resources.store,

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import StateError
+from cni_bridge_state import NetworkId, StateError
 from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError
@@ -93,6 +93,7 @@ class Reconciler:
         self._round_ended = asyncio.Event()
         self._warned_before: frozenset[tuple[str, str]] = frozenset()
         self._warned_now: set[tuple[str, str]] = set()
+        self._foreign_before: frozenset[NetworkId] = frozenset()
 
     @property
     def engine_is_up(self) -> bool:
@@ -173,8 +174,10 @@ class Reconciler:
         if found.answer is not None and found.answer.view is None and found.has_networks:
             identity = found.answer.identity
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
-        for network_id in sorted(found.answer.foreign) if found.answer is not None else ():
-            self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
+        if found.answer is not None:  # one whose CreateNetwork has just been answered may not be listed yet
+            for network_id in sorted(found.answer.foreign & self._foreign_before):
+                self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
+            self._foreign_before = found.answer.foreign
         if found.answer is not None and found.answer.is_new:
             self._wanted.set()  # run another round: now the engine's own list of networks counts too
         for file in found.unwritten:
