@@ -12,7 +12,6 @@ lost. So a connection is closed only after a turn of the event loop has found no
 
 import asyncio
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +20,7 @@ import structlog
 
 from cnm_bridge.system.log import Seldom
 from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.system.process.sockets import find_peer
 
 __all__ = ["PendingConnections"]
 
@@ -32,7 +32,6 @@ _LOOK_S: Final = 0.05
 _LOOKS: Final = 20
 """Number of further checks while bytes arrive or the loop is late: one second in total, which no client can extend."""
 _HIDDEN: Final = "it is not known which containers run; run cni-bridge in the PID namespace of dockerd"
-_UCRED: Final = struct.Struct("=iII")  # unix(7): PID, UID, GID
 
 
 @dataclass(slots=True)
@@ -157,13 +156,11 @@ class PendingConnections:
 
 
 def _find_caller(transport: asyncio.BaseTransport) -> int | None:
-    """Return the peer's PID, 0 if it has none in this PID namespace (Linux `sock.c`, cred_to_ucred), None for TCP."""
+    """Return the peer's PID, 0 if it has none in this PID namespace, None for TCP."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family != socket.AF_UNIX:
         return None
-    pid: int
-    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return pid
+    return find_peer(connection)
 
 
 class _Guarded(asyncio.Protocol):

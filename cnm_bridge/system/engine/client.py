@@ -14,7 +14,6 @@ import json
 import os
 import re
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
@@ -37,6 +36,7 @@ from cnm_bridge.core.engine_facts import (
     is_on_this_host,
 )
 from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.system.process.sockets import find_peer
 
 __all__ = ["Engine"]
 
@@ -47,9 +47,6 @@ _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
 _UNIX: Final = "unix://"
-_UCRED: Final = struct.Struct(
-    "=iII"
-)  # unix(7): PID, UID, GID; of the process that called listen(2), which may be systemd
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
 
 
@@ -84,8 +81,7 @@ class Engine:
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock, suppress(OSError):
             sock.connect(path)
-            pid, _, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-            return bool(pid == 0)
+            return find_peer(sock) == 0
         return False
 
     async def identity(self) -> str:

@@ -8,6 +8,7 @@ They are opened before everything else, so that Docker's calls wait during the s
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.process.systemd import take_sockets
 
-__all__ = ["BACKLOG", "Sockets", "listening", "open_sockets"]
+__all__ = ["BACKLOG", "Sockets", "find_peer", "listening", "open_sockets"]
+
+_UCRED: Final = struct.Struct("=iII")
+"""`struct ucred` (unix(7)): the IDs of process, user and group."""
 
 _ADMIN: Final = "admin"
 """The name of the admin socket's descriptor, as in the systemd unit."""
@@ -31,6 +35,19 @@ _MODE: Final = 0o600
 
 BACKLOG: Final = 1024
 """The kernel's queue of connections that have not been accepted. If it is full, dockerd's calls fail."""
+
+
+def find_peer(connection: socket.socket) -> int:
+    """Return the ID of the process at the other end of a Unix socket, 0 if it is not visible in this PID namespace.
+
+    For a client, that is the process that called listen(2), which may be systemd (Linux `sock.c`, cred_to_ucred).
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    pid: int
+    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Its leases are in its memory: another process at the same socket has none of the
 
 import asyncio
 import socket
-import struct
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +14,10 @@ from cni_bridge_state import ProcessRecord
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.process.sockets import find_peer
 
 __all__ = ["DhcpConnection", "DhcpDaemons", "find_listener"]
 
-_CREDENTIALS: Final = struct.Struct("iii")
-"""`struct ucred`: process, user, group (unix(7))."""
 _LIMIT_S: Final = 2.0
 
 
@@ -112,8 +110,7 @@ async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 def _listener(writer: asyncio.StreamWriter) -> int:
     connected: socket.socket = writer.get_extra_info("socket")
-    pid, _, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(pid)
+    return find_peer(connected)
 
 
 def _reason(exc: OSError | TimeoutError) -> str:
