@@ -23,9 +23,6 @@ __all__ = [
 _SHOWN_CHARACTERS: Final = 4000
 """How much of a plugin's standard error a message shows, from the end; the error's attributes have more."""
 
-_GO_PANIC: Final = 2
-_GO_MESSAGES: Final = ("panic: ", "fatal error: ")
-
 
 class PluginError(CniError):
     """An error of one plugin.
@@ -124,6 +121,8 @@ class PluginFailed(PluginError):
         signal: The signal that ended it, e.g. `SIGSEGV`; None if there was none or if that was lost.
         stderr_tail: The last lines of its standard error.
         duration_s: How long it ran, in seconds.
+        crash: How it crashed, in one line: the signal, or Go's panic. None if it ended by itself. It is not in the
+            message.
     """
 
     def __init__(
@@ -139,6 +138,7 @@ class PluginFailed(PluginError):
         signal: str | None,
         stderr_tail: Sequence[str] = (),
         duration_s: float,
+        crash: str | None = None,
     ) -> None:
         message = f"{msg}; {details}" if details else msg
         end = describe_end(exit_status, signal)
@@ -154,23 +154,12 @@ class PluginFailed(PluginError):
         self.signal = signal
         self.stderr_tail = tuple(stderr_tail)
         self.duration_s = duration_s
+        self.crash = crash
 
     @property
     def is_transient(self) -> bool:
         """Whether the plugin reports that the same request may succeed later (code 11)."""
         return self.code == ErrorCode.TRY_AGAIN_LATER
-
-    @property
-    def crash(self) -> str | None:
-        """How the plugin crashed, in one line: the signal, or Go's panic. None if it ended by itself.
-
-        Go ends a program that panics with exit status 2, after a message and the stacks of its goroutines.
-        """
-        if self.signal is not None or self.exit_status != _GO_PANIC:
-            return self.signal
-        if not any(line.startswith("goroutine ") for line in self.stderr_tail):
-            return None
-        return next((line for line in self.stderr_tail if line.startswith(_GO_MESSAGES)), "panic")
 
 
 class BadResult(CniError):

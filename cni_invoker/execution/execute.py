@@ -114,6 +114,7 @@ async def execute(
             path=path,
             status=ended.status,
             stdout=ended.stdout,
+            stderr=ended.stderr,
             stderr_tail=stderr_tail,
             hides_output=limits.stderr_lines == 0 and bool(lines or ended.stdout),
             duration_s=ended.duration_s,

@@ -17,6 +17,10 @@ from cni_invoker.protocol import ErrorCode
 
 __all__ = ["find_error", "find_obstacle", "plugin_failure"]
 
+_GO_PANIC: Final = 2
+_GO_STACK: Final = re.compile(rb"^goroutine ", re.MULTILINE)
+_GO_MESSAGE: Final = re.compile(rb"^(?:panic|fatal error): .*", re.MULTILINE)
+
 _LOST: Final = "whether it did what it was to do is not known"
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
@@ -35,6 +39,7 @@ def plugin_failure(
     path: Path,
     status: int | None,
     stdout: bytes,
+    stderr: bytes = b"",
     stderr_tail: Sequence[str] = (),
     hides_output: bool = False,
     duration_s: float,
@@ -47,7 +52,8 @@ def plugin_failure(
         path: The executable.
         status: Its exit status, negative if a signal ended it; None if it was lost.
         stdout: Its standard output.
-        stderr_tail: The last lines of its standard error.
+        stderr: Its standard error, which is searched for a crash.
+        stderr_tail: The last lines of that, which the error shows.
         hides_output: Whether the error quotes nothing that is no CNI error, and says where that is instead.
         duration_s: How long it ran, in seconds.
     """
@@ -72,7 +78,17 @@ def plugin_failure(
         signal=ended_by,
         stderr_tail=stderr_tail,
         duration_s=duration_s,
+        crash=ended_by if exit_status != _GO_PANIC else _find_panic(stderr),
     )
+
+
+def _find_panic(stderr: bytes) -> str | None:
+    """Return Go's message of a panic, which the stacks of the goroutines follow; None if there are no stacks."""
+    if _GO_STACK.search(stderr) is None:
+        return None
+    message = _GO_MESSAGE.search(stderr)
+    text = "panic" if message is None else message[0].decode("utf-8", "replace").strip()
+    return text[:_SHOWN_CHARACTERS]
 
 
 def _substitute(

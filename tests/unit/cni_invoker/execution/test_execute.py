@@ -184,6 +184,33 @@ async def test_an_error_of_a_plugin_is_shown_without_its_output(plugins: FakePlu
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("stderr", "exit_status", "crash"),
+    [
+        ("panic: hunter2\n\ngoroutine 1 [running]:\nmain.main()\n", 2, "panic: hunter2"),
+        (
+            "fatal error: stack overflow\n\ngoroutine 1 [running]:\n" + 200 * "main.f()\n",
+            2,
+            "fatal error: stack overflow",
+        ),
+        ("goroutine 1 [running]:\n", 2, "panic"),
+        ("panic: not Go's\n", 2, None),
+        ("panic: caught\n\ngoroutine 1 [running]:\n", 1, None),
+    ],
+)
+@pytest.mark.parametrize("stderr_lines", [0, 3])
+async def test_a_crash_is_recognized(
+    plugins: FakePlugins, stderr: str, exit_status: int, crash: str | None, stderr_lines: int
+) -> None:
+    """Go's message is known however many lines follow, and also if an error may show none."""
+    path = plugins.install("noop", ADD={"stderr": stderr, "exit": exit_status})
+    with pytest.raises(PluginFailed) as caught:
+        await run(path, limits=replace(LIMITS, stderr_lines=stderr_lines))
+    assert caught.value.crash == crash
+    assert len(caught.value.stderr_tail) <= stderr_lines
+    assert stderr_lines or "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("msg", ["", ', "msg": null'])
 async def test_an_error_without_a_message_keeps_its_code(plugins: FakePlugins, msg: str) -> None:
     """The code decides what happens next: 3 means that the plugin has nothing of the container."""
