@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -83,7 +83,7 @@ class _Acceptor:
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._begun: dict[asyncio.Task[None], None] = {}  # the oldest first, without those that are cancelled
+        self._begun: dict[asyncio.Task[None], None] = {}  # not yet connections nor cancelled, the oldest first
         self._crowded, self._failed, self._bad = Seldom(), Seldom(), Seldom()
         listener.sock.setblocking(False)
         listener.sock.listen(listener.capacity.backlog)
@@ -100,7 +100,7 @@ class _Acceptor:
         """Wait until each accepted socket has become a connection; close those whose handshake takes long."""
         if self._tasks:
             _, slow = await asyncio.wait(self._tasks, timeout=_END_LIMIT_S)
-            for task in slow:
+            for task in slow.intersection(self._begun):
                 task.cancel()
             await asyncio.gather(*slow, return_exceptions=True)
 
@@ -151,11 +151,30 @@ class _Acceptor:
 
     async def _connect(self, connection: socket.socket) -> None:
         """Make a connection of an accepted socket, after the TLS handshake if there is one."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # this is a coroutine
+
+        def make_protocol() -> asyncio.Protocol:
+            protocol = self._make_protocol()
+            make_connection = protocol.connection_made
+
+            def connection_made(transport: asyncio.BaseTransport) -> None:
+                # From here on a call may arrive, and a turn later the task ends.
+                self._begun.pop(task, None)
+                if task.cancelling():  # in this turn, so no call may arrive
+                    transport.set_protocol(asyncio.Protocol())
+                    cast("asyncio.WriteTransport", transport).abort()
+                else:
+                    make_connection(transport)
+
+            protocol.connection_made = connection_made  # type: ignore[method-assign]
+            return protocol
+
         tls = self._listener.tls
         limit_s = None if tls is None else _HANDSHAKE_LIMIT_S
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol, connection, ssl=tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
+                make_protocol, connection, ssl=tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
             )
         except ssl.SSLError as exc:
             if count := self._bad.count():
