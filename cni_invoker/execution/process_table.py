@@ -99,10 +99,21 @@ def find_lock_holder(file: Path) -> str:
 
     `/proc/locks` would name the process that took it, which may have ended: `flock 9` in a shell passes it on.
     """
-    path = file.resolve()
-    for descriptor in _PROC.glob("[0-9]*/fd/*"):
+    path = str(file.resolve())
+    for process in filter(str.isdigit, (entry.name for entry in _PROC.iterdir())):
         with suppress(OSError):  # the process has ended
-            process = descriptor.parents[1]
-            if descriptor.readlink() == path and "lock:" in (process / "fdinfo" / descriptor.name).read_text():
-                return f"process {process.name} ({command_of(int(process.name))})"
+            if _holds_lock(process, path):
+                return f"process {process} ({command_of(int(process))})"
     return "a process that is not visible here"
+
+
+def _holds_lock(process: str, path: str) -> bool:
+    with os.scandir(_PROC / process / "fd") as descriptors:
+        for descriptor in descriptors:
+            with suppress(OSError):  # it is closed
+                if (
+                    os.readlink(descriptor.path) == path  # noqa: PTH115  # faster, and there may be many
+                    and "lock:" in (_PROC / process / "fdinfo" / descriptor.name).read_text()
+                ):
+                    return True
+    return False

@@ -3,6 +3,9 @@
 """Which ADDs are serialized because they may create shared chains, and which are not."""
 
 import asyncio
+import errno
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +19,7 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
+from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.locks import take_file_lock
 
 HANG_LIMIT_S = 30.0
@@ -294,6 +298,23 @@ async def test_a_process_that_keeps_the_lock_is_named(
     async with chains.serialize_first_add(plugin({"type": "ptp", "ipMasq": True}), PORTS, None):
         with lock.open() as other:
             assert not take_file_lock(other.fileno())  # it is taken again when it is free
+
+
+def test_processes_end_while_the_holder_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel then refuses to list their descriptors; the others are searched."""
+    scan = os.scandir
+    ended: list[str] = []
+
+    def scan_if_running(path: str) -> "os._ScandirIterator[str]":
+        if re.fullmatch(r"/proc/\d+/fd", str(path)) and str(path) != f"/proc/{holder.pid}/fd":
+            ended.append(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return scan(path)
+
+    with keep_lock(tmp_path / "lock", shell=True) as holder:
+        monkeypatch.setattr(os, "scandir", scan_if_running)
+        assert find_lock_holder(tmp_path / "lock").startswith(f"process {holder.pid} ")
+    assert ended
 
 
 async def test_adds_run_without_a_lock_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
