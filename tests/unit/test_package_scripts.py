@@ -86,6 +86,19 @@ def test_an_enabled_instance_without_settings_counts(root: Path) -> None:
     assert in_use(root).returncode == 1
 
 
+@pytest.mark.parametrize("name", ["n", "e", "-n"])
+def test_an_instance_with_the_name_of_an_option_counts(root: Path, name: str) -> None:
+    """`echo -n` prints nothing: such an instance is found by its settings, and by its unit."""
+    add_state(root, f"cni-bridge-{name}", "4e0f")
+    settings = root / f"etc/cni-bridge/{name}.toml"
+    _write(settings, "")
+    assert in_use(root).returncode == 1
+    settings.unlink()
+    (root / WANTED).mkdir(parents=True)
+    (root / WANTED / f"cni-bridge@{name}.service").symlink_to("/usr/lib/systemd/system/cni-bridge@.service")
+    assert in_use(root).returncode == 1
+
+
 def add_state(root: Path, name: str, *endpoints: str) -> None:
     """Write a state with these endpoints, and a run directory."""
     document = {"endpoints": [{"id": endpoint, "networkId": "77aa"} for endpoint in endpoints]}
