@@ -119,11 +119,14 @@ def _read_metadata(archive: Path) -> bytes:
 
 def _audit() -> tuple[Sequence[Mapping[str, Any]], str]:
     options = ("--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json")
-    done = _run("pip_audit", *options, "--requirement", str(CONSTRAINTS))
+    try:
+        done = _run("pip_audit", *options, "--requirement", str(CONSTRAINTS))
+    except subprocess.TimeoutExpired:
+        return (), f"pip-audit took longer than {_LIMIT_S:g} s"
     try:
         audit: Sequence[Mapping[str, Any]] = json.loads(done.stdout)["dependencies"]
-    except ValueError:
-        return (), (done.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]
+    except (ValueError, KeyError, TypeError):
+        return (), (done.stderr.strip().splitlines() or ["pip-audit did not print what it found"])[-1]
     return audit, "pip-audit did not look at it"
 
 

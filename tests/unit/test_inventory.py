@@ -3,6 +3,7 @@
 """A release has an inventory of its libraries' licences and known vulnerabilities."""
 
 import importlib.util
+import sys
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
@@ -62,3 +63,25 @@ def test_a_database_that_does_not_answer(inventory: ModuleType, audit: list[dict
     assert made["notExamined"] == [{"name": "click", "reason": "no route to host"}]
     assert made["libraries"][0]["vulnerabilities"] is None
     assert inventory.findings(made) == ["click 1.2: its metadata has no licence"]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'no route to host' >&2; exit 1", "no route to host"),
+        ("echo '{}'", "pip-audit did not print what it found"),
+        ("echo '[]'; echo 'another format' >&2", "another format"),
+        ("exec sleep 60", "pip-audit took longer than 0.2 s"),
+    ],
+)
+def test_an_audit_that_fails(
+    inventory: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    """It fails, prints something else, or does not end: nothing was examined, and the reason is known."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    if "sleep" in script:
+        monkeypatch.setattr(inventory, "_LIMIT_S", 0.2)
+    assert inventory._audit() == ((), reason)
