@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Removes secrets from documents and texts, for bug reports; pure.
 
-A value is secret if the name before it says so (password, token, key, …), if it is the password in a URL, or a private
-key in PEM form. What a name does not reveal cannot be found. JSON and TOML are parsed.
+A value is secret if the name before it says so (password, token, key, …), if it is the user information in a URL, or a
+private key in PEM form. What a name does not reveal cannot be found. JSON and TOML are parsed.
 """
 
 import tomllib
@@ -17,17 +17,16 @@ from cnm_bridge.operator.cli.output.table import count
 
 __all__ = ["REDACTED", "describe_redacted", "redact", "redact_file", "redact_text"]
 
-_PAIRS: Final = ({"key", "value"}, {"name", "value"})
-"""How CNI arguments are stored, and Kubernetes writes variables."""
+_NAMES: Final = ("name", "key")
+"""Of a pair with `value`: how Kubernetes writes variables, and CNI arguments are stored."""
 
 
 def redact(value: JsonValue) -> JsonValue:
     """Return a document without secrets."""
     if isinstance(value, dict):
-        if set(value) in _PAIRS:
-            return _redact_pair(value)
         return {
-            redact_text(key): REDACTED if item and is_secret_name(key) else redact(item) for key, item in value.items()
+            redact_text(key): REDACTED if item and _is_secret(key, value) else redact(item)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         before = [None, *value]
@@ -58,9 +57,11 @@ def describe_redacted(files: Mapping[str, bytes]) -> str:
     return f"{redacted}. Secrets whose names do not say so are not recognised: look at the file before you send it"
 
 
-def _redact_pair(item: Mapping[str, JsonValue]) -> JsonValue:
-    name = next(str(item[key]) for key in ("key", "name") if key in item)
-    return {key: REDACTED if key == "value" and is_secret_name(name) else redact(one) for key, one in item.items()}
+def _is_secret(key: str, item: Mapping[str, JsonValue]) -> bool:
+    """Return whether an object's value is secret: of a pair, if its name says so."""
+    if key == "value":
+        return any(is_secret_name(str(item.get(name, ""))) for name in _NAMES)
+    return is_secret_name(key) and set(item) != {"key", "value"}
 
 
 def _is_flag(item: JsonValue) -> bool:

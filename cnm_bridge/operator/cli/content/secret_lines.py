@@ -7,7 +7,7 @@ that may continue the value. The time is proportional to the length, whatever is
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from cnm_bridge.operator.cli.content.secret_names import is_secret_name
@@ -20,13 +20,15 @@ _LINE_CHARACTERS: Final = 8192
 """A longer line, unless it has a JSON object, is truncated."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _ASSIGNS: Final = re.compile(r"""(?:\[[^]]{0,64}\])?[\\"']*\s*[:=>]""")
+_PAIR: Final = re.compile(r"""(?<![\w.-])(?:(?:name|key)[\\"']*\s*[:=]\s*[\\"']*([\w.-]+)|value[\\"']*\s*[:=])""")
+"""The halves of a name and its value, as Kubernetes writes variables; of the first one, the name."""
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
 _KEY_END: Final = "-----END"
 _QUOTES: Final = ('"""', "'''", '"', "'")
 _BRACKETS: Final = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
 
 
-def redact_lines(lines: Iterable[str], redact_json: Callable[[str], str | None]) -> Iterator[str]:
+def redact_lines(lines: Sequence[str], redact_json: Callable[[str], str | None]) -> Iterator[str]:
     """Yield lines without secrets; lines that belong to the value of a secret only are left out.
 
     Args:
@@ -34,18 +36,18 @@ def redact_lines(lines: Iterable[str], redact_json: Callable[[str], str | None])
         redact_json: Returns a JSON object without secrets, None if a text is none.
     """
     value: _Value | None = None
-    for line in lines:
+    for line, mapping in zip(lines, _find_mappings(lines), strict=True):
         if value is not None and value.continues(line):
             continue
         value = None
         json = line.find("{")
-        start = _find_secret(line[:_LINE_CHARACTERS] if json < 0 else line[: min(json, _LINE_CHARACTERS)])
+        start = _find_secret(line[:_LINE_CHARACTERS] if json < 0 else line[: min(json, _LINE_CHARACTERS)], mapping)
         document = redact_json(line[json:]) if json >= 0 and start is None else None
         if document is not None:
             yield _redact_urls(line[:json]) + document
             continue
         shown = _truncated(line)
-        start = start or _find_secret(shown)
+        start = start or _find_secret(shown, mapping)
         if start is None:
             yield _redact_urls(shown)
         else:
@@ -58,20 +60,48 @@ def _truncated(line: str) -> str:
     return line if more <= 0 else f"{line[:_LINE_CHARACTERS]} [{more} characters removed]"
 
 
-def _find_secret(line: str) -> tuple[int, int] | None:
+class _Mapping:
+    """The lines with the keys of one mapping, and whether one of them is the name of a secret: `name: DB_PASSWORD`."""
+
+    has_secret_name = False
+
+
+def _find_mappings(lines: Sequence[str]) -> Sequence[_Mapping]:
+    """Return for each line the mapping that it is in, as its indentation shows; a value may come before its name."""
+    found: list[_Mapping] = []
+    around: list[tuple[int, _Mapping]] = []
+    for line in lines:
+        pairs = list(_PAIR.finditer(line, 0, _LINE_CHARACTERS))
+        before = line[: pairs[0].start()].rstrip("\"'") if pairs else ""
+        column = len(before) if pairs else _indent_of(line)
+        is_item = before.rstrip("{ ").endswith("-")
+        while line.strip() and around and (around[-1][0] > column or (is_item and around[-1][0] == column)):
+            around.pop()
+        if not around or around[-1][0] < column:
+            around.append((column, _Mapping()))
+        found.append(around[-1][1])
+        found[-1].has_secret_name |= any(is_secret_name(pair[1] or "") for pair in pairs)
+    return found
+
+
+def _find_secret(line: str, mapping: _Mapping) -> tuple[int, int] | None:
     """Return where the name of the first secret and its value begin; None without a secret."""
     key = _PRIVATE_KEY.search(line)
     for name in _NAME.finditer(line, 0, key.start() if key is not None else len(line)):
         after = _ASSIGNS.match(line, name.end())
         # Also `--password x`, and `Bearer x`.
         is_given = after is not None or (name[0].startswith("-") or name[0].lower() == "bearer")
-        if is_given and (is_secret_name(name[0]) or name[0].lower() == "bearer"):
+        is_value = name[0] == "value" and mapping.has_secret_name
+        if is_given and (is_value or is_secret_name(name[0]) or name[0].lower() == "bearer"):
             return name.start(), name.end() if after is None else after.end()
     return None if key is None else (key.start(), key.start())
 
 
 def _redact_urls(line: str) -> str:
-    """Return a line without passwords in URLs: in a word with `://` what is between the next colon and the last `@`."""
+    """Return a line without user information in URLs: in a word with `://`, what is between that and the last `@`.
+
+    If the next `@` is not in the URL's authority, this is a path with `@`, or a password with `/` after a colon.
+    """
     if "://" not in line:
         return line
     words = re.split(r"(\s+)", line)
@@ -79,9 +109,15 @@ def _redact_urls(line: str) -> str:
 
 
 def _redact_url(word: str) -> str:
-    scheme = word.find("://")
-    colon, at = word.find(":", scheme + 3), word.rfind("@")
-    return f"{word[: colon + 1]}{REDACTED}{word[at:]}" if scheme >= 0 and 0 <= colon < at else word
+    before, scheme, url = word.partition("://")
+    if "@" not in url:
+        return word
+    if "@" not in re.split("[/?#]", url, maxsplit=1)[0]:
+        user, colon, url = url.partition(":")
+        scheme += user + colon
+        if "@" not in url or not colon:
+            return word
+    return f"{before}{scheme}{REDACTED}{url[url.rindex('@') :]}"
 
 
 class _Value:

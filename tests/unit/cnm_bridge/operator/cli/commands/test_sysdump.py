@@ -46,6 +46,8 @@ def test_secrets_in_documents_are_removed(document: JsonValue) -> None:
         f'{{"event": "x", "stdin": "{{\\"password\\": \\"{SECRET}\\"}}"}}',
         f"Authorization: Bearer {SECRET}",
         f"https://user:{SECRET}@registry/",
+        f"https://{SECRET}@registry:5000/image",
+        f"- name: DB_PASSWORD\n  value: {SECRET}",
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
         f"--token={SECRET}",
         f"MYSECRET={SECRET}",
@@ -61,7 +63,7 @@ def test_secrets_in_texts_are_removed(text: str) -> None:
     [
         '-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \\"lan\\" id: \\"77ad\\"" -j CNI-1',
         "inet6 fe80::1/64 scope link",
-        "https://user@registry:5000/image",
+        "https://registry/image@latest",
         "net.bridge.bridge-nf-pass-vlan-input-dev = 0",
         '{"event":"rpc.answered","rpc":"NetworkDriver.Join","duration_ms":1.2}',
     ],

@@ -48,6 +48,16 @@ def assigned(name: str, secret: str) -> dict[str, str]:
         "flag with =": f"exec plugin --{name}={secret}",
         "shell": f"{name}=\\\n{secret}",
         "index": f"{name}[0] = {secret}",
+        "pair": f"- name: {name}\n  value: {secret}\n- name: other\n  value: 1",
+        "pair in quotes": f"- name: '{name}'\n  # from the vault\n\n  value: |\n    first\n    {secret}",
+        "pair, value first": f"env:\n- value: >\n    first\n    {secret}\n  name: {name}",
+        "pair of three": f"- name: {name}\n  from:\n    name: x\n    value: y\n  value: {secret}",
+        "pair called key": f"key: {name}\nvalue: {secret}",
+        "pair in a log": f"Jan 1 cni[1]: - name: {name}\nJan 1 cni[1]:   value: {secret}",
+        "pair in TOML": f'[[env]]\nname = "{name}"\nvalue = "{secret}"',
+        "pair in flow": f"- {{name: {name}, value: {secret}}}",
+        "pair in JSON": json.dumps({"name": name, "value": secret, "kind": "x"}),
+        "pair in broken JSON": f'[{{\n  "name": "{name}",\n  "value": "{secret}"\n}},',
     }
 
 
@@ -98,6 +108,8 @@ def test_no_secret_survives_in_a_document(name: str, wrap: list[str], value: Jso
         [{"name": "DB_PASSWORD", "value": SECRET}],
         {"env": {"name": "DB_PASSWORD", "value": SECRET}},
         {f"https://user:{SECRET}@host": {}},
+        {"url": f"https://{SECRET}@host/path"},
+        {"url": f"https://{SECRET}:x-oauth-basic@host:8080/path"},
         {"url": f"https://user:a/{SECRET}@host"},
         {"text": f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore"},
     ],
@@ -137,6 +149,27 @@ def test_what_follows_a_secret_is_kept() -> None:
     assert redact_text(text) == text.replace("abc", REDACTED)
 
 
+def test_values_of_other_pairs_are_kept() -> None:
+    """Those in another item, and those around it."""
+    text = "- name: a\n  value: 1\n- name: TOKEN\n  value: x\n- name: b\n  value: 2\nvalue: 3"
+    assert redact_text(text) == text.replace("x", REDACTED)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://token@host:1/a", f"https://{REDACTED}@host:1/a"),
+        ("https://user:a@b@host", f"https://{REDACTED}@host"),
+        ("https://host/@scope/a", "https://host/@scope/a"),
+        ("https://host?mail=a@b", "https://host?mail=a@b"),
+        ("a@b https://host:1/a", "a@b https://host:1/a"),
+    ],
+)
+def test_urls(url: str, shown: str) -> None:
+    """All user information is removed, because a name alone may be a token; a path is kept."""
+    assert redact_text(url) == shown
+
+
 def test_a_long_line_is_truncated() -> None:
     """It says how much is missing; a JSON object of any length is kept whole."""
     assert redact_text("x" * 10_000).endswith("x [1808 characters removed]")
@@ -166,6 +199,7 @@ def test_a_long_line_is_truncated() -> None:
             "--password ",
             "token[a",
         ),
+        *("name:", "- name: key ", " value:", "{name"),
         *("://", "a://", "://a:", "@", "-----BEGIN ", "-----BEGIN PRIVATE KEY", "-----"),
     ],
 )
