@@ -145,12 +145,26 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _listen(host: str, port: int, *, option: str = "--listen") -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as exc:
-        reason = os.strerror(exc.errno or 0)
-        raise Refused(f"cannot listen at {host} port {port}: {reason}; set {option}") from exc
+    """Listen at an address; at a loopback address, only for packets that come through the link `lo`.
+
+    Without that, a container on a bridge with `route_localnet` (portmap sets it) can send packets to 127.0.0.1 of the
+    host, as in CVE-2020-8558.
+    """
+    with ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sock.family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if ipaddress.ip_address(host).is_loopback:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            sock.bind((host, port))
+            sock.listen()
+        except OSError as exc:
+            reason = os.strerror(exc.errno or 0)
+            raise Refused(f"cannot listen at {host} port {port}: {reason}; set {option}") from exc
+        stack.pop_all()
+        return sock
 
 
 def _context(settings: Settings) -> "ssl.SSLContext":

@@ -10,7 +10,7 @@ import pytest
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.process.network_sockets import TcpAddress, network_listeners
+from cnm_bridge.system.process.network_sockets import TcpAddress, metrics_listener, network_listeners
 from tests.certificates import certificates_script
 
 
@@ -42,6 +42,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """A name could change what it means, so the address must be a number."""
     with pytest.raises(Refused, match="IP address"):
         TcpAddress.parse(text)
+
+
+@pytest.mark.parametrize(("address", "link"), [("127.0.0.1", b"lo"), ("[::1]", b"lo"), ("0.0.0.0", b"")])
+def test_a_loopback_address_is_bound_to_its_link(address: str, link: bytes) -> None:
+    """What comes through another link cannot connect; any other address takes connections from all links."""
+    with metrics_listener(Settings(metrics_listen=f"{address}:0")) as listener:
+        assert listener is not None
+        assert listener.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == link
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Only the host itself reaches a loopback address of `--listen` or `--metrics-listen`, also with `route_localnet`."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final
+
+import pytest
+
+from cni_bridge_spec import get_str
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.system.process.network_sockets import metrics_listener, network_listeners
+from tests.kernel.daemon_process import free_port
+from tests.kernel.namespace import Namespace
+
+_CONNECT: Final = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5)"
+
+
+@pytest.fixture(name="container")
+def on_a_bridge(host: Namespace, sandbox: Namespace) -> Iterator[Namespace]:
+    """A container that sends packets for 127.0.0.1 to the host, which lets them in as `portmap` makes it do."""
+    host.ip(
+        "link add cni0 type bridge",
+        "address add 10.77.0.1/24 dev cni0",
+        f"link add outside type veth peer name eth0 netns {sandbox.path}",
+        "link set outside master cni0 up",
+        "link set cni0 up",
+        "link set lo up",
+    )
+    host.run("sysctl -qw net.ipv4.conf.cni0.route_localnet=1")
+    sandbox.ip("link set lo down", "address add 10.77.0.2/24 dev eth0", "link set eth0 up")
+    sandbox.run("sysctl -qw net.ipv4.conf.eth0.route_localnet=1")
+    sandbox.ip("route add 127.0.0.1 via 10.77.0.1 dev eth0 src 10.77.0.2")
+    # The host would ask for this address as 127.0.0.1, which the container's kernel does not answer.
+    host.ip(f"neighbour add 10.77.0.2 lladdr {get_str(sandbox.link('eth0'), 'address')} dev cni0")
+    yield sandbox
+    host.ip("link delete cni0", "link delete outside")
+
+
+def connects(container: Namespace, port: int) -> bool:
+    """Return whether a container reaches a port of the host's 127.0.0.1."""
+    argv = ("nsenter", f"--net={container.path}", sys.executable, "-c", _CONNECT, str(port))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "ConnectionRefusedError" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def test_a_container_does_not_reach_them(container: Namespace) -> None:
+    """Another server on 127.0.0.1 is reached; the daemon's addresses are refused, and answer the host itself."""
+    plain, metrics = free_port(), free_port()
+    settings = Settings(listen=(f"tcp://127.0.0.1:{plain}",), metrics_listen=f"127.0.0.1:{metrics}")
+    with ExitStack() as stack:
+        other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.enter_context(network_listeners(settings))
+        stack.enter_context(metrics_listener(settings))
+        assert connects(container, other.getsockname()[1])
+        for port in (plain, metrics):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            assert not connects(container, port)
