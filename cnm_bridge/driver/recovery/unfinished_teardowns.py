@@ -6,7 +6,7 @@ An endpoint is torn down if it was left half created or half deleted, dates from
 
 After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
 reserved for the endpoints of before. If the pool is nearly full, those that start before enough of them are torn down
-are refused, and Docker does not start them again (docs/decisions, 41).
+are refused, and Docker does not start them again (docs/decisions, 38).
 """
 
 import asyncio
