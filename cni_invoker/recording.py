@@ -120,7 +120,7 @@ async def replay(file: StrPath) -> AsyncIterator[Replayed]:
 
     Raises:
         OSError: The file cannot be read.
-        JsonError: A line is no recorded execution.
+        JsonError: A line is not a recorded execution.
     """
     previous: dict[tuple[str, str], Result] = {}
     for line in as_path(file, "file").read_bytes().splitlines():

@@ -23,6 +23,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
+from cnm_bridge.server.serving.pending_connections import HIDDEN
 from cnm_bridge.system.log import configure_logging
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.systemd import notifying, take_watchdog_s
@@ -39,10 +40,6 @@ __all__ = ["run", "serve"]
 
 log = structlog.get_logger()
 
-_HIDDEN: Final = (
-    "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
-    "cni-bridge in the PID namespace of dockerd"
-)
 _LATER_S: Final = 5.0
 _START_S: Final = 60.0
 """What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
@@ -212,7 +209,7 @@ def _check_sight(daemon: Daemon) -> None:
     If the engine is not there yet, its first call tells (`caller.hidden`).
     """
     if daemon.resources.engine.is_hidden():
-        log.warning("engine.hidden", consequence=_HIDDEN)
+        log.warning("engine.hidden", consequence=HIDDEN)
         daemon.resources.kernel.distrust_processes()
 
 

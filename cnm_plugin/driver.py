@@ -49,7 +49,7 @@ class Driver:
             CallError: It does not answer, or it is another kind of plugin.
         """
         if "NetworkDriver" not in get_strings(self._post("/Plugin.Activate", None), "Implements"):
-            raise CallError(ErrorCode.NOT_AVAILABLE, f"{self.name} at {self.address} is no network driver")
+            raise CallError(ErrorCode.NOT_AVAILABLE, f"{self.name} at {self.address} is not a network driver")
         self.call("GetCapabilities", None)
 
     def call(self, method: str, body: JsonObject | None, *, optional: bool = False) -> JsonObject:

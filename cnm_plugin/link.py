@@ -52,7 +52,7 @@ def render_commands(mark: str, ifname: str, interface: Mapping[str, str], routes
     """Return the lines for `ip -batch` that configure a link, in libnetwork's order; pure.
 
     Raises:
-        CallError: The driver has answered something that is no address.
+        CallError: The driver has answered something that is not an address.
     """
     try:
         addresses = [ip_interface(interface[key]) for key in ("Address", "AddressIPv6") if interface[key]]

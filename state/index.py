@@ -24,12 +24,12 @@ class Index:
         self._found: dict[str, tuple[EndpointId, ...]] = {}  # few each: a set would take four times the memory
 
     def add(self, record: EndpointRecord) -> None:
-        """Take a record in."""
+        """Add a record."""
         for key in self._keys_of(record):
             self._found[key] = (*self._found.get(key, ()), record.id)
 
     def discard(self, record: EndpointRecord) -> None:
-        """Take a record out that was taken in."""
+        """Remove a record."""
         for key in self._keys_of(record):
             found = tuple(endpoint_id for endpoint_id in self._found.pop(key, ()) if endpoint_id != record.id)
             if found:

@@ -28,7 +28,7 @@ def refuse_newer(directory: Path, stored: bytes | None) -> None:
 
     Raises:
         SchemaTooNew: Its version is higher than `SCHEMA_VERSION`.
-        RecordDamaged: Its version is no number.
+        RecordDamaged: Its version is not a number.
     """
     version = _schema_version(stored)
     if version is not None and version > SCHEMA_VERSION:

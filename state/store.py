@@ -89,7 +89,7 @@ class Store:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
             StateUnusable: Its files cannot be opened.
-            RecordDamaged: Its schema version is no number; nothing has been changed.
+            RecordDamaged: Its schema version is not a number; nothing has been changed.
         """
         db = Database.open(directory, lambda salvaged: refuse_newer(directory, salvaged.get(SCHEMA_KEY)))
         try:

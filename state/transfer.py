@@ -78,7 +78,7 @@ def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
     try:
         checked = load_validator(_SCHEMA)(document)
     except JsonError as exc:
-        raise ImportRefused(f"this is no exported state: {exc}") from exc
+        raise ImportRefused(f"this is not an exported state: {exc}") from exc
     found = get_int(checked, "schema")
     if found > version:
         raise ImportRefused(

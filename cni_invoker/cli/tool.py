@@ -268,7 +268,7 @@ def _replay(file: Path) -> None:
     try:
         _run(show)
     except (JsonError, OSError) as exc:
-        raise click.ClickException(f"{file} is no recording: {exc}") from exc
+        raise click.ClickException(f"{file} is not a recording: {exc}") from exc
 
 
 def _index() -> ConfigurationIndex:

@@ -67,7 +67,7 @@ class Limits:
             inherited. A plugin that uses up the memory should be killed before others.
 
     Raises:
-        TypeError: A limit is no number.
+        TypeError: A limit is not a number.
         ValueError: A limit is negative, or no plugin could ever run.
     """
 

@@ -54,7 +54,7 @@ def plugin_failure(
         stdout: Its standard output.
         stderr: Its standard error, which is searched for a crash.
         stderr_tail: The last lines of that, which the error shows.
-        hides_output: Whether the error quotes nothing that is no CNI error, and says where that is instead.
+        hides_output: Whether the error quotes nothing that is not a CNI error, and says where that is instead.
         duration_s: How long it ran, in seconds.
     """
     exit_status = status if status is not None and status >= 0 else None

@@ -100,7 +100,7 @@ class Attachment:
                 # They become part of the plugin's configuration.
                 "capability arguments",
                 values,
-                f"they are no JSON: {exc}",
+                f"they are not JSON: {exc}",
                 code=ErrorCode.INVALID_CONFIGURATION,
             ) from exc
 

@@ -49,7 +49,7 @@ class PortMapping:
             _require(port in _PORTS, name.replace("_", " "), port, "it must be from 1 to 65535")
         _require(self.protocol in _PROTOCOLS, "protocol", self.protocol, f"it must be one of {sorted(_PROTOCOLS)}")
         if self.host_ip:
-            _require(_is_address(self.host_ip), "host address", self.host_ip, "it is no IP address")
+            _require(_is_address(self.host_ip), "host address", self.host_ip, "it is not an IP address")
 
     @property
     def document(self) -> JsonObject:
@@ -70,7 +70,7 @@ class Bandwidth:
 
     Raises:
         InvalidParameter: A value is negative, or a rate has no burst.
-        TypeError: A value is no integer.
+        TypeError: A value is not an integer.
     """
 
     ingress_rate: int = 0
@@ -143,9 +143,9 @@ class Capabilities:
         if self.bandwidth is not None:
             require_type(self.bandwidth, Bandwidth, "bandwidth")
         for ip in self.ips:
-            _require(_is_interface(ip), "address", ip, "it is no IP address, with or without a prefix length")
+            _require(_is_interface(ip), "address", ip, "it is not an IP address, with or without a prefix length")
         if self.mac:
-            _require(fullmatch(_MAC, self.mac, IGNORECASE) is not None, "MAC", self.mac, "it is no hardware address")
+            _require(fullmatch(_MAC, self.mac, IGNORECASE) is not None, "MAC", self.mac, "it is not a hardware address")
         if self.infiniband_guid:
             is_guid = fullmatch(_GUID, self.infiniband_guid, IGNORECASE) is not None
             _require(is_guid, "InfiniBand GUID", self.infiniband_guid, "it must be of the form c2:11:22:33:44:55:66:77")

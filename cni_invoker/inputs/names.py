@@ -85,7 +85,7 @@ def check_netns(netns: str, *, is_needed: bool = False) -> None:
         rule = "it is a relative path; give an absolute one"
         raise InvalidParameter("network namespace", netns, rule, code=ErrorCode.INVALID_ENVIRONMENT)
     if _PATH.fullmatch(netns) is None:
-        raise InvalidParameter("network namespace", netns, "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("network namespace", netns, "it is not a path", code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_plugin_dir(directory: "Path") -> None:
@@ -95,7 +95,9 @@ def check_plugin_dir(directory: "Path") -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter(
+            "plugin directory", str(directory), "it is not a path", code=ErrorCode.INVALID_ENVIRONMENT
+        )
     if os.pathsep in str(directory):
         reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
         raise InvalidParameter("plugin directory", str(directory), reason, code=ErrorCode.INVALID_ENVIRONMENT)

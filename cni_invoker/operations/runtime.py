@@ -327,7 +327,7 @@ class Collecting:
 
 
 def require_network(network: NetworkConfigurationList) -> None:
-    """Raise `TypeError` if this is no network configuration list."""
+    """Raise `TypeError` if this is not a network configuration list."""
     hints = {
         str: "ConfigurationDirectories(...).index().find(name) returns it",
         dict: "NetworkConfigurationList.from_document(document) returns it",

@@ -105,7 +105,7 @@ def parse_batch(record: bytes) -> tuple[Change, ...]:
     """Return the changes of one record of a data log.
 
     Raises:
-        FormatError: It is no batch of changes.
+        FormatError: It is not a batch of changes.
     """
     if len(record) < _BATCH.size:
         raise FormatError("a batch without its header")

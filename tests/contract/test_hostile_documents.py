@@ -30,7 +30,7 @@ PATHS = [
 
 @pytest.mark.parametrize("path", PATHS)
 def test_sandbox_keys_that_are_refused(path: str) -> None:
-    """A sandbox key is opened by root: `..`, and text that is no path for Python or the kernel, are refused."""
+    """A sandbox key is opened by root: `..`, and text that is not a path for Python or the kernel, are refused."""
     with pytest.raises(SchemaError):
         load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
 

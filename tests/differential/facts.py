@@ -45,7 +45,7 @@ def facts_of_case(case: Case) -> frozenset[str]:
 
 
 def parse_stored(content: bytes) -> Any:
-    """Return a stored record with its configuration decoded, None if it is no JSON."""
+    """Return a stored record with its configuration decoded, None if it is not JSON."""
     record = _parsed(content)
     if isinstance(record, dict) and isinstance(record.get("config"), str):
         with suppress(ValueError):

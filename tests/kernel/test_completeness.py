@@ -98,7 +98,7 @@ async def test_a_link_in_a_sandbox_without_a_record(host: Host, sandbox: Namespa
 
 
 async def test_an_endpoint_that_is_created_meanwhile(host: Host) -> None:
-    """Its record is written before Docker lists it, so it is no gap."""
+    """Its record is written before Docker lists it, so it is not a gap."""
     made = endpoint("3" * 64, Phase.PENDING)
     host.engine.networks[NETWORK] = network(NETWORK, KNOWN, made.id)
     host.engine.on_network = partial(put, host.store, made)

@@ -121,7 +121,7 @@ async def test_removing_several(kernel: Kernel, tmp_path: Path) -> None:
 
 
 async def test_removing_what_does_not_exist_succeeds(kernel: Kernel, tmp_path: Path) -> None:
-    """A missing path, a second removal, a missing directory, and a file that is no namespace are no errors."""
+    """A missing path, a second removal, a missing directory, and a file that is not a namespace are no errors."""
     path = tmp_path / "endpoint"
     await kernel.remove_staging(path)
     await kernel.create_staging(path)

@@ -95,7 +95,7 @@ async def test_reservations_of_another_runtime(store: Store, kernel: Kernel, tmp
 
 
 async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """A link or a file is no leftover unless its name contains an endpoint ID, whatever it begins with."""
+    """A link or a file is not a leftover unless its name contains an endpoint ID, whatever it begins with."""
     staging = tmp_path / "run" / "netns"
     staging.mkdir(parents=True)
     (staging / "notes.txt").touch()

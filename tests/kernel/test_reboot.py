@@ -44,7 +44,7 @@ async def reboot(store: Store, settings: Settings) -> Daemon:
 
 
 async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls begin when the endpoints of before are torn down, although that takes longer than the usual limit."""
+    """Calls begin when the endpoints from before the reboot are gone, although this takes longer than usual."""
     monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.3)
     real = find_plugins("machine").directory
     bin_dir, conf_dir, slow = (tmp_path / name for name in ("bin", "net.d", "slow"))

@@ -41,7 +41,7 @@ def given_archives() -> Sequence[Path]:
     if not directory:
         return ()
     if not Path(directory).is_dir():
-        raise FetchError(f"{VARIABLE} names {directory}, which is no directory")
+        raise FetchError(f"{VARIABLE} names {directory}, which is not a directory")
     return sorted(Path(directory).absolute().glob(f"docker-*{_SUFFIX}"))
 
 

@@ -135,7 +135,7 @@ def test_a_pods_sandbox(private_scene: Scene, network: str) -> None:
     cni = as_object(as_object(stdin["args"], "args")["cni"], "cni")
     assert list(get_objects(cni, "labels")) == [{"key": "app", "value": "shop"}]
     before = scene.lab.state()
-    assert "is no pod's sandbox" in scene.run_refusal(name)
+    assert "is not a pod's sandbox" in scene.run_refusal(name)
     assert scene.lab.wait_clean(before) == ""
 
 

@@ -130,7 +130,7 @@ def test_identity_as_in_kubernetes(recipes: Scene) -> None:
     for command in commands("Identity as in Kubernetes"):
         recipes.shell(command)
     assert addresses(recipes.lab.container("pod1"))
-    assert "is no pod's sandbox" in recipes.run_refusal("pods")
+    assert "is not a pod's sandbox" in recipes.run_refusal("pods")
 
 
 @pytest.mark.addresses_in_docker

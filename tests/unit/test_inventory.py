@@ -40,7 +40,7 @@ def library(name: str, **headers: str) -> Message:
     ],
 )
 def test_licences(inventory: ModuleType, headers: dict[str, str], licence: str) -> None:
-    """The most precise of three places; a whole text is no name."""
+    """The most precise of three places; a whole text is not a name."""
     assert inventory.describe_licence(library("click", **headers)) == licence
 
 

@@ -4,7 +4,7 @@
 
 ```
 KernelError               the kernel refused a step
-├── NamespaceMissing      the path is no live network namespace
+├── NamespaceMissing      the path is not a live network namespace
 ├── NamespaceRefused      the step would have changed a namespace that it must not touch
 ├── LinkMissing           the namespace has no link of that name
 ├── NameTaken             the host namespace already has a link of that name
@@ -48,7 +48,7 @@ class KernelError(Exception):
 
 
 class NamespaceMissing(KernelError):
-    """The path is no live network namespace."""
+    """The path is not a live network namespace."""
 
     def __init__(self, operation: str, subject: str) -> None:
         super().__init__(operation, subject, "no network namespace is mounted there", ENOENT)

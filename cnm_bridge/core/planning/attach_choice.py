@@ -134,7 +134,7 @@ def _choose_by_request(
             if unsuitable is not None:
                 raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
             return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
-    # what mode move refuses anyway is not lost
+    # move would refuse the name, so hybrid loses nothing
     lost = None if has_ifname else _find_loss(network, release)
     return _choose(network, release, obstacle, unsuitable, lost)
 

@@ -79,8 +79,8 @@ def with_identity(attachment: AttachmentRecord, request: IdentityRequest, contai
     if request.kind is IdentityKind.KUBERNETES and pod is None:
         if request.is_required:
             raise Refused(
-                f"container {container.name} is no pod's sandbox, as cni.identity=kubernetes requires: it has no label "
-                f"{_POD_LABELS[0]}, and its name does not begin with k8s_POD_"
+                f"container {container.name} is not a pod's sandbox, as cni.identity=kubernetes requires: it has no "
+                f"label {_POD_LABELS[0]}, and its name does not begin with k8s_POD_"
             )
         return Identified(attachment=attachment)
     left_out: list[str] = []
@@ -134,7 +134,7 @@ def _is_short(key: str, value: str) -> bool:
 
 
 def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:
-    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is no pod's sandbox."""
+    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is not a pod's sandbox."""
     name, namespace, uid = (container.labels.get(label) for label in _POD_LABELS)
     if name and namespace and uid and _POD_WORDS.fullmatch(name + namespace + uid):
         return name, namespace, uid

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Decides by plugin type whether what a list makes can be moved out of the staging namespace; pure.
 
-For lists of which it can, it chooses what to capture.
+For lists that can be moved, it also chooses what to record.
 """
 
 from collections.abc import Iterator, Mapping

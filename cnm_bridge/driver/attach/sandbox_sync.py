@@ -82,7 +82,7 @@ class SandboxSync:
         self._locks = locks
         self._sandboxes: KeyedLocks[Path] = KeyedLocks()
         self._watches: dict[EndpointId, asyncio.Task[None]] = {}
-        self._needy: set[EndpointId] = set()
+        self._candidates: set[EndpointId] = set()
         self._gateways: set[EndpointId] = set()
         self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
 
@@ -93,13 +93,13 @@ class SandboxSync:
         """
         joined = _Joined.of(endpoint)
         if joined is not None and not joined.sandbox_plan.is_empty:
-            self._needy.add(joined.id)
+            self._candidates.add(joined.id)
             if not self._kernel.is_namespace(joined.sandbox):
                 self._wanted.put_nowait(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
         """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
-        if endpoint_id in self._needy:
+        if endpoint_id in self._candidates:
             self._gateways.add(endpoint_id)
 
     def stop_being_gateway(self, endpoint_id: EndpointId) -> None:
@@ -111,7 +111,7 @@ class SandboxSync:
 
     def forget(self, endpoint_id: EndpointId) -> None:
         """Stop syncing the sandbox of an endpoint; does not block."""
-        self._needy.discard(endpoint_id)
+        self._candidates.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
         watch = self._watches.pop(endpoint_id, None)
         if watch is not None:
@@ -124,7 +124,7 @@ class SandboxSync:
             SandboxNotSynced: Some of it could not be added.
             KernelError: The sandbox cannot be read.
         """
-        if endpoint_id in self._needy:
+        if endpoint_id in self._candidates:
             async with self._locks.hold(endpoint_id):
                 joined = self._find_joined(endpoint_id)
                 if joined is not None:
@@ -175,7 +175,7 @@ class SandboxSync:
     async def run(self) -> None:
         """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
         ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
-        self._needy.update(ids)  # until they have been planned
+        self._candidates.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._take_up(ids, tasks))
             while True:
@@ -195,7 +195,7 @@ class SandboxSync:
         slots = asyncio.Semaphore(_AT_ONCE)
         for endpoint_id in ids:
             await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
-            joined = self._find_needy(endpoint_id)
+            joined = self._find_candidate(endpoint_id)
             if joined is not None:
                 if joined.endpoint.host_link in in_host_netns:
                     self._wanted.put_nowait(endpoint_id)
@@ -209,7 +209,7 @@ class SandboxSync:
         record = self._store.find_endpoint(endpoint_id)
         return None if record is None else _Joined.of(Endpoint(record))
 
-    def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
+    def _find_candidate(self, endpoint_id: EndpointId) -> _Joined | None:
         """Return the endpoint if its plan is not empty; otherwise stop syncing it and return None."""
         try:
             joined = self._find_joined(endpoint_id)

@@ -34,7 +34,7 @@ class RebuildEndpoint:
     """Creates the record of an endpoint from the engine's data and the current configuration.
 
     The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
-    and by its addresses, which its link in the pinned sandbox has, or Docker.
+    and by its addresses, taken from its link in the pinned sandbox, or from Docker.
 
     Args:
         store: The records.

@@ -5,8 +5,8 @@
 An endpoint is torn down if it was left half created or half deleted, dates from an earlier boot, or is dead.
 
 After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
-reserved for the endpoints of before. If the pool is nearly full, those that start before enough of them are torn down
-are refused, and Docker does not start them again (docs/decisions, 38).
+reserved for the endpoints from before the reboot. If the pool is nearly full, those that start before enough of these
+endpoints are torn down are refused, and Docker does not start them again (docs/decisions, 38).
 """
 
 import asyncio

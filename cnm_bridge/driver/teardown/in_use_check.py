@@ -38,7 +38,7 @@ class InUseCheck:
 
     def __init__(self, kernel: Kernel, run_dir: Path) -> None:
         self._kernel = kernel
-        self._run_dir = run_dir  # staging namespaces and pins are no use
+        self._run_dir = run_dir  # staging namespaces and pins do not count as use
         self._logged: set[EndpointId] = set()
 
     def forget(self, endpoint_id: EndpointId) -> None:

@@ -32,7 +32,7 @@ class Pair:
         docker: The docker command.
         network: The name of the network.
         publishes: Whether the second container publishes its port.
-        is_torn_down: Returns whether none of some endpoints exists for the daemon any more; True if it cannot be asked.
+        is_torn_down: Returns whether the daemon knows none of these endpoints; True if it cannot be asked.
     """
 
     def __init__(

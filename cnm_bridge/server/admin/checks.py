@@ -83,7 +83,7 @@ class EndpointChecks:
         again: those of a whole run are read once.
 
         Raises:
-            AdminError: There is no such endpoint, or `since` is no number.
+            AdminError: There is no such endpoint, or `since` is not a number.
         """
         record, since_s = self._documents.get(parameters), _parse_since(parameters)
         if record.phase is not Phase.JOINED:

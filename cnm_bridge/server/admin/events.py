@@ -30,7 +30,7 @@ class EventStream:
         """Return the last `last` events, and with `follow=1` all that happen later.
 
         Raises:
-            AdminError: `last` is no number.
+            AdminError: `last` is not a number.
         """
         last = parameters.get("last", "0")
         if not last.isascii() or not last.isdigit():

@@ -53,7 +53,7 @@ _ERROR_CHARACTERS: Final = 8192
 
 _ORIGIN_CHARACTERS: Final = 200
 
-_BROWSERS_HEADERS: Final = ("origin", "sec-fetch-")
+_BROWSER_HEADERS: Final = ("origin", "sec-fetch-")
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
@@ -206,7 +206,7 @@ def _make_web_page_guard() -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not any(name.lower().startswith(_BROWSERS_HEADERS) for name in request.headers):
+        if not any(name.lower().startswith(_BROWSER_HEADERS) for name in request.headers):
             return await handler(request)
         if count := seen.count():
             log.warning("listener.web_page", origin=request.headers.get("Origin", "")[:_ORIGIN_CHARACTERS], count=count)

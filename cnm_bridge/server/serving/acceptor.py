@@ -130,7 +130,7 @@ class _Acceptor:
                 oldest = next(iter(self._begun))
                 del self._begun[oldest]
                 oldest.cancel()
-                self._note_crowded("too many connections without a TLS handshake")
+                self._note_crowded("too many connections in a TLS handshake")
             task = self._loop.create_task(self._connect(connection))  # `wait_begun` awaits it
             self._tasks.add(task)
             self._begun[task] = None

@@ -22,16 +22,20 @@ from cnm_bridge.system.log import Seldom
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.sockets import find_peer
 
-__all__ = ["PendingConnections"]
+__all__ = ["HIDDEN", "PendingConnections"]
 
 log = structlog.get_logger()
 
+HIDDEN: Final = (
+    "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
+    "cni-bridge in the PID namespace of dockerd"
+)
+"""What it means if processes of the engine, and so of containers, are not visible; for the log."""
 _REQUEST_LIMIT_S: Final = 20.0
 _LOOK_S: Final = 0.05
 """Pause between a deadline and the next check; enough for an idle event loop to start the call of a request."""
 _LOOKS: Final = 20
 """Number of further checks while bytes arrive or the loop is late: one second in total, which no client can extend."""
-_HIDDEN: Final = "it is not known which containers run; run cni-bridge in the PID namespace of dockerd"
 
 
 @dataclass(slots=True)
@@ -121,7 +125,7 @@ class PendingConnections:
         pid = None if transport is None else _find_caller(transport)
         if pid == 0 and not self._has_said:
             self._has_said = True
-            log.warning("caller.hidden", consequence=_HIDDEN)
+            log.warning("caller.hidden", consequence=HIDDEN)
             self._on_hidden()
         return pid or 0
 

@@ -148,7 +148,7 @@ async def wait_until_gone(processes: set[int]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -88,7 +88,7 @@ VERBS = ("add", "check", "delete", "gc", "status", "negotiate")
     ("wrong", "hint"), [("blue", "find"), ({"name": "blue"}, "from_document"), (ATTACHMENT, "comes first")]
 )
 async def test_a_verb_needs_a_list(runtime: Runtime, plugins: FakePlugins, verb: str, wrong: object, hint: str) -> None:
-    """What is no list is refused with a hint, and no plugin runs."""
+    """What is not a list is refused with a hint, and no plugin runs."""
     more: dict[str, tuple[object, ...]] = {
         "add": (ATTACHMENT,),
         "check": (ATTACHMENT, None),

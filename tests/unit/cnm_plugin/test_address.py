@@ -27,7 +27,7 @@ def write(file: Path, content: str | JsonObject) -> None:
 
 @pytest.mark.parametrize("name", ["other.sock", "other/other.sock"])
 def test_a_socket_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A file that is no socket does not count, as for dockerd."""
+    """A file that is not a socket does not count, as for dockerd."""
     write(tmp_path / "etc/other.spec", "tcp://localhost:1")
     write(tmp_path / "run" / name, "no socket")
     assert find(tmp_path).host == "localhost"

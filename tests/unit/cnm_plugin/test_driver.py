@@ -85,9 +85,9 @@ def test_optional_methods() -> None:
 
 
 def test_activation() -> None:
-    """A plugin of another kind is no driver."""
+    """A plugin of another kind is not a driver."""
     with answering(200, b'{"Implements": ["VolumeDriver"]}') as (driver, _):
-        with pytest.raises(CallError, match="is no network driver") as failed:
+        with pytest.raises(CallError, match="is not a network driver") as failed:
             driver.activate()
         assert failed.value.code == 50
 

@@ -139,7 +139,7 @@ def test_commands() -> None:
 
 @pytest.mark.parametrize("wrong", ["10.1.0.9\nlink delete dev eth0", "here", "10.1.0.9/33"])
 def test_a_driver_cannot_inject_commands(wrong: str) -> None:
-    """Whatever is no address is refused."""
+    """Whatever is not an address is refused."""
     with pytest.raises(CallError, match="the driver's answer is invalid"):
         render_commands("mark", "eth0", {**NO_INTERFACE, "Address": wrong}, ())
     with pytest.raises(CallError, match="the driver's answer is invalid"):

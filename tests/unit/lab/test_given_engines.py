@@ -116,7 +116,7 @@ def test_a_missing_archive_directory_is_an_error(
 ) -> None:
     """A mistake in LAB_ENGINES_DIR does not count as an empty directory."""
     monkeypatch.setenv("LAB_ENGINES_DIR", str(tmp_path / "nowhere"))
-    with pytest.raises(LabError, match=r"LAB_ENGINES_DIR names .*nowhere, which is no directory"):
+    with pytest.raises(LabError, match=r"LAB_ENGINES_DIR names .*nowhere, which is not a directory"):
         known_engines()
     assert main([]) == 1
-    assert "which is no directory" in capsys.readouterr().err
+    assert "which is not a directory" in capsys.readouterr().err

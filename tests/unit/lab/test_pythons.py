@@ -31,7 +31,7 @@ def test_requirements_exclude_linters() -> None:
 def test_a_missing_interpreter_is_reported(
     machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reason is printed, and the exit status is 0; a version manager's placeholder is no interpreter."""
+    """The reason is printed, and the exit status is 0; a version manager's placeholder is not an interpreter."""
     cache = machine("#!/bin/sh\necho 'E: no mirror' >&2\nexit 100\n")
     monkeypatch.delenv("LAB_UBUNTU_MIRROR", raising=False)
     for version in ("3.10", "3.12", "3.13"):

@@ -268,7 +268,7 @@ def test_a_newer_schema_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b""])
 def test_an_invalid_schema_version_is_damage(tmp_path: Path, value: bytes) -> None:
-    """A schema version that is no number is rejected."""
+    """A schema version that is not a number is rejected."""
     Store.open(tmp_path).close()
     with plyvel.DB(str(tmp_path / "leveldb")) as db:
         db.put(b"meta/schema", value)

@@ -64,7 +64,7 @@ OPTIONS: Final = frozenset(
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: prefix → how to show them in an error."""
 
-_OWN_WAY: Final[Mapping[str, str]] = {
+_OTHER_WAYS: Final[Mapping[str, str]] = {
     "portmappings": "publish ports with -p",
     "bandwidth": "use cni.bandwidth.ingress-rate and its like",
     "ips": "use cni.ips",
@@ -227,12 +227,12 @@ def _parse_attach(text: str) -> AttachOption:
     try:
         return AttachOption(text)
     except ValueError as exc:
-        raise BadOption(_ATTACH, f"{text!r} is no attach mode; give {', '.join(AttachOption)}") from exc
+        raise BadOption(_ATTACH, f"{text!r} is not an attach mode; give {', '.join(AttachOption)}") from exc
 
 
 def _parse_identifier(text: str) -> str:
     if _IDENTIFIER.fullmatch(text) is None:
-        raise BadOption(_CLIENT_ID, "is no identifier; give 1 to 128 printable ASCII characters")
+        raise BadOption(_CLIENT_ID, "is not an identifier; give 1 to 128 printable ASCII characters")
     return text
 
 
@@ -272,7 +272,7 @@ def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
                 _IPS,
                 f"{word!r} is not an address; give one or more with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
             ) from exc
-        why = _why_of_no_link(address)
+        why = _why_unassignable(address)
         if why is not None:
             raise BadOption(_IPS, f"{word} cannot be assigned to a container: it is {why}")
         if any(_without_prefix(address) == _without_prefix(other) for other in found):
@@ -285,7 +285,7 @@ def _without_prefix(address: WantedAddress) -> WantedAddress:
     return ip_address(str(address).partition(_SLASH)[0])
 
 
-def _why_of_no_link(address: WantedAddress) -> str | None:
+def _why_unassignable(address: WantedAddress) -> str | None:
     """Return the reason why a link cannot have an address, None if it can."""
     alone = _without_prefix(address)
     if isinstance(alone, IPv6Address):
@@ -302,7 +302,7 @@ def _why_of_no_link(address: WantedAddress) -> str | None:
         "a multicast address": alone.is_multicast,
         "the broadcast address": alone == _ALL,
     }
-    return next((kind for kind, is_of_it in kinds.items() if is_of_it), None)
+    return next((kind for kind, applies in kinds.items() if applies), None)
 
 
 def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
@@ -323,8 +323,8 @@ def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
     for option, name, text in _family(options, _CAPABILITY):
-        if name.lower() in _OWN_WAY:
-            raise BadOption(option, f"cannot be set with this option; {_OWN_WAY[name.lower()]}")
+        if name.lower() in _OTHER_WAYS:
+            raise BadOption(option, f"cannot be set with this option; {_OTHER_WAYS[name.lower()]}")
         try:
             yield name, parse_json(text.encode())
         except (JsonError, UnicodeEncodeError) as exc:

@@ -26,7 +26,7 @@ def gc_command(socket: Path) -> tuple[object, ExitStatus]:
 
     This takes some seconds, because only what two comparisons find counts. What is certainly cni-bridge's own is
     removed; the rest may belong to another runtime, and is shown with an ID for `cni-bridge release`. The bridge of the
-    plugin bridge (cni0, …) is no leftover: the plugin never deletes it, because containers share it.
+    plugin bridge (cni0, …) is not a leftover: the plugin never deletes it, because containers share it.
 
     The exit status is 0 if nothing is left, else 1; 3 if the daemon does not answer.
     """

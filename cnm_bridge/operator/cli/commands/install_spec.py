@@ -90,7 +90,7 @@ def _render(name: str, address: str, tls: dict[str, Path | None]) -> tuple[str, 
             raise Refused("an https address needs --tls-ca, --tls-cert and --tls-key")
         for path in given.values():
             if not path.is_file():
-                raise Refused(f"{path} does not exist, or is no file")
+                raise Refused(f"{path} does not exist, or is not a file")
         options = {"InsecureSkipVerify": False, **{key: str(path) for key, path in given.items()}}
         return ".json", json.dumps({"Name": name, "Addr": address, "TLSConfig": options}, indent=2) + "\n"
     if given:

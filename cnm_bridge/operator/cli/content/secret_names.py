@@ -14,7 +14,7 @@ _OF_KEYS: Final = frozenset({"api", "private", "access", "encryption", "shared",
 """What may stand before `key` anywhere in a name, such as `access_key_id`; elsewhere only a last `key` is secret."""
 _OPEN_KEYS: Final = (["public"], ["sandbox"])
 _FLAG: Final = "pass-vlan-input-dev"
-"""The kernel's `bridge-nf-pass-vlan-input-dev` is no password; any other name with `pass` as a word may be one."""
+"""The kernel's `bridge-nf-pass-vlan-input-dev` is not a password; any other name with `pass` as a word may be one."""
 
 
 def is_secret_name(name: str) -> bool:

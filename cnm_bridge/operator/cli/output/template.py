@@ -37,7 +37,7 @@ class Template:
         rest = _ACTION.sub("", text)
         for opening, closing in (("{{", "}}"), ("}}", "{{")):
             if opening in rest:
-                raise BadOption("--format", f"{text!r} is no template: {closing} is missing")
+                raise BadOption("--format", f"{text!r} is not a template: {closing} is missing")
         if "{{" not in text:
             raise BadOption("--format", f"{text!r} is neither table nor json nor a template such as {{{{.Id}}}}")
         for match in _ACTION.finditer(text):
@@ -48,7 +48,7 @@ class Template:
         self._text = text
 
     def refuse_unknown(self, rows: Iterable[JsonObject]) -> None:
-        """Refuse a name that none of some rows has.
+        """Refuse a name that no row has.
 
         Args:
             rows: At least one. What is null in all of them may have any names within it.

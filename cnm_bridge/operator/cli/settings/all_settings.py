@@ -173,7 +173,7 @@ SETTINGS: Final = (
         parameter="boot_recovery_timeout_s",
         type=SECONDS,
         default=_DEFAULTS.boot_recovery_timeout_s,
-        help="Seconds that Docker waits after a reboot, at most, while endpoints of before are being torn down.",
+        help="Seconds that Docker waits at most while the endpoints from before the reboot are torn down.",
     ),
     Setting(
         name="drain-timeout",

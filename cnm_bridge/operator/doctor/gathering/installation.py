@@ -90,7 +90,7 @@ def _directories_to(path: Path) -> Iterator[Path]:
         if one != path.absolute() and not one.is_symlink():
             yield one
         waiting.extend([one.parent] if one != one.parent else [])
-        with suppress(OSError):  # it is no link
+        with suppress(OSError):  # it is not a link
             waiting.append(one.parent / one.readlink())
 
 

@@ -29,7 +29,8 @@ _NOT_DOCKERS: Final = f"the container's {_PATH} is not the file that Docker moun
 def edit_in_container(process: Path, container_id: str, edit: Callable[[str], FileEdit]) -> FileEdit:
     """Edit the file in place; return what `edit` returned.
 
-    It is not called if the file is none of dockerd's (`-v FILE:/etc/resolv.conf`); that is the obstacle then.
+    A file that dockerd did not write (`-v FILE:/etc/resolv.conf`) is left alone, and `edit` is not called; that is the
+    obstacle then.
 
     Args:
         process: The directory of the container's first process in `/proc`.

@@ -304,4 +304,4 @@ def test_executions_are_recorded_and_replayed(host: Host, tmp_path: Path) -> Non
     assert added == f"ADD first {ID}/eth0: 10.1.2.3/24"
     assert all(f'DEL first {ID}/eth0: plugin type="first" failed (delete): banana' in line for line in deleted)
     file.write_text("other")
-    assert "is no recording: " in host.run("replay", str(file)).stderr
+    assert "is not a recording: " in host.run("replay", str(file)).stderr

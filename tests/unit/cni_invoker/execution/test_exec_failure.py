@@ -51,7 +51,7 @@ def test_a_program_for_another_architecture(tmp_path: Path, machine: int, order:
     ],
 )
 def test_a_file_that_is_not_executable_by_the_kernel(tmp_path: Path, content: str, obstacle: str) -> None:
-    """The obstacle of a script is its interpreter; any other file is no program."""
+    """The obstacle of a script is its interpreter; any other file is not a program."""
     file = tmp_path / "file"
     file.write_text(content)
     assert find_obstacle(file) == obstacle

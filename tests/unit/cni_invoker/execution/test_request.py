@@ -102,7 +102,7 @@ def test_runtime_config_has_declared_capabilities_only() -> None:
 
 
 def test_published_ports_are_counted() -> None:
-    """They are counted for a plugin that declares portMappings; a value that is no list counts as none."""
+    """They are counted for a plugin that declares portMappings; a value that is not a list counts as none."""
     declares: JsonObject = {"type": "noop", "capabilities": {"portMappings": True}}
     two: JsonValue = [{"hostPort": 1}, {"hostPort": 2}]
     cases: tuple[tuple[JsonValue, int], ...] = ((two, 2), ([], 0), ("many", 0), (None, 0))

@@ -110,7 +110,7 @@ async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
 async def test_a_plugin_that_cannot_be_executed_is_reported_with_the_reason(
     plugins: FakePlugins, content: bytes, reason: str
 ) -> None:
-    """The reason is the architecture, the missing interpreter, or that the file is no program."""
+    """The reason is the architecture, the missing interpreter, or that the file is not a program."""
     (plugins.directory / "bridge").write_bytes(content)
     report = await preflight(plugins, BRIDGE)
     (problem,) = report.all_problems

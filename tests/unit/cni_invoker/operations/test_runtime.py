@@ -226,8 +226,8 @@ async def test_a_relative_plugin_directory_is_made_absolute(
 @pytest.mark.parametrize(
     ("directory", "reason"),
     [
-        ("/opt/cni\0/bin", "it is no path"),
-        ("/opt/cni/\ud800", "it is no path"),
+        ("/opt/cni\0/bin", "it is not a path"),
+        ("/opt/cni/\ud800", "it is not a path"),
         ("/opt/cni:1/bin", "which is what separates directories in CNI_PATH; give it another name"),
     ],
 )

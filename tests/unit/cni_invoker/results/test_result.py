@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Results of every version of the SPEC, and output that is no result."""
+"""Results of every version of the SPEC, and output that is not a result."""
 
 from ipaddress import (
     IPv4Address,

@@ -92,7 +92,7 @@ async def test_nothing_is_kept_of_a_removed_endpoint(tmp_path: Path) -> None:
     daemon.attach.sandbox_sync.become_gateway(joined.id)
     request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())
     await unpublished.accept(request, CannotPublish("ports cannot be published"))
-    assert (daemon.attach.sandbox_sync._needy, daemon.attach.sandbox_sync._gateways) == ({joined.id}, {joined.id})
+    assert (daemon.attach.sandbox_sync._candidates, daemon.attach.sandbox_sync._gateways) == ({joined.id}, {joined.id})
     assert (len(claims.of(joined.id)), len(unpublished.reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)

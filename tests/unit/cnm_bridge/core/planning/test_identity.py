@@ -96,7 +96,7 @@ def test_a_container_that_is_no_pod() -> None:
     """It has no identity; if one is required, it is refused."""
     assert with_identity(attachment(), KUBERNETES, container()) == Identified(attachment=attachment())
     required = IdentityRequest(kind=IdentityKind.KUBERNETES, is_required=True)
-    with pytest.raises(Refused, match=r"shop-web-1 is no pod's sandbox.*io\.kubernetes\.pod\.name"):
+    with pytest.raises(Refused, match=r"shop-web-1 is not a pod's sandbox.*io\.kubernetes\.pod\.name"):
         with_identity(attachment(), required, container())
 
 
@@ -158,7 +158,7 @@ def test_an_alias_that_is_no_name() -> None:
 
 
 def test_a_pod_with_an_invalid_name() -> None:
-    """It is no pod of Kubernetes: plugins must not receive a part of an identity."""
+    """It is not a pod of Kubernetes: plugins must not receive a part of an identity."""
     pod = container({**POD, "io.kubernetes.pod.namespace": "a=b"})
     assert with_identity(attachment(), KUBERNETES, pod) == Identified(attachment=attachment())
 

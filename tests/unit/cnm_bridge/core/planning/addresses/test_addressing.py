@@ -22,7 +22,7 @@ WANTED = (ip_address("10.1.0.9"), ip_address("fd00::9"))
     ],
 )
 def test_a_local_mac(octets: bytes, mac: str) -> None:
-    """It is no multicast address and not one of a manufacturer; all other bits are those given."""
+    """It is not a multicast address and not one of a manufacturer; all other bits are those given."""
     assert local_mac(octets) == mac
 
 
