@@ -7,7 +7,7 @@ In the modes *hybrid* and *direct* it runs at Join, in mode *move* at CreateEndp
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, render_json
-from cni_bridge_state import AttachMode, EndpointId, Phase
+from cni_bridge_state import AttachMode, EndpointId, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
@@ -250,3 +251,67 @@ async def test_the_undo_hangs(store: Store, tmp_path: Path, sandbox: Namespace, 
         host.stuck.unlink()
         await wait_for(lambda: store.find_endpoint(SECOND) is None)
         assert list(host.reserved.glob("10.*")) == [host.reserved / store.get_endpoint(FIRST).addresses[0]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_docker_deletes_the_endpoint_while_its_attempt_is_undone(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """The refusal is raised, and there is no further attempt, although it would succeed."""
+    async with one_token(store, tmp_path, way) as host:
+        await host.start(FIRST, inhabited)
+        host.held.touch()
+        await host.delete(FIRST)
+        host.stuck.touch()
+        async with asyncio.TaskGroup() as tasks:
+            start = tasks.create_task(refused(host.start(SECOND, sandbox)))
+            await wait_for(lambda: (found := store.find_endpoint(SECOND)) is not None and found.phase is Phase.DELETING)
+            await host.delete(SECOND)
+            host.stuck.unlink()
+            host.held.unlink()
+            await start
+        await wait_for(lambda: not store.endpoints())
+        assert not list(host.reserved.glob("10.*"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_docker_deletes_the_endpoint_while_its_next_attempt_waits(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """The refusal is raised, and there is no further attempt, although it would succeed."""
+    async with one_token(store, tmp_path, way) as host:
+        await host.start(FIRST, inhabited)
+        host.held.touch()
+        await host.delete(FIRST)
+        kept = None if way == "move" else Phase.JOINING
+        async with asyncio.TaskGroup() as tasks:
+            start = tasks.create_task(refused(host.start(SECOND, sandbox)))
+            await wait_for(lambda: (found := store.find_endpoint(SECOND)) is not None and found.phase is Phase.DELETING)
+            await wait_for(lambda: (None if (found := store.find_endpoint(SECOND)) is None else found.phase) is kept)
+            await host.delete(SECOND)
+            host.held.unlink()
+            await start
+        await wait_for(lambda: not store.endpoints())
+        assert not list(host.reserved.glob("10.*"))
+
+
+async def test_a_repeated_join_while_the_next_attempt_waits(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace
+) -> None:
+    """It fails, and leaves what the first Join has kept."""
+    async with (
+        one_token(store, tmp_path, "hybrid") as host,
+        waiting_join(host, sandbox, inhabited) as (address, join),
+    ):
+        with pytest.raises(WrongPhase):
+            await host.join(SECOND, inhabited)
+        host.held.unlink()
+        await join
+        (record,) = store.endpoints()
+        assert (record.id, record.phase, record.addresses) == (SECOND, Phase.JOINED, (address,))
+
+
+async def refused(start: Awaitable[None]) -> None:
+    """Expect the plugin's refusal."""
+    with pytest.raises((PluginFailed, Refused), match="the token is taken"):
+        await start

@@ -6,12 +6,14 @@ Every call that runs ADD goes through here, in every attach mode. `driver/teardo
 waited for.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -46,12 +48,22 @@ class Attempts:
         self._teardowns = teardowns
         self._contention = contention
         self._locks = locks
+        self._calls: dict[EndpointId, set[_Call]] = {}
+
+    def stop(self, endpoint_id: EndpointId) -> None:
+        """Let the calls under way for an endpoint make no further attempt, because Docker deletes it.
+
+        An attempt that is running continues. Later calls are not affected.
+        """
+        for call in self._calls.get(endpoint_id, ()):
+            call.is_stopped = True
 
     async def __call__(self, endpoint_id: EndpointId, cni_network: str, attempt: Attempt) -> EndpointRecord:
         """Return the record of the attempt that succeeded.
 
         Between two attempts, what was done before the first one is kept, such as a reservation. After an error nothing
-        is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or fails.
+        is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or fails. An
+        attempt of another call is never undone.
 
         Args:
             endpoint_id: The endpoint.
@@ -60,30 +72,93 @@ class Attempts:
 
         Raises:
             Exception: That of the last attempt.
-            Refused: The same, with an endpoint that may hold what was refused.
+            Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint
+                before the first attempt.
         """
         contention = self._contention.begin(cni_network)
-        before: EndpointRecord | None = None
-        while True:
+        call = _Call(endpoint_id)
+        with self._under_way(call):
+            while True:
+                try:
+                    return await self._make(call, attempt, contention)
+                except Exception as exc:
+                    call.error = exc
+                    if not call.is_undoing or not await self._teardowns.wait_undone(endpoint_id):
+                        raise
+                    if not isinstance(exc, PluginFailed) or not call.can_be_repeated:
+                        raise
+                    await self._wait(call, exc, contention)
+
+    async def _make(self, call: "_Call", attempt: Attempt, contention: Contention) -> EndpointRecord:
+        """Make one attempt. If it fails, begin to undo it before another call can see what it has left."""
+        async with self._locks.hold(call.endpoint_id):
+            call.is_undoing = False
+            if call.is_stopped:
+                raise call.error or Refused(f"endpoint {call.endpoint_id} has been deleted")
+            stored = self._store.find_endpoint(call.endpoint_id)
+            is_kept = call.is_kept(stored)
+            if not is_kept:
+                call.before = stored
             try:
-                async with self._locks.hold(endpoint_id):
-                    before = self._find_before(endpoint_id, before)
-                    return await attempt(before, contention)
+                return await attempt(call.before, contention)
             except Exception as exc:
-                refusal = exc if _can_be_repeated(exc, before) else None
-                undone = await self._teardowns.undo(endpoint_id, keep=before if refusal else None)
-                if not undone or not isinstance(refusal, PluginFailed):
-                    raise
-            try:
-                await contention.wait_or_raise(refusal)
-            except Exception:
-                await self._teardowns.undo(endpoint_id)
+                if is_kept or self._store.find_endpoint(call.endpoint_id) != stored:
+                    call.can_be_repeated = _can_be_repeated(exc, call.before)
+                    keep = call.before if call.can_be_repeated else None
+                    call.is_undoing = await self._teardowns.begin_undo(call.endpoint_id, keep=keep)
                 raise
 
-    def _find_before(self, endpoint_id: EndpointId, before: EndpointRecord | None) -> EndpointRecord | None:
-        """Return what was stored before the first attempt, unless another call has changed the record since."""
-        stored = self._store.find_endpoint(endpoint_id)
-        return before if before is not None and stored == replace(before, phase=Phase.JOINING) else stored
+    async def _wait(self, call: "_Call", refusal: PluginFailed, contention: Contention) -> None:
+        """Return when another attempt may succeed; otherwise tear down what was kept, and raise."""
+        try:
+            if call.is_stopped:
+                raise refusal
+            await contention.wait_or_raise(refusal)
+            if call.is_stopped:
+                raise refusal
+        except Exception:
+            async with self._locks.hold(call.endpoint_id):
+                is_kept = call.is_kept(self._store.find_endpoint(call.endpoint_id))
+                is_undoing = is_kept and await self._teardowns.begin_undo(call.endpoint_id)
+            if is_undoing:
+                await self._teardowns.wait_undone(call.endpoint_id)
+            raise
+
+    @contextmanager
+    def _under_way(self, call: "_Call") -> Iterator[None]:
+        calls = self._calls.setdefault(call.endpoint_id, set())
+        calls.add(call)
+        try:
+            yield
+        finally:
+            calls.remove(call)
+            if not calls:
+                del self._calls[call.endpoint_id]
+
+
+class _Call:
+    """A call under way.
+
+    Attributes:
+        endpoint_id: Its endpoint.
+        before: The record from before the first attempt, None if there was none.
+        error: The error of the last attempt.
+        is_stopped: Whether Docker has deleted the endpoint since the call began.
+        is_undoing: Whether the undo of the last attempt has begun.
+        can_be_repeated: Whether the undo keeps what is needed for another attempt.
+    """
+
+    def __init__(self, endpoint_id: EndpointId) -> None:
+        self.endpoint_id = endpoint_id
+        self.before: EndpointRecord | None = None
+        self.error: Exception | None = None
+        self.is_stopped = False
+        self.is_undoing = False
+        self.can_be_repeated = False
+
+    def is_kept(self, stored: EndpointRecord | None) -> bool:
+        """Return whether a stored record is what an undo has kept for this call's next attempt."""
+        return stored is not None and self.before is not None and stored == replace(self.before, phase=Phase.JOINING)
 
 
 def _can_be_repeated(exc: Exception, before: EndpointRecord | None) -> bool:

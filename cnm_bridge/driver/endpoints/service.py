@@ -71,7 +71,8 @@ class EndpointService:
     async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
         """Create an endpoint and return the values that Docker did not choose.
 
-        After an error nothing is left of the endpoint; if the cleanup also failed, it continues in the background.
+        After an error nothing is left of the endpoint; if the cleanup takes long or fails, it continues in the
+        background.
 
         Raises:
             BadOption, Refused: The request is invalid or not possible; nothing has been changed.
@@ -86,7 +87,7 @@ class EndpointService:
         """Join an endpoint to a sandbox.
 
         In modes that attach in the sandbox, nothing is left of the endpoint after an error of the attachment; if the
-        cleanup also failed, it continues in the background.
+        cleanup takes long or fails, it continues in the background.
 
         Raises:
             RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
@@ -125,6 +126,7 @@ class EndpointService:
             StateError: The request could not be stored; the teardown runs nevertheless.
         """
         self._joined.stop(request.endpoint_id)
+        self._attempts.stop(request.endpoint_id)
         try:
             await self._teardowns.request(request.endpoint_id)
         finally:

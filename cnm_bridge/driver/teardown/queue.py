@@ -138,7 +138,9 @@ class TeardownQueue:
             StateError: The request cannot be stored, e.g. because the disk is full. The endpoint is torn down anyway,
                 at once.
         """
-        if endpoint_id in self._retries.attempts and self._is_being_deleted(endpoint_id):
+        # A record that is being kept becomes JOINING again: the lock is free when it is stored.
+        is_kept = not self._teardown.keep_nothing(endpoint_id)
+        if not is_kept and self.is_pending(endpoint_id) and self._is_being_deleted(endpoint_id):
             self.add(endpoint_id)
             return
         async with self._locks.hold(endpoint_id):
@@ -189,35 +191,41 @@ class TeardownQueue:
             self._log_wait(wanted)
         await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
 
-    async def undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
-        """Undo a failed attempt to create or join an endpoint, before all other teardowns; return whether it is undone.
+    async def begin_undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
+        """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
 
-        Does nothing if no plugin has run. Waits for two seconds at most; then, or if it fails, the endpoint is torn
-        down completely in the background. The caller does not hold the endpoint's lock.
+        The caller holds the endpoint's lock, and has held it since before the attempt. It calls `wait_undone` next.
 
         Args:
             endpoint_id: The endpoint.
             keep: What stays: the record from before the attempt, which is then stored as JOINING. None to tear
                 everything down.
         """
-        async with self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
-            if record is None or record.phase not in _ATTEMPTED:
-                return True
-            if keep is not None:
-                self._teardown.keep(keep)
-            await self._begin_logged(record)
+        record = self._store.find_endpoint(endpoint_id)
+        if record is None or record.phase not in _ATTEMPTED:
+            return False
+        await self._begin_logged(record)
+        if keep is not None:  # after the last await: a cancelled call keeps nothing
+            self._teardown.keep(keep)
+        return True
+
+    async def wait_undone(self, endpoint_id: EndpointId) -> bool:
+        """Wait until an endpoint is undone, before all other teardowns; return whether it is.
+
+        Waits for two seconds at most; then, or if it fails, nothing is kept, and the endpoint is torn down completely
+        in the background.
+        """
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_UNDO_LIMIT_S):
-                    await self._wait_undone(endpoint_id)
+                    await self._wait_tried_first(endpoint_id)
         finally:
-            is_being_kept = keep is not None and not self._teardown.keep_nothing(endpoint_id)
+            is_being_kept = not self._teardown.keep_nothing(endpoint_id)
         if is_being_kept:
-            await self._wait_undone(endpoint_id)  # at most one record is still being stored
-        return endpoint_id not in self._retries.attempts
+            await self._wait_tried_first(endpoint_id)  # at most one record is still being stored
+        return not self.is_pending(endpoint_id)
 
-    async def _wait_undone(self, endpoint_id: EndpointId) -> None:
+    async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
         self._prefer([endpoint_id])
         await self._attempts.wait_until(lambda: not self._is_leaving(endpoint_id))
 
@@ -248,7 +256,8 @@ class TeardownQueue:
         await self._retries.run()
 
     async def _begin(self, record: EndpointRecord) -> None:
-        """Store that an endpoint is being deleted, and add its teardown. The caller holds its lock."""
+        """Store that an endpoint is being deleted, and add its teardown, of everything. The caller holds its lock."""
+        self._teardown.keep_nothing(record.id)
         try:
             await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         except StateError:

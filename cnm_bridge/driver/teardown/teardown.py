@@ -51,6 +51,7 @@ class Teardown:
         self._slots = slots
         self._progress: dict[EndpointId, TeardownProgress] = {}
         self._kept: dict[EndpointId, EndpointRecord] = {}
+        self._restoring: set[EndpointId] = set()
 
     def keep(self, record: EndpointRecord) -> None:
         """Have the next teardown of an endpoint undo only what has been done since a record was stored.
@@ -60,8 +61,13 @@ class Teardown:
         self._kept[record.id] = record
 
     def keep_nothing(self, endpoint_id: EndpointId) -> bool:
-        """Have the teardown of an endpoint undo everything, also if it has begun; return False if it is too late."""
-        return self._kept.pop(endpoint_id, None) is not None
+        """Have the teardown of an endpoint undo everything, also if it has begun.
+
+        Returns:
+            False if it is too late: what is kept is being stored, under the endpoint's lock.
+        """
+        self._kept.pop(endpoint_id, None)
+        return endpoint_id not in self._restoring
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Undo an endpoint in any phase and remove its record, unless `keep` says otherwise.
@@ -101,8 +107,12 @@ class Teardown:
 
     async def _restore(self, kept: EndpointRecord) -> None:
         """Store what was there before an attempt to join, whose plugins have completed DEL."""
-        self._attachers[kept.attach_mode].prepare_again(kept)
-        await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
+        self._restoring.add(kept.id)
+        try:
+            self._attachers[kept.attach_mode].prepare_again(kept)
+            await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
+        finally:
+            self._restoring.discard(kept.id)
         del self._progress[kept.id]
         log.info("endpoint.join_undone", endpoint_id=kept.id)
 

@@ -15,9 +15,10 @@ K = TypeVar("K", bound=Hashable)
 class KeyedLocks(Generic[K]):
     """Serialises work for the same key; work for different keys runs concurrently.
 
-    Lock contract: a holder takes no second key, so there is no deadlock. One exception: the creation of an endpoint may
-    wait for teardowns and request others (`contention.py`). That cannot deadlock either, because a teardown waits for
-    no endpoint and none is pending for an endpoint that is being created.
+    Lock contract: a holder takes no second key, so there is no deadlock. One exception: an attempt to create or join an
+    endpoint (`driver/endpoints/attempts.py`) may wait for teardowns of other endpoints and request others. That cannot
+    deadlock either, because a teardown waits for no other endpoint, and an attempt never waits for its own: a failed
+    attempt only begins its undo under the lock, and waits for it, and for other endpoints, after releasing the lock.
     """
 
     def __init__(self) -> None:
