@@ -177,7 +177,7 @@ class RetryQueue(Generic[K]):
             await progress.tried.wait()
 
     async def run(self) -> None:
-        """Run the queue until cancelled. After an error it can be run again, and continues with all of its keys."""
+        """Run the queue until cancelled. Then it can be run again, and continues with all of its keys."""
         async with asyncio.TaskGroup() as tasks:
             for key in tuple(self._working):
                 tasks.create_task(self._work(key))
@@ -199,6 +199,14 @@ class RetryQueue(Generic[K]):
         self._begin_due()
 
     async def _work(self, key: K) -> None:
+        while key in self._progress:
+            try:
+                await self._repeat(key)
+            except Exception:  # it would cancel the attempts of all other keys, and with them running plugins
+                log.exception("retry.bug", key=str(key))
+                await asyncio.sleep(self._first_pause_s)
+
+    async def _repeat(self, key: K) -> None:
         progress = self._progress[key]
         pause_s = self._first_pause_s
         while not await self._try(key):

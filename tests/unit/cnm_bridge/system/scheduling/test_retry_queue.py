@@ -203,27 +203,58 @@ async def test_wait_tried_returns_after_an_earlier_attempt() -> None:
         assert retries.attempts == {"a": 1}
 
 
-async def test_a_queue_that_is_run_again_continues_with_all_keys() -> None:
-    """After a bug that ended it: those in an attempt, those in a pause, and those that have not begun."""
+async def test_a_bug_in_the_callback_does_not_cancel_other_attempts() -> None:
+    """It is logged; the key itself is tried again, and the attempt of another one goes on."""
     errors = [ZeroDivisionError("a bug")]
-    tried: set[str] = set()
+    begun: list[str] = []
+    may_end = asyncio.Event()
 
     async def attempt(key: str) -> bool:
-        tried.add(key)
+        begun.append(key)
+        if key == "long":
+            await may_end.wait()
         return not errors
 
     def on_attempt() -> None:
-        if errors and len(tried) == 3:
+        if errors:
             raise errors.pop()
 
     retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=0.001, longest_pause_s=0.001, on_attempt=on_attempt)
-    for key in ("a", "b", "c"):
+    retries.add("long")
+    retries.add("short")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(retries.run())
+        await retries.wait_done("short")
+        may_end.set()
+        await retries.wait_done("long")
+        task.cancel()
+    assert begun == ["long", "short", "short"]
+
+
+async def test_a_queue_that_is_run_again_continues_with_all_keys() -> None:
+    """After it was cancelled: those in an attempt, those in a pause, and those that have not begun."""
+    tried: set[str] = set()
+    is_first_run = True
+
+    async def attempt(key: str) -> bool:
+        tried.add(key)
+        if is_first_run and key == "a":
+            await asyncio.Event().wait()
+        return not is_first_run
+
+    retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=0.001, longest_pause_s=0.001)
+    for key in ("a", "b"):
         retries.add(key)
-    with pytest.raises(ExceptionGroup):
-        await retries.run()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(retries.run())
+        await retries.wait_tried(["b"])
+        task.cancel()
+    retries.add("c")
+    is_first_run = False
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(retries.run())
         for key in ("a", "b", "c"):
             await retries.wait_done(key)
         task.cancel()
+    assert tried == {"a", "b", "c"}
     assert retries.attempts == {}
