@@ -65,3 +65,4 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
             assert store.get_endpoint(ID).phase is Phase.JOINED
         await resolver.evict_dead(store.endpoints(), 0.5)
     assert store.get_endpoint(ID).phase is Phase.DELETING  # it was found to be dead
+    assert not resolver.evictions  # it has not been torn down

@@ -13,6 +13,7 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -50,7 +51,7 @@ class ContentionResolver:
     """Waits for pending teardowns, and tears down dead endpoints.
 
     Attributes:
-        evictions: The number of dead endpoints that have been torn down for any call.
+        evictions: The number of dead endpoints of each CNI network that have been torn down for any call.
 
     Args:
         store: The records.
@@ -65,7 +66,7 @@ class ContentionResolver:
         self._in_use = in_use
         self._teardowns = teardowns
         self._evicting: set[EndpointId] = set()
-        self.evictions = 0
+        self.evictions: Counter[str] = Counter()
 
     def begin(self, network: str) -> "Contention":
         """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
@@ -112,7 +113,8 @@ class ContentionResolver:
             await self._teardowns.wait_left([record.id])
         finally:
             self._evicting.discard(record.id)
-            self.evictions += 1
+        if self._store.find_endpoint(record.id) is None:
+            self.evictions[record.cni_network] += 1
 
 
 class Contention:
@@ -129,7 +131,7 @@ class Contention:
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
         self._has_evicted_all = False
-        self._evictions = resolver.evictions
+        self._evictions = resolver.evictions[network]
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until no endpoint with one of these addresses is being deleted.
@@ -178,7 +180,7 @@ class Contention:
 
         If a plugin refuses the ADD, one of these may have been the reason.
         """
-        self._evictions = self._resolver.evictions
+        self._evictions = self._resolver.evictions[self._network]
         if not self._has_been_refused:
             self._remember_leaving()
 
@@ -216,7 +218,7 @@ class Contention:
             self._has_been_refused = True
         if await self._wait_any_left(self._here):
             return True
-        if self._remaining_s > 0 and self._evictions != self._resolver.evictions:
+        if self._remaining_s > 0 and self._evictions != self._resolver.evictions[self._network]:
             return True
         if not self._has_evicted_all and self._remaining_s > 0:
             here = (record for record in self._store.endpoints() if record.cni_network == self._network)
