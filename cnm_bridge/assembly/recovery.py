@@ -68,7 +68,6 @@ def make_recovery(
         engine=resources.engine,
         engine_import=networks.engine_import,
         release=resources.release,
-        kernel=resources.kernel,
         driver=driver,
     )
     return RecoveryRoom(

@@ -7,11 +7,11 @@ compared with the records. An endpoint that is being created is briefly in only 
 only if two comparisons, some seconds apart, both find it (`reconciler.py`).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase, ProcessRecord
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 
 __all__ = [
@@ -49,18 +49,13 @@ def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
 
 
 def find_foreign(
-    view: EngineView,
-    networks: Iterable[NetworkRecord],
-    endpoints: Iterable[EndpointRecord],
-    *,
-    ended: Collection[ProcessRecord] = (),
+    view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
 ) -> frozenset[NetworkId]:
     """Return the networks that another engine has made, not the one that was asked.
 
     Only the engine that has made a network can say that it no longer exists: the one that has listed it. If none has
     listed it yet, the process that requested it tells the engine, if that process has also requested a network that was
-    listed, or an endpoint of one. A network of which neither is known is not returned. A process that has `ended` tells
-    nothing any more: it will never request one that is listed.
+    listed, or an endpoint of one. A network of which neither is known is not returned.
 
     An engine has a new ID if the file with its ID was lost. So an engine that lists a network of an ID has that ID too.
     """
@@ -68,8 +63,7 @@ def find_foreign(
     listed = frozenset(network_id for network_id, network in view.networks.items() if network is not None)
     engines = {view.identity, *(record.engine for record in records if record.id in listed)}
     made = {record.id for record in records if record.id in listed or record.engine in engines - {None}}
-    known = {
-        *ended,
+    callers = {
         *(record.caller for record in records if record.id in made),
         *(endpoint.caller for endpoint in endpoints if endpoint.network_id in made),
     }
@@ -77,7 +71,7 @@ def find_foreign(
         record.id
         for record in records
         if record.id not in made
-        and (record.engine is not None or (record.caller is not None and record.caller not in known))
+        and (record.engine is not None or (record.caller is not None and record.caller not in callers))
     )
 
 

@@ -13,15 +13,13 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, ProcessRecord
+from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.recovery.engine_diff import EngineView, find_foreign, knows_any
 from cnm_bridge.system.engine import Engine, KnownRelease
-from cnm_bridge.system.kernel import Kernel
 
 __all__ = ["EngineAnswer", "TrustedEngine"]
 
@@ -56,7 +54,6 @@ class TrustedEngine:
         engine: Lists the networks and endpoints of Docker.
         engine_import: Creates records of networks that Docker has and that have none.
         release: Receives the engine's release.
-        kernel: Finds out which callers still run.
         driver: This driver's name in Docker.
     """
 
@@ -67,14 +64,12 @@ class TrustedEngine:
         engine: Engine,
         engine_import: EngineImport,
         release: KnownRelease,
-        kernel: Kernel,
         driver: str,
     ) -> None:
         self._store = store
         self._engine = engine
         self._engine_import = engine_import
         self._release = release
-        self._kernel = kernel
         self._driver = driver
 
     @property
@@ -125,16 +120,9 @@ class TrustedEngine:
             if not knows_any(view, networks):
                 return EngineAnswer(identity=identity, view=None)
             await self._store.put_engine_identity(identity)
-        callers = {record.caller for record in networks if record.caller is not None}
-        foreign = find_foreign(view, networks, endpoints, ended={one for one in callers if self._has_ended(one)})
+        foreign = find_foreign(view, networks, endpoints)
         view = replace(view, networks={i: network for i, network in view.networks.items() if i not in foreign})
         for network in view.networks.values():
             if network is not None:
                 await self._engine_import.keep(network, identity)
         return EngineAnswer(identity=identity, view=view, foreign=foreign, is_new=not is_trusted)
-
-    def _has_ended(self, process: ProcessRecord) -> bool:
-        try:
-            return self._kernel.find_start(process.pid) != process.started
-        except KernelError:  # it may still run
-            return False

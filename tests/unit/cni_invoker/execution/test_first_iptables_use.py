@@ -270,9 +270,9 @@ async def test_a_first_add_that_hangs_is_waited_for_once(caplog: pytest.LogCaptu
 
 
 @contextmanager
-def keep_lock(lock: Path, *, shell: bool) -> Iterator["subprocess.Popen[bytes]"]:
+def keep_lock(lock: Path, *, by_shell: bool) -> Iterator["subprocess.Popen[bytes]"]:
     """Keep a lock: by flock(1), or by a shell whose flock(1) has ended."""
-    script = "exec 9>>$0; flock 9; echo; read line" if shell else 'exec flock $0 sh -c "echo; read line"'
+    script = "exec 9>>$0; flock 9; echo; read line" if by_shell else 'exec flock $0 sh -c "echo; read line"'
     with subprocess.Popen(["sh", "-c", script, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"\n"
@@ -287,7 +287,7 @@ async def test_a_process_that_keeps_the_lock_is_named(
     """It is waited for once, also if the process that took the lock has ended and another one inherited it."""
     chains = FirstIptablesUse(tmp_path, wait_s=0.05)
     lock = tmp_path / "shared-chains.lock"
-    with keep_lock(lock, shell=shell) as process:
+    with keep_lock(lock, by_shell=shell) as process:
         async with asyncio.timeout(HANG_LIMIT_S):
             for document in (PORTMAP, {"type": "firewall"}):
                 assert await most_at_once(chains, document)  # all three have run
@@ -311,7 +311,7 @@ def test_processes_end_while_the_holder_is_searched(tmp_path: Path, monkeypatch:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return scan(path)
 
-    with keep_lock(tmp_path / "lock", shell=True) as holder:
+    with keep_lock(tmp_path / "lock", by_shell=True) as holder:
         monkeypatch.setattr(os, "scandir", scan_if_running)
         assert find_lock_holder(tmp_path / "lock").startswith(f"process {holder.pid} ")
     assert ended

@@ -109,14 +109,6 @@ def test_a_process_that_has_requested_an_endpoint_is_known() -> None:
     assert find_foreign(engine_view(), networks, [replace(ENDPOINT, caller=FIRST_CALLER)]) == {SECOND.id}
 
 
-def test_a_process_that_has_ended() -> None:
-    """It does not make a network that of another engine, which no answer could ever end."""
-    networks = [replace(NETWORK, caller=FIRST_CALLER), replace(SECOND, caller=OTHER_CALLER)]
-    assert find_foreign(engine_view(), networks, [], ended={OTHER_CALLER}) == set()
-    listed = [networks[0], replace(networks[1], engine="another")]
-    assert find_foreign(engine_view(), listed, [], ended={OTHER_CALLER}) == {SECOND.id}
-
-
 def test_unknown_endpoints_are_those_without_a_record() -> None:
     """They are returned with what Docker knows about them."""
     seen = engine_view("e1", "e2")
