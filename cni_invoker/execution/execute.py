@@ -29,6 +29,9 @@ _THIS_HOST: Final = PluginExec()
 _LOGGED_LINES: Final = 100
 """How many of the last lines of an output are logged."""
 
+_LOGGED_BYTES: Final = 64 << 10
+"""How much of the end of the standard output is decoded to be logged, because that blocks the event loop."""
+
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
 
@@ -91,10 +94,12 @@ async def execute(
         PluginFailed: It ended with an error.
     """
     ended = await _run(request, path, deadline, limits, on_started=on_started, plugin_exec=plugin_exec)
-    lines = _last_lines(ended.stderr)
+    is_logged = log.isEnabledFor(logging.DEBUG)
+    # The caller has limited its size.
+    lines = _last_lines(ended.stderr, max(limits.stderr_lines, _LOGGED_LINES if is_logged else 0))
     stderr_tail = lines[len(lines) - min(limits.stderr_lines, len(lines)) :]
     about = {"plugin": request.plugin, "verb": request.verb.value}
-    for line in lines:
+    for line in lines[-_LOGGED_LINES:]:
         log.debug("plugin.stderr", extra={**about, "line": line})
     if ended.timed_out:
         raise PluginTimeout(
@@ -106,7 +111,7 @@ async def execute(
             stderr_tail=stderr_tail,
         )
     if ended.status != 0:
-        for line in _last_lines(ended.stdout):
+        for line in _last_lines(ended.stdout[-_LOGGED_BYTES:], _LOGGED_LINES) if is_logged else ():
             log.debug("plugin.stdout", extra={**about, "line": line})
         raise plugin_failure(
             plugin=request.plugin,
@@ -116,7 +121,7 @@ async def execute(
             stdout=ended.stdout,
             stderr=ended.stderr,
             stderr_tail=stderr_tail,
-            hides_output=limits.stderr_lines == 0 and bool(lines or ended.stdout),
+            hides_output=limits.stderr_lines == 0 and bool(ended.stderr.strip() or ended.stdout),
             duration_s=ended.duration_s,
         )
     return Output(
@@ -176,5 +181,5 @@ def _why_not_started(exc: OSError, path: Path) -> str:
     return "; ".join(filter(None, (exc.strerror or str(exc), obstacle)))
 
 
-def _last_lines(output: bytes) -> tuple[str, ...]:
-    return tuple(output.decode("utf-8", "replace").strip().splitlines()[-_LOGGED_LINES:])
+def _last_lines(output: bytes, count: int) -> tuple[str, ...]:
+    return tuple(output.decode("utf-8", "replace").strip().splitlines()[-count:]) if count else ()

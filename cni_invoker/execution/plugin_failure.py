@@ -97,7 +97,8 @@ def _substitute(
     """Return a message for a plugin that printed none, in libcni's words (`RawExec.pluginErr`)."""
     if status is None:
         return _LOST
-    said = stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+    # At most four bytes are a character; to decode all of it would block the event loop.
+    said = stdout.strip()[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
     if said and error is None:
         return f"netplugin failed but error parsing its diagnostic message: it printed no CNI error, but: {said}"
     written = " | ".join(stderr_tail)

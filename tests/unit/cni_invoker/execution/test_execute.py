@@ -211,6 +211,24 @@ async def test_a_crash_is_recognized(
     assert stderr_lines or "hunter2" not in str(caught.value)
 
 
+async def test_the_end_of_a_large_output_is_logged(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -> None:
+    """All of it would block the event loop while it is decoded."""
+    path = plugins.install("noop", ADD={"stdout": 300_000 * "x" + "end", "exit": 1})
+    with caplog.at_level(logging.DEBUG), pytest.raises(PluginFailed):
+        await run(path, limits=replace(LIMITS, stdout_bytes=1 << 20))
+    (line,) = (record.__dict__["line"] for record in caplog.records if record.message == "plugin.stdout")
+    assert line.endswith("xend")
+    assert len(line) == 1 << 16
+
+
+async def test_an_error_shows_as_many_lines_as_its_caller_wants(plugins: FakePlugins) -> None:
+    """That may be more than are logged."""
+    path = plugins.install("noop", ADD={"stderr": "\n".join(map(str, range(300))), "exit": 1})
+    with pytest.raises(PluginFailed) as caught:
+        await run(path, limits=replace(LIMITS, stderr_lines=150))
+    assert caught.value.stderr_tail == tuple(map(str, range(150, 300)))
+
+
 @pytest.mark.parametrize("msg", ["", ', "msg": null'])
 async def test_an_error_without_a_message_keeps_its_code(plugins: FakePlugins, msg: str) -> None:
     """The code decides what happens next: 3 means that the plugin has nothing of the container."""
