@@ -21,6 +21,7 @@ from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
@@ -52,6 +53,8 @@ class Host:
         options: The options of endpoints.
         held: As long as this file exists, DEL of the first plugin hangs for the endpoint that has the token.
         stuck: As long as this file exists, each DEL of the first plugin hangs.
+        slow: If this file exists, each DEL of an endpoint without the token takes longer than an undo is waited for
+            when nobody else leaves, and adds a line to it.
         leased: The executions of the IPAM plugin.
         reserved: Where the IPAM plugin has its reservations.
     """
@@ -61,6 +64,7 @@ class Host:
     options: JsonObject
     held: Path
     stuck: Path
+    slow: Path
     leased: Path
     reserved: Path
 
@@ -107,7 +111,7 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     """A network whose first plugin gives one endpoint a token, on real plugins."""
     mode, options = WAYS[way]
     real = find_plugins("machine").directory
-    held, stuck, token, leased = (tmp_path / name for name in ("held", "stuck", "token", "leased"))
+    held, stuck, slow, token, leased = (tmp_path / name for name in ("held", "stuck", "slow", "token", "leased"))
     bin_dir, conf_dir = (tmp_path / name for name in ("bin", "net.d"))
     for directory in (bin_dir, conf_dir):
         directory.mkdir()
@@ -115,9 +119,11 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     is_owner = f'[ "$(cat {token})" = "$CNI_CONTAINERID" ]'
     take = f"[ -e {token} ] && ! {is_owner} && {{ {REFUSAL}; }}\necho $CNI_CONTAINERID >{token}; exec {real}/ptp"
     wait = f"while [ -e {stuck} ] || {{ [ -e {held} ] && {is_owner}; }}; do sleep 0.05; done"
+    tarry = f"[ -e {slow} ] && ! {is_owner} && {{ sleep {UNDO_LIMIT_S + 0.5}; echo >>{slow}; }}"
     write_plugin(
         bin_dir / "ptp",
-        f'[ "$CNI_COMMAND" = DEL ] || {{ {take}; }}\n{wait}\n{real}/ptp || exit $?\n{is_owner} && rm {token}; exit 0',
+        f'[ "$CNI_COMMAND" = DEL ] || {{ {take}; }}\n{wait}\n{tarry}\n'
+        f"{real}/ptp || exit $?\n{is_owner} && rm {token}; exit 0",
     )
     write_plugin(bin_dir / "host-local", f'echo "$CNI_COMMAND $CNI_CONTAINERID" >>{leased}; exec {real}/host-local')
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]], "dataDir": str(tmp_path / "ips")}
@@ -147,6 +153,7 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
                 options=options,
                 held=held,
                 stuck=stuck,
+                slow=slow,
                 leased=leased,
                 reserved=tmp_path / "ips" / "token",
             )
@@ -197,6 +204,24 @@ async def test_an_endpoint_that_leaves_is_waited_for(
         if way != "direct":
             assert record.addresses == (address,)
             assert host.executions(SECOND) == ["ADD"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_slow_undo_beside_an_endpoint_that_leaves(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """It is waited for, as on a busy host where undos wait for their turn, and the start succeeds afterwards."""
+    async with one_token(store, tmp_path, way) as host, asyncio.TaskGroup() as tasks:
+        await host.start(FIRST, sandbox)
+        host.held.touch()
+        host.slow.touch()
+        await host.delete(FIRST)
+        start = tasks.create_task(host.start(SECOND, inhabited))
+        await wait_for(lambda: bool(host.slow.read_text()))
+        assert not start.done()
+        host.held.unlink()
+        await start
+        assert store.get_endpoint(SECOND).phase is Phase.JOINED
 
 
 @pytest.mark.parametrize("way", AT_JOIN)

@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S, TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["Attempts"]
@@ -83,11 +83,13 @@ class Attempts:
                     return await self._make(call, attempt, contention)
                 except Exception as exc:
                     call.error = exc
-                    if not call.is_undoing or not await self._teardowns.wait_undone(endpoint_id):
+                    if not call.is_undoing:
                         raise
-                    if not isinstance(exc, PluginFailed) or not call.can_be_repeated:
+                    refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
+                    limit_s = UNDO_LIMIT_S if refusal is None else contention.undo_limit_s(endpoint_id)
+                    if not await self._teardowns.wait_undone(endpoint_id, limit_s) or refusal is None:
                         raise
-                    await self._wait(call, exc, contention)
+                    await self._wait(call, refusal, contention)
 
     async def _make(self, call: "_Call", attempt: Attempt, contention: Contention) -> EndpointRecord:
         """Make one attempt. If it fails, begin to undo it before another call can see what it has left."""

@@ -27,7 +27,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S, TeardownQueue
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 
 __all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
@@ -183,6 +183,15 @@ class Contention:
         self._evictions = self._resolver.evictions[self._network]
         if not self._has_been_refused:
             self._remember_leaving()
+
+    def undo_limit_s(self, endpoint_id: EndpointId) -> float:
+        """Return how long the undo of a refused attempt is waited for, in seconds.
+
+        While others of the network are being torn down, the undo waits for them and for its turn, and another attempt
+        may succeed afterwards: then it is the rest of the time of all waits.
+        """
+        others = self._of_network(self._teardowns.leaving) - {endpoint_id}
+        return max(UNDO_LIMIT_S, self._remaining_s) if others else UNDO_LIMIT_S
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
         """Return when another attempt may succeed after a plugin refused an ADD and the attempt was undone.

@@ -35,7 +35,7 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _LOGGED = 5
 """Number of endpoints that one log line names, of those that a call waits for."""
-_UNDO_LIMIT_S: Final = 2.0
+UNDO_LIMIT_S: Final = 2.0
 """How long a call that has failed waits for its undo. Usually that takes some milliseconds."""
 _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 """The phases in which plugins may run ADD."""
@@ -209,15 +209,15 @@ class TeardownQueue:
             self._teardown.keep(keep)
         return True
 
-    async def wait_undone(self, endpoint_id: EndpointId) -> bool:
+    async def wait_undone(self, endpoint_id: EndpointId, limit_s: float = UNDO_LIMIT_S) -> bool:
         """Wait until an endpoint is undone, before all other teardowns; return whether it is.
 
-        Waits for two seconds at most; then, or if it fails, nothing is kept, and the endpoint is torn down completely
-        in the background.
+        Waits for `limit_s` seconds at most; then, or if it fails, nothing is kept, and the endpoint is torn down
+        completely in the background.
         """
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_UNDO_LIMIT_S):
+                async with asyncio.timeout(limit_s):
                     await self._wait_tried_first(endpoint_id)
         finally:
             is_being_kept = not self._teardown.keep_nothing(endpoint_id)
