@@ -23,7 +23,7 @@ from cni_invoker.documents.jsontypes import (
     get_strings,
     parse_json,
 )
-from cni_invoker.documents.schema import load_validator
+from cni_invoker.documents.schema import load_validator, show
 from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
 from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
 from cni_invoker.inputs.given import StrPath, as_path, require_type
@@ -311,7 +311,7 @@ def _flag(document: JsonObject, key: str) -> bool:
     value = document.get(key, False)
     if isinstance(value, str):
         if value.lower() not in {"true", "false"}:
-            raise JsonError(f'invalid value "{value}" for {key}')
+            raise JsonError(f'invalid value for {key}: {show(value)} that is neither "true" nor "false"')
         return value.lower() == "true"
     return value is True
 

@@ -45,7 +45,9 @@ DIVERGENCES: Final[Mapping[str, Divergence]] = {
         reason=f"a schema finds it, and {_FILE}",
     ),
     "disc-014": Divergence(
-        ours='error parsing configuration list: {file}: invalid value "adsfasdfasf" for disableCheck', reason=_FILE
+        ours="error parsing configuration list: {file}: invalid value for disableCheck: "
+        'a string that is neither "true" nor "false"',
+        reason=f"{_FILE}; a value may be a credential, so it is not shown",
     ),
     "disc-017": Divergence(
         ours="error parsing configuration list: {file}: `loadOnlyInlinedPlugins` is true, and no 'plugins' key",

@@ -164,10 +164,10 @@ def test_plugin_types_include_ipam_plugins() -> None:
         ({"cniVersion": "broken"}, "CNI version 'broken'"),
         ({"cniVersions": ["1.0.0", "1.0.f"]}, "CNI version '1.0.f'"),
         ({"cniVersions": ["2.0.0"], "cniVersion": ""}, "unsupported CNI version 2.0.0"),
-        ({"disableCheck": "adsfasdfasf"}, 'invalid value "adsfasdfasf" for disableCheck'),
+        ({"disableCheck": "adsfasdfasf"}, "invalid value for disableCheck: a string that is neither"),
         ({"disableCheck": 1}, "disableCheck"),
-        ({"disableGC": "x"}, 'invalid value "x" for disableGC'),
-        ({"loadOnlyInlinedPlugins": "x"}, 'invalid value "x" for loadOnlyInlinedPlugins'),
+        ({"disableGC": "x"}, "invalid value for disableGC: a string that is neither"),
+        ({"loadOnlyInlinedPlugins": "x"}, "invalid value for loadOnlyInlinedPlugins: a string that is neither"),
     ],
 )
 def test_an_invalid_list_names_file_and_key(change: dict[str, JsonValue], reason: str) -> None:
