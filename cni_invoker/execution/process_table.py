@@ -95,7 +95,7 @@ def command_of(pid: int) -> str:
 
 
 def find_lock_holder(file: Path) -> str:
-    """Return the process ID and the command line of the process that holds a lock on a file; takes some milliseconds.
+    """Return the process ID and the program of the process that holds a lock on a file. Its arguments may be secret.
 
     `/proc/locks` would name the process that took it, which may have ended: `flock 9` in a shell passes it on.
     """
@@ -103,7 +103,7 @@ def find_lock_holder(file: Path) -> str:
     for process in filter(str.isdigit, (entry.name for entry in _PROC.iterdir())):
         with suppress(OSError):  # the process has ended
             if _holds_lock(process, path):
-                return f"process {process} ({command_of(int(process))})"
+                return f"process {process} ({command_of(int(process)).partition(' ')[0]})"
     return "a process that is not visible here"
 
 

@@ -54,7 +54,7 @@ class Host:
         held: As long as this file exists, DEL of the first plugin hangs for the endpoint that has the token.
         stuck: As long as this file exists, each DEL of the first plugin hangs.
         slow: If this file exists, each DEL of an endpoint without the token takes longer than an undo is waited for
-            when nobody else leaves, and adds a line to it.
+            when no other endpoint leaves, and adds a line to it.
         leased: The executions of the IPAM plugin.
         reserved: Where the IPAM plugin has its reservations.
     """

@@ -41,7 +41,11 @@ class RunDirectory:
     def restore(self) -> None:
         """Create the directory again, with its mode, and lock that; errors as at the beginning, and nothing changes."""
         descriptor = _lock(self.path)
-        os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))  # a plugin may have needed it first
+        try:  # a plugin may have needed it first
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
+        except OSError:
+            os.close(descriptor)
+            raise
         os.close(self._descriptor)
         self._descriptor = descriptor
 
