@@ -141,7 +141,7 @@ def test_going_back_to_an_older_version(directory: Path) -> None:
         db.put(f"network/{'b' * 64}".encode(), b"of a newer version")
     assert "state import --replace FILE" in error_of("show", where=directory)
     assert "schema version" in error_of("import", "-", where=directory, given=exported)
-    assert "no exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
+    assert "not an exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
     assert "schema version" in error_of("show", where=directory)
     assert command("import", "--replace", "-", where=directory, given=exported).returncode == 0
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
