@@ -79,6 +79,7 @@ class _Acceptor:
 
     def __init__(self, listener: Listener, make_protocol: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
+        self._address = listener.address  # a closed socket has none
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -117,7 +118,7 @@ class _Acceptor:
                 return
             except OSError as exc:
                 if count := self._failed.count():
-                    log.warning("listener.not_accepted", socket=self._listener.address, error=str(exc), count=count)
+                    log.warning("listener.not_accepted", socket=self._address, error=str(exc), count=count)
                 self._loop.remove_reader(self._listener.sock)
                 self._pause = self._loop.call_later(_PAUSE_S, self._start)
                 return
@@ -147,7 +148,7 @@ class _Acceptor:
 
     def _note_crowded(self, reason: str) -> None:
         if count := self._crowded.count():
-            log.warning("listener.crowded", socket=self._listener.address, reason=reason, count=count)
+            log.warning("listener.crowded", socket=self._address, reason=reason, count=count)
 
     async def _connect(self, connection: socket.socket) -> None:
         """Make a connection of an accepted socket, after the TLS handshake if there is one."""
@@ -178,8 +179,8 @@ class _Acceptor:
             )
         except ssl.SSLError as exc:
             if count := self._bad.count():
-                log.warning("listener.bad_request", socket=self._listener.address, error=str(exc), count=count)
+                log.warning("listener.bad_request", socket=self._address, error=str(exc), count=count)
         except OSError:
             pass  # the client has gone, or was too slow
         except Exception:  # a bug with one connection must not end the daemon
-            log.exception("listener.bug", socket=self._listener.address)
+            log.exception("listener.bug", socket=self._address)

@@ -20,8 +20,6 @@ log = structlog.get_logger()
 _CUT_OFF_S: Final = 0.1
 """Time limit at the end for connections without a running request, or with one that was cancelled."""
 
-_ERROR_CHARACTERS: Final = 200
-
 
 @asynccontextmanager
 async def running(app: web.Application, *, cancels: bool) -> AsyncIterator[web.Server]:
@@ -67,4 +65,5 @@ class _Handler(logging.Handler):
         if not isinstance(error, HttpProcessingError):
             log.error("rpc.bug", what=record.getMessage(), exc_info=error)
         elif count := self._bad.count():
-            log.warning("listener.bad_request", error=str(error)[:_ERROR_CHARACTERS], count=count)
+            # its text would quote what was received, which may hold a password
+            log.warning("listener.bad_request", error=f"{type(error).__name__} ({error.code})", count=count)
