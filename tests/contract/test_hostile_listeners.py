@@ -113,15 +113,21 @@ async def test_bodies_are_not_read(tmp_path: Path, tls: Path, kind: str) -> None
 async def test_silent_connections(tmp_path: Path, tls: Path, kind: str) -> None:
     """The oldest are closed; the listener still answers, and so does the plugin socket."""
     async with listening(tmp_path, tls, kind) as (served, connect):
+        opened = []
         with ExitStack() as stack:
             for _ in range(SILENT):
                 silent = stack.enter_context(socket.socket(socket.AF_UNIX if kind == "admin" else socket.AF_INET))
                 silent.setblocking(False)
                 address = str(served.admin) if kind == "admin" else ("127.0.0.1", served.ports[-1])
                 await asyncio.get_running_loop().sock_connect(silent, address)
+                opened.append(silent)
             assert await served.is_answering()
             answer = await send(connect, b"GET /version HTTP/1.0\r\n\r\n")
             assert answer.startswith((b"HTTP/1.0 200", b"HTTP/1.0 404"))
+            async with asyncio.timeout(10):
+                assert await asyncio.get_running_loop().sock_recv(opened[0], 1) == b""
+            with pytest.raises(BlockingIOError):
+                opened[-1].recv(1)
 
 
 @pytest.mark.parametrize("client", [None, "intruder"], ids=["no certificate", "certificate of a stranger"])
