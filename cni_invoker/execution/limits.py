@@ -58,9 +58,10 @@ class Limits:
         stderr_bytes: How much standard error is kept, from its end.
         stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error: what a plugin
             writes besides may contain credentials. It is logged at level debug all the same.
-        executions: How many plugins run at once for DEL, and as many for everything else: of one network, and of all,
-            where those that take long are not counted, so that plugins that hang on one network do not stop the
-            others. It does not apply where the caller limits that itself.
+        executions: How many plugins of one network run at once for DEL, and as many for everything else. All networks
+            together run as many, and half as many more that are the only ones of their network. Those that have run for
+            two seconds are not counted there, so that plugins that hang on one network do not stop the others. It does
+            not apply where the caller limits that itself.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
             A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
         oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own to be spared; None:
