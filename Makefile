@@ -84,7 +84,7 @@ crashfull: setup ## the daemon killed at every pair of boundaries, which takes h
 shortsoak: setup
 	$(BIN)/pytest tests/soak
 
-soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ENGINE=28.5 ATTACH=auto mixes the attach modes; TROUBLES="reboot stop" only these kinds (needs root)
+soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ENGINE=28.5 ATTACH=fast mixes the attach modes; TROUBLES="reboot stop" only these kinds (needs root)
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH)) $(if $(TROUBLES),--troubles $(TROUBLES))
 
 system: setup

@@ -5,8 +5,8 @@ These names may change in a minor version.
 """
 
 from cni_invoker.caching.cache import AttachmentCache, AttachmentReader
+from cni_invoker.caching.deletion import collect_garbage
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR
-from cni_invoker.caching.garbage import collect_garbage
 from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
 from cni_invoker.execution.executor import Execution, ExecutionObserver

@@ -58,8 +58,6 @@ _CHECKS: Final[Mapping[str, Callable[[str], None]]] = {
     "CNI_NETNS": check_netns,
     "CNI_IFNAME": check_ifname,
 }
-_SINCE: Final = {Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
-"""The first version of the specification with a verb."""
 
 
 def run_plugin(
@@ -150,8 +148,8 @@ def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[
     if version not in versions:
         details = f'config is "{version}", plugin supports {", ".join(versions)}'
         raise CallError(ErrorCode.INCOMPATIBLE_VERSION, "incompatible CNI versions", details)
-    if not is_at_least(version, _SINCE.get(verb, _FIRST)):
-        details = f'config is "{version}", {verb} came with {_SINCE[verb]}'
+    if not is_at_least(version, verb.since):
+        details = f'config is "{version}", {verb} came with {verb.since}'
         raise CallError(ErrorCode.INCOMPATIBLE_VERSION, f"config version does not allow {verb}", details)
     try:
         check_network_name(get_str(config, "name"))

@@ -172,8 +172,8 @@ class Call:
         import time  # noqa: PLC0415
         from pathlib import Path  # noqa: PLC0415
 
+        from cni_invoker.execution.answer import plugin_failure  # noqa: PLC0415
         from cni_invoker.execution.plugin_exec import find_plugin  # noqa: PLC0415
-        from cni_invoker.execution.plugin_failure import plugin_failure  # noqa: PLC0415
 
         search = os.environ.get("CNI_PATH", "")
         if not search:

@@ -2,6 +2,7 @@
 """What the CNI specification calls by name or number: the operations and the error codes."""
 
 from enum import IntEnum, StrEnum
+from typing import Final
 
 __all__ = ["ErrorCode", "Verb"]
 
@@ -15,6 +16,15 @@ class Verb(StrEnum):
     GC = "GC"
     STATUS = "STATUS"
     VERSION = "VERSION"
+
+    @property
+    def since(self) -> str:
+        """The first version of the specification that has it, e.g. `1.1.0`."""
+        return _LATER.get(self, "0.1.0")
+
+
+_LATER: Final = {Verb.VERSION: "0.2.0", Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
+"""The verbs that the first specification did not have."""
 
 
 class ErrorCode(IntEnum):

@@ -8,7 +8,6 @@ values of keys that look like secrets are replaced, in all documents and in CNI_
 import json
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 from cni_invoker.errors import CniError
-from cni_invoker.execution.execute import execute
+from cni_invoker.execution.answer import judge
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended
@@ -125,13 +124,13 @@ async def replay(file: StrPath) -> AsyncIterator[Replayed]:
     previous: dict[tuple[str, str], Result] = {}
     for line in as_path(file, "file").read_bytes().splitlines():
         recorded = as_object(parse_json(line), "a line")
-        judged = await _judge(recorded, previous)
+        judged = _judge(recorded, previous)
         if judged.result is not None:
             previous[_key(judged.request)] = judged.result
         yield judged
 
 
-async def _judge(recorded: JsonObject, previous: Mapping[tuple[str, str], Result]) -> Replayed:
+def _judge(recorded: JsonObject, previous: Mapping[tuple[str, str], Result]) -> Replayed:
     document = as_object(parse_json(get_str(recorded, "stdin").encode()), "stdin")
     try:
         verb = Verb(get_str(recorded, "verb"))
@@ -146,13 +145,7 @@ async def _judge(recorded: JsonObject, previous: Mapping[tuple[str, str], Result
         if before is not None and redact(before.converted(version).document) != document["prevResult"]:
             hint = "; its prevResult is not what the plugin before it has printed"
     try:
-        output = await execute(
-            request,
-            Path(get_str(recorded, "path")),
-            deadline=time.monotonic() + 1.0,
-            limits=Limits(),
-            plugin_exec=_Recorded(recorded),
-        )
+        output = judge(request, Path(get_str(recorded, "path")), _ended(recorded), Limits())
         if verb is Verb.ADD:
             result = output.parse(lambda stdout: parse_result(stdout, find_str(document, "cniVersion") or ""))
         elif verb is Verb.VERSION:
@@ -162,19 +155,15 @@ async def _judge(recorded: JsonObject, previous: Mapping[tuple[str, str], Result
     return Replayed(request=request, result=result, error=error, hint=hint)
 
 
-class _Recorded(PluginExec):
-    def __init__(self, recorded: JsonObject) -> None:
-        self._ended = Ended(
-            status=find_int(recorded, "status"),
-            timed_out=recorded.get("timedOut") is True,
-            stdout=get_str(recorded, "stdout").encode(),
-            stdout_complete=recorded.get("complete") is not False,
-            stderr=(find_str(recorded, "stderr") or "").encode(),
-            duration_s=0.0,
-        )
-
-    async def run(self, _: PluginCall) -> Ended:
-        return self._ended
+def _ended(recorded: JsonObject) -> Ended:
+    return Ended(
+        status=find_int(recorded, "status"),
+        timed_out=recorded.get("timedOut") is True,
+        stdout=get_str(recorded, "stdout").encode(),
+        stdout_complete=recorded.get("complete") is not False,
+        stderr=(find_str(recorded, "stderr") or "").encode(),
+        duration_s=0.0,
+    )
 
 
 def redact(value: JsonValue) -> JsonValue:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.caching.record import find_list_of_add
 from cni_invoker.caching.runtime import CachedRuntime
-from cni_invoker.caching.stored_inputs import find_list_of_add
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, InvalidParameter, SandboxFailed
 from cni_invoker.inputs.attachment import Attachment

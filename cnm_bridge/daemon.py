@@ -129,7 +129,7 @@ async def _serve(
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with (
-            daemon.answering_admin(admin) as renew_admin,
+            daemon.answering_admin(admin, lambda: reloading.current) as renew_admin,
             daemon.answering_scrapes(scrapes),
             asyncio.TaskGroup() as tasks,
         ):
@@ -182,6 +182,8 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.dhcp_leases.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
+    yield "missed ports", daemon.endpoints.joined.missed_ports.run
+    yield "first processes", daemon.endpoints.first_processes.run
     yield "imports", _load_later
     if settings.cni_gc:
         bound, find_gap = daemon.networks.service.bound, daemon.recovery.inventory_check.find_gap

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get_bool, get_str
+from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 from cnm_plugin.address import find_driver
 from cnm_plugin.driver import REFUSED, Driver
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _UNKNOWN: Final = ("not found", "unknown", "no such", "not exist", "unable to find")
 """What drivers say about an endpoint that they do not have: there is no code for it."""
 
@@ -81,7 +81,7 @@ def add(call: Call) -> JsonObject:
 
 def _ensure_network(network: _Network, driver: Driver, assigned: "Result | None") -> None:
     """Create the network in the driver unless it has been created; the caller holds the lock."""
-    boot = _BOOT_ID.read_text("ascii").strip()
+    boot = read_boot_id()
     settings = network.settings
     wanted: JsonObject = {"driver": driver.name, "options": settings.options, "internal": settings.internal}
     record: JsonObject = {**wanted, "boot": boot}

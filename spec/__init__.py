@@ -22,7 +22,6 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     get_strings,
     parse_json,
-    parse_rendered_json,
     render_json,
 )
 
@@ -50,7 +49,6 @@ __all__ = [
     "load_schema",
     "load_validator",
     "parse_json",
-    "parse_rendered_json",
     "render_json",
     "schema_names",
 ]

@@ -7,6 +7,7 @@ Here are the records, their phases and the errors. The store is `cni_bridge_stat
 
 from cni_bridge_state.errors import (
     ImportRefused,
+    NotJoined,
     RecordDamaged,
     RecordNotFound,
     SchemaTooNew,
@@ -46,6 +47,7 @@ __all__ = [
     "ImportRefused",
     "NetworkId",
     "NetworkRecord",
+    "NotJoined",
     "Phase",
     "PoolRecord",
     "ProcessRecord",

@@ -13,8 +13,6 @@ from cni_bridge_state.errors import RecordDamaged, StateUnusable
 from cni_bridge_state.salvage.damage_report import Finding
 from cni_bridge_state.salvage.kept_copies import copy_path, remove_old_copies
 
-__all__ = ["DamagedRecord", "set_aside"]
-
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600
 

@@ -31,8 +31,6 @@ from cni_bridge_state.errors import StateUnusable
 from cni_bridge_state.salvage.damage_report import Finding
 from cni_bridge_state.salvage.salvage import Salvage, find_fault, read_good
 
-__all__ = ["Database"]
-
 _FILES: Final = "leveldb"
 _BUFFER_BYTES: Final = 1 << 20
 """LevelDB's buffers in memory. The defaults add up to 16 MB, and each value is read only once."""
@@ -260,7 +258,7 @@ def _open(files: Path) -> "plyvel.DB":
         paranoid_checks=True,
         write_buffer_size=_BUFFER_BYTES,
         lru_cache_size=_BUFFER_BYTES,
-        compression=None,  # with it, reading ten thousand records takes more than twice as long
+        compression=None,  # with it, reading thousands of records takes more than twice as long
     )
 
 

@@ -22,8 +22,6 @@ from typing import Final
 from cni_bridge_state.errors import StateLocked, StateUnusable
 from cni_bridge_state.salvage.kept_copies import copy_path, remove_old_copies
 
-__all__ = ["finish_replacement", "lock_directory", "release", "replace"]
-
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 _LOCK_MODE: Final = 0o600
 

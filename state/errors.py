@@ -10,22 +10,12 @@ StateError
 ├── RecordDamaged    a stored record does not fit its schema
 ├── ImportRefused    a document cannot be imported
 ├── RecordNotFound   there is no record with that ID
-└── WrongPhase       the endpoint's phase does not allow the step
+├── WrongPhase       the endpoint's phase does not allow the step
+└── NotJoined        the endpoint has no sandbox
 ```
 """
 
 from pathlib import Path
-
-__all__ = [
-    "ImportRefused",
-    "RecordDamaged",
-    "RecordNotFound",
-    "SchemaTooNew",
-    "StateError",
-    "StateLocked",
-    "StateUnusable",
-    "WrongPhase",
-]
 
 
 class StateError(Exception):
@@ -131,3 +121,15 @@ class WrongPhase(StateError):
         self.id = identifier
         self.phase = phase
         self.wanted = wanted
+
+
+class NotJoined(StateError):
+    """An endpoint has no sandbox.
+
+    Attributes:
+        id: The endpoint.
+    """
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(f"endpoint {identifier} has no sandbox: it has not been joined, or that is not known")
+        self.id = identifier

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 
 from cni_bridge_state.records import EndpointId, EndpointRecord
 
-__all__ = ["Index"]
-
 
 class Index:
     """The endpoints by a key of their records.

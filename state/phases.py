@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["TRANSITIONS", "Phase"]
-
 
 class Phase(StrEnum):
     """The phase of an endpoint."""

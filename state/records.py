@@ -10,28 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from pathlib import Path
 from typing import NewType
 
 from cni_bridge_spec import JsonObject, find_str
-from cni_bridge_state.lazy_field import Document, Later
+from cni_bridge_state.errors import NotJoined
 from cni_bridge_state.phases import Phase
-
-__all__ = [
-    "AttachMode",
-    "AttachmentId",
-    "AttachmentRecord",
-    "DnsOption",
-    "EndpointId",
-    "EndpointRecord",
-    "IdentityKind",
-    "IdentityRequest",
-    "NetworkId",
-    "NetworkRecord",
-    "PoolRecord",
-    "RequestedInterface",
-    "ReservationInput",
-    "network_name",
-]
 
 NetworkId = NewType("NetworkId", str)
 EndpointId = NewType("EndpointId", str)
@@ -196,15 +180,10 @@ class AttachmentRecord:
     @property
     def network(self) -> str:
         """The name of its CNI network, empty if the list has none."""
-        return network_name(self.configuration)
-
-    @property
-    def has_capability_args(self) -> bool:
-        """Whether there are any."""
-        return bool(self.capability_args)
+        return find_str(self.configuration, "name") or ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRecord:
     """An endpoint: one attachment of one container to one network.
 
@@ -228,8 +207,8 @@ class EndpointRecord:
         ifname_prefix: The prefix of the link's name in the sandbox.
         caller: The process that requested the endpoint and its join: the engine. None if that is unknown, or if they
             were two different processes.
-        first_process: The first process of the container, as far as it was found at Join. The sandbox is empty when it
-            has ended.
+        first_process: The first process of the container, as far as it was found at Join or after ports were published.
+            When it has ended, the container has.
         lease_holder: The CNI DHCP daemon that keeps the endpoint's lease; None if there is no lease, or if that is not
             known.
         created_at: When it was created, in seconds since 1970; None if that is unknown.
@@ -243,11 +222,11 @@ class EndpointRecord:
     boot_id: str
     internal: bool
     requested: RequestedInterface
-    attachment: Later[AttachmentRecord] = Later(AttachmentRecord)  # noqa: RUF009 - a descriptor without a default
+    attachment: AttachmentRecord
     added_plugins: int = 0
     deleted: tuple[int, ...] = ()
-    result: Document = Document()  # noqa: RUF009 - a descriptor; the default that it gives is None
-    snapshot: Document = Document()  # noqa: RUF009
+    result: JsonObject | None = None
+    snapshot: JsonObject | None = None
     addresses: tuple[str, ...] = ()
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
@@ -258,36 +237,12 @@ class EndpointRecord:
     configuration_digest: str | None = None
 
     @property
-    def attachment_id(self) -> AttachmentId:
-        """The attachment's ID; the attachment itself need not be parsed for it."""
-        found: AttachmentId = self.__dict__["_attachment"].id
-        return found
+    def sandbox(self) -> Path:
+        """The path of the sandbox that the endpoint is joined to, or was.
 
-    @property
-    def attach_mode(self) -> AttachMode:
-        """The attachment's mode, known without parsing, too."""
-        found: AttachMode = self.__dict__["_attachment"].mode
-        return found
-
-    @property
-    def cni_network(self) -> str:
-        """The name of the CNI network, empty if the list has none; known without parsing, too."""
-        found: str = self.__dict__["_attachment"].network
-        return found
-
-    @property
-    def configuration(self) -> JsonObject:
-        """The attachment's network configuration list; the rest of the attachment need not be parsed for it."""
-        found: JsonObject = self.__dict__["_attachment"].configuration
-        return found
-
-    @property
-    def has_capability_args(self) -> bool:
-        """Whether the plugins receive capability args, such as published ports; known without parsing, too."""
-        found: bool = self.__dict__["_attachment"].has_capability_args
-        return found
-
-
-def network_name(configuration: JsonObject) -> str:
-    """Return the name of a network configuration list, empty if it has none."""
-    return find_str(configuration, "name") or ""
+        Raises:
+            NotJoined: There is none.
+        """
+        if not self.sandbox_key:
+            raise NotJoined(self.id)
+        return Path(self.sandbox_key)

@@ -8,52 +8,52 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, parse_json
-from cni_bridge_state.codec import value_of_stored
+from cni_bridge_state.codec import document_of, value_of_migrated
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import RecordDamaged, SchemaTooNew, StateUnusable
-from cni_bridge_state.migrations import SCHEMA_VERSION, migrate
-
-__all__ = ["SCHEMA_KEY", "migrate_all", "refuse_newer"]
+from cni_bridge_state.migrations import Migrations
 
 SCHEMA_KEY: Final = "meta/schema"
-"""Where the version is stored, e.g. `3`."""
+"""Where the version is stored, e.g. `1`."""
 
 
-def refuse_newer(directory: Path, stored: bytes | None) -> None:
+def refuse_newer(directory: Path, stored: bytes | None, known: int) -> None:
     """Refuse a state that a newer version wrote.
 
     Args:
         directory: The directory of the state.
         stored: The value of `SCHEMA_KEY`, None if there is none.
+        known: The current schema version.
 
     Raises:
-        SchemaTooNew: Its version is higher than `SCHEMA_VERSION`.
-        RecordDamaged: Its version is not a number.
+        SchemaTooNew: Its version is higher.
+        RecordDamaged: Its version is not a number from 1 on.
     """
     version = _schema_version(stored)
-    if version is not None and version > SCHEMA_VERSION:
-        raise SchemaTooNew(directory, version, SCHEMA_VERSION)
+    if version is not None and version > known:
+        raise SchemaTooNew(directory, version, known)
 
 
-def migrate_all(db: Database, prefixes: Iterable[str]) -> str | None:
+def migrate_all(db: Database, prefixes: Iterable[str], migrations: Migrations) -> str | None:
     """Migrate all records of an earlier version in one write; damaged ones stay, and are set aside later.
 
     Args:
         db: The open database.
         prefixes: Those of the records' keys.
+        migrations: The steps to the current version.
 
     Returns:
         Why the write failed, None on success. After a failure the migrated records are in memory, and are written
         together with the next record.
     """
     version = _schema_version(db.get(SCHEMA_KEY))
-    if version is None or version == SCHEMA_VERSION:
+    if version is None or version == migrations.version:
         return None
-    changes: dict[str, bytes] = {SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
+    changes: dict[str, bytes] = {SCHEMA_KEY: str(migrations.version).encode()}
     for prefix in prefixes:
         for key, value in db.scan(prefix):
             with suppress(ValueError, RecordDamaged):
-                changes[key] = value_of_stored(key, migrate(key, parse_json(value), version))
+                changes[key] = value_of_migrated(key, migrations.migrate(key, document_of(key, value), version))
     db.hold(changes)
     try:
         db.write_now({})
@@ -70,6 +70,6 @@ def _schema_version(stored: bytes | None) -> int | None:
         version = parse_json(stored)
     except JsonError as exc:
         raise RecordDamaged(SCHEMA_KEY, exc) from exc
-    if isinstance(version, int) and not isinstance(version, bool):
+    if isinstance(version, int) and not isinstance(version, bool) and version > 0:
         return version
-    raise RecordDamaged(SCHEMA_KEY, "not a number")
+    raise RecordDamaged(SCHEMA_KEY, "not a number from 1 on")

@@ -4,11 +4,11 @@
 
 | key                   | value                                           |
 | --------------------- | ----------------------------------------------- |
-| `meta/schema`         | schema version, e.g. `3`                        |
+| `meta/schema`         | schema version, e.g. `1`                        |
 | `meta/engine`         | the engine's own ID                             |
 | `meta/engine-release` | the engine's release, e.g. `28.5`               |
-| `network/<id>`        | `state/stored_value.py` of a `NetworkRecord`    |
-| `endpoint/<id>`       | `state/stored_value.py` of an `EndpointRecord`  |
+| `network/<id>`        | a `NetworkRecord`, see `state/codec.py`         |
+| `endpoint/<id>`       | an `EndpointRecord`, likewise                   |
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_bridge_state.codec import (
-    as_stored,
-    parse_endpoint,
-    parse_network,
-    render_endpoint,
-    render_network,
-)
+from cni_bridge_state.codec import parse_endpoint, parse_network, render_endpoint, render_network
 from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import (
@@ -33,14 +27,12 @@ from cni_bridge_state.errors import (
     WrongPhase,
 )
 from cni_bridge_state.index import Index
-from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.migrations import MIGRATIONS, Migrations
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.salvage.kept_copies import find_copies
 from cni_bridge_state.schema_version import SCHEMA_KEY, migrate_all, refuse_newer
 from cni_bridge_state.transfer import parse_export, render_export, render_in_parts
-
-__all__ = ["SCHEMA_VERSION", "Store"]
 
 Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
@@ -56,8 +48,8 @@ class Store:
     A change is on disk when its method returns; if the method raises, nothing has changed. The caller serializes the
     steps of one endpoint with a lock; different endpoints are independent.
 
-    Records are parsed once, when the store is opened or when they are stored. Reads are free and return the same object
-    until the record changes.
+    Records are parsed once, when the store is opened. Reads are free and return the same object until the record
+    changes.
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
@@ -65,44 +57,50 @@ class Store:
             Nothing else can be written before, and everything can be read.
     """
 
-    def __init__(self, db: Database, not_migrated: str | None = None) -> None:
+    def __init__(self, db: Database, migrations: Migrations, not_migrated: str | None = None) -> None:
         self._db = db
+        self._migrations = migrations
         self.findings = db.findings
         self.not_migrated = not_migrated
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
         self._by_address = Index(lambda record: record.addresses)
-        self._by_sandbox = Index(lambda record: (record.sandbox_key,) if record.sandbox_key else ())
+        self._by_sandbox = Index(lambda record: (str(record.sandbox),) if record.sandbox_key else ())
         self._by_attachment: dict[AttachmentId, EndpointId] = {}
         self._on_removed: list[Callable[[EndpointId], None]] = []
         self._on_phase: list[Callable[[EndpointRecord, bool], None]] = []
         self._load()
 
     @classmethod
-    def open(cls, directory: Path) -> Self:
+    def open(cls, directory: Path, migrations: Migrations = MIGRATIONS) -> Self:
         """Open the store in `directory`, or create it; records of an earlier version are migrated.
 
         Damaged parts are set aside, and intact records are kept; `findings` describes the damage.
+
+        Args:
+            directory: The directory of the state.
+            migrations: The steps to the current version.
 
         Raises:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
             StateUnusable: Its files cannot be opened.
-            RecordDamaged: Its schema version is not a number; nothing has been changed.
+            RecordDamaged: Its schema version is not a number from 1 on; nothing has been changed.
         """
-        db = Database.open(directory, lambda salvaged: refuse_newer(directory, salvaged.get(SCHEMA_KEY)))
+        known = migrations.version
+        db = Database.open(directory, lambda salvaged: refuse_newer(directory, salvaged.get(SCHEMA_KEY), known))
         try:
-            refuse_newer(directory, db.get(SCHEMA_KEY))
+            refuse_newer(directory, db.get(SCHEMA_KEY), known)
             if db.get(SCHEMA_KEY) is None:
-                db.write_now({SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            return cls(db, migrate_all(db, (_NETWORKS, _ENDPOINTS)))
+                db.write_now({SCHEMA_KEY: str(known).encode()})
+            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS), migrations))
         except BaseException:
             db.close()
             raise
 
     @classmethod
-    def open_replaced(cls, directory: Path, document: JsonValue) -> Self:
+    def open_replaced(cls, directory: Path, document: JsonValue, migrations: Migrations = MIGRATIONS) -> Self:
         """Open the store with a document of `export_document` in place of its content, whichever version wrote that.
 
         The content is forgotten atomically, and without any DEL.
@@ -110,18 +108,19 @@ class Store:
         Args:
             directory: The directory of the state.
             document: A document of this or an older schema version.
+            migrations: The steps to the current version.
 
         Raises:
             ImportRefused: It is not such a document; nothing has been changed.
             StateLocked: Another process has the directory.
             StateUnusable: Its files cannot be opened or written.
         """
-        entries = parse_export(document, SCHEMA_VERSION)
+        entries = parse_export(document, migrations)
         db = Database.open(directory, lambda _: None)
         try:
             forgotten = dict.fromkeys(key for key, _ in db.scan(""))
-            db.write_now({**forgotten, **entries, SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            return cls(db)
+            db.write_now({**forgotten, **entries, SCHEMA_KEY: str(migrations.version).encode()})
+            return cls(db, migrations)
         except BaseException:
             db.close()
             raise
@@ -154,11 +153,11 @@ class Store:
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""
-        return render_export(self._db.scan(""), SCHEMA_VERSION)
+        return render_export(self._db.scan(""), self._migrations.version)
 
     def export_in_parts(self) -> Iterator[bytes]:
         """Yield `export_document` as JSON in small parts; may run in another thread."""
-        return render_in_parts(self._db.scan(""), SCHEMA_VERSION)
+        return render_in_parts(self._db.scan(""), self._migrations.version)
 
     def import_document(self, document: JsonValue) -> None:
         """Load a document of `export_document` atomically into the empty state; blocks until it is on disk.
@@ -170,7 +169,7 @@ class Store:
             ImportRefused: It is not such a document, or the state is not empty.
             StateUnusable: It cannot be written.
         """
-        entries = parse_export(document, SCHEMA_VERSION)
+        entries = parse_export(document, self._migrations)
         present = [key for key, _ in self._db.scan("") if key != SCHEMA_KEY]
         if present:
             raise ImportRefused(
@@ -190,9 +189,8 @@ class Store:
 
     async def put_network(self, record: NetworkRecord) -> None:
         """Store a network's record, in place of an earlier one."""
-        key, value = f"{_NETWORKS}{record.id}", render_network(record)
-        kept = partial(self._keep_network, parse_network(key, value))
-        await self._db.write({key: value}, on_written=kept)
+        kept = partial(self._keep_network, record)
+        await self._db.write({f"{_NETWORKS}{record.id}": render_network(record)}, on_written=kept)
 
     async def remove_network(self, network_id: NetworkId) -> None:
         """Remove a network's record, if there is one."""
@@ -209,9 +207,9 @@ class Store:
         """Return the endpoints that have any of some addresses in `EndpointRecord.addresses`, by ID."""
         return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_address.find(addresses))
 
-    def endpoints_in_sandbox(self, sandbox_key: str) -> tuple[EndpointRecord, ...]:
+    def endpoints_in_sandbox(self, sandbox: Path) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were joined to a sandbox, by ID."""
-        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_sandbox.find((sandbox_key,)))
+        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_sandbox.find((str(sandbox),)))
 
     def find_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord | None:
         """Return the endpoint's record, None if there is none."""
@@ -281,9 +279,8 @@ class Store:
             raise WrongPhase(endpoint_id, phase, wanted)
 
     async def _write_endpoint(self, record: EndpointRecord) -> None:
-        value = render_endpoint(record)
-        kept = partial(self._store_endpoint, as_stored(record, value))
-        await self._db.write({f"{_ENDPOINTS}{record.id}": value}, on_written=kept)
+        kept = partial(self._store_endpoint, record)
+        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)}, on_written=kept)
 
     def _load(self) -> None:
         """Parse the content of the database; set damaged records aside."""
@@ -321,7 +318,7 @@ class Store:
         self._endpoints[record.id] = record
         self._by_address.add(record)
         self._by_sandbox.add(record)
-        self._by_attachment[record.attachment_id] = record.id
+        self._by_attachment[record.attachment.id] = record.id
 
     def _store_endpoint(self, record: EndpointRecord) -> None:
         before = self._endpoints.get(record.id)
@@ -345,4 +342,4 @@ class Store:
         if record is not None:
             self._by_address.discard(record)
             self._by_sandbox.discard(record)
-            self._by_attachment.pop(record.attachment_id, None)
+            self._by_attachment.pop(record.attachment.id, None)

@@ -16,21 +16,16 @@ from cni_bridge_spec import (
     load_validator,
     render_json,
 )
-from cni_bridge_state.codec import document_of, value_of
+from cni_bridge_state.codec import document_of, text_of, value_of
 from cni_bridge_state.errors import ImportRefused, RecordDamaged
-from cni_bridge_state.migrations import migrate
+from cni_bridge_state.migrations import Migrations
 from cni_bridge_state.schema_version import SCHEMA_KEY
-
-__all__ = ["parse_export", "render_export", "render_in_parts"]
 
 _SCHEMA: Final = "state/export"
 
 
 def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Iterator[bytes]:
-    """Yield the export of a store's keys and values as JSON, record by record.
-
-    Rendering all at once is a single call of the JSON encoder, which blocks all threads: a second for ten thousand.
-    """
+    """Yield the export of a store's keys and values as JSON, record by record, as they are stored."""
     groups: dict[str, list[tuple[str, bytes]]] = {"network": [], "endpoint": []}
     meta: dict[str, JsonValue] = {}
     for key, value in entries:
@@ -43,7 +38,7 @@ def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Itera
     for kind, found in groups.items():
         yield f',"{kind}s":['.encode()
         for number, (key, value) in enumerate(found):
-            yield (b"," if number else b"") + render_json(document_of(key, value))
+            yield (b"," if number else b"") + text_of(key, value)
         yield b"]"
     yield b"}"
 
@@ -65,12 +60,12 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObj
     return {"schema": version, "meta": meta, "networks": networks, "endpoints": endpoints}
 
 
-def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
+def parse_export(document: JsonValue, migrations: Migrations) -> Mapping[str, bytes]:
     """Return the keys and values of an export, without the schema version.
 
     Args:
         document: The export.
-        version: The current schema version.
+        migrations: The steps to the current schema version.
 
     Raises:
         ImportRefused: It is not an export, a record is damaged or duplicated, or its version is newer.
@@ -80,9 +75,9 @@ def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
     except JsonError as exc:
         raise ImportRefused(f"this is not an exported state: {exc}") from exc
     found = get_int(checked, "schema")
-    if found > version:
+    if found > migrations.version:
         raise ImportRefused(
-            f"this state was exported with schema version {found}, this cni-bridge knows {version}: "
+            f"this state was exported with schema version {found}, this cni-bridge knows {migrations.version}: "
             "import it with the newer version"
         )
     meta = get_object(checked, "meta")
@@ -92,14 +87,14 @@ def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
             key = f"{kind}/{get_str(record, 'id')}"
             if key in entries:
                 raise ImportRefused(f"{key} is there twice")
-            entries[key] = _bring_up(key, record, found)
+            entries[key] = _bring_up(key, record, found, migrations)
     return entries
 
 
-def _bring_up(key: str, record: JsonObject, found: int) -> bytes:
+def _bring_up(key: str, record: JsonObject, found: int, migrations: Migrations) -> bytes:
     """Return the stored value of a record of this or an earlier schema version."""
     try:
-        return value_of(key, migrate(key, record, found))
+        return value_of(key, migrations.migrate(key, record, found))
     except RecordDamaged as exc:
         raise ImportRefused(f"record {key} cannot be imported: {exc.reason}") from exc
     except ValueError as exc:

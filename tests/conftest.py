@@ -41,9 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--attach",
         dest="lab_attach",
-        choices=("auto", "hybrid", "direct", "move"),
-        default=os.environ.get("LAB_ATTACH", "auto"),
-        help="how the daemon attaches containers; default: $LAB_ATTACH or auto",
+        choices=("auto", "fast", "hybrid", "direct", "move"),
+        default=os.environ.get("LAB_ATTACH", "fast"),
+        help="how the daemon attaches containers; default: $LAB_ATTACH or fast, which mixes the modes",
     )
 
 

@@ -9,21 +9,13 @@ runtime caches it unchanged.
 import threading
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 
-__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "read_boot_id"]
-
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def read_boot_id() -> str:
-    """Return the kernel's boot ID. No namespace survives a reboot."""
-    return _BOOT_ID.read_text("ascii").strip()
+__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

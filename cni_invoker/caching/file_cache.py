@@ -2,7 +2,7 @@
 """The attachment cache on disk, in libcni's layout, so that cnitool and this package can share attachments.
 
 There is one file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, in libcni's format
-(`libcni_record`). The differences are compatible with libcni:
+(`record`). The differences are compatible with libcni:
 
 * Files are replaced atomically and are on disk when `put` returns. libcni's may be empty after a power failure, and the
   attachment can then not be deleted (cni#1055).
@@ -24,8 +24,8 @@ from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.disk import in_thread, make_durably, reported, sync
-from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
-from cni_invoker.caching.process_locks import ProcessLocks
+from cni_invoker.caching.locks import ProcessLocks
+from cni_invoker.caching.record import UnknownKind, parse_record, render_record
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
-from cni_invoker.caching.coordination import AddsInProgress, CombinedLocks
-from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
-from cni_invoker.caching.garbage import DeleteStale
-from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logged
+from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
+from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (
     AttachmentExists,
@@ -27,6 +26,7 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
+from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import require_type
 from cni_invoker.operations.chain import require_check
@@ -65,7 +65,7 @@ class CachedRuntime:
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
         self._locks = CombinedLocks(cache, wait_s)
         self._adds = AddsInProgress()
-        self._gc = DeleteStale(runtime, cache, self._deletion, locks=self._locks, adds=self._adds)
+        self._gc = DeleteStale(self._deletion, self._locks, self._adds)
 
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.stored_inputs import find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.caching.record import find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.config.directory import ConfigurationIndex
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.errors import CniError, PluginFailed

@@ -30,7 +30,6 @@ __all__ = [
     "get_str",
     "get_strings",
     "parse_json",
-    "parse_rendered_json",
     "render_json",
 ]
 
@@ -135,16 +134,6 @@ def parse_json(data: bytes) -> JsonValue:
         raise JsonSyntaxError(str(exc), 1, 1) from exc
     if data.count(b"{") + data.count(b"[") > _LEVELS and _is_deep(value):
         raise JsonSyntaxError("nested too deeply", 1, 1)
-    return value
-
-
-def parse_rendered_json(data: bytes) -> JsonValue:
-    """Parse what `render_json` has written and a checksum protects; it is not checked once more.
-
-    Raises:
-        ValueError: The text is not UTF-8 or not JSON.
-    """
-    value: JsonValue = (_DECODER if b"-0" in data else _FAST_DECODER).raw_decode(data.decode("utf-8"))[0]
     return value
 
 

@@ -2,19 +2,22 @@
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import asyncio
+import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from cni_invoker.errors import CniError, PluginFailed, PluginTimeout
-from cni_invoker.execution.execute import Output, execute
+from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
+from cni_invoker.execution.answer import Output, find_obstacle, judge
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.network_slots import NetworkSlots
-from cni_invoker.execution.plugin_exec import PluginExec
+from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
+from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.protocol import Verb
@@ -28,6 +31,9 @@ Slot = Callable[[], AbstractAsyncContextManager[None]]
 
 _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
 """Verbs for which "try again later" is a valid answer."""
+
+_TEXT_BUSY_PAUSE_S: Final = 0.05
+"""Copying a plugin's file takes about this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,93 +103,138 @@ class Executor:
         """
         return self._exec.find(plugin_type, self._plugin_dirs)
 
-    async def run(
-        self,
-        request: Request,
-        exclusive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-        *,
-        slot: Slot | None = None,
-        undo: Callable[[], Request] | None = None,
-        complete: Callable[[Request], Awaitable[Request]] | None = None,
-    ) -> Output:
+    async def run(self, request: Request) -> Output:
         """Execute a request as soon as there is a free slot.
 
-        A plugin that reports "try again later" (error code 11) is retried after each pause of the limits.
+        A plugin that reports "try again later" (error code 11) is retried, unless the request is STATUS or VERSION.
+
+        Raises:
+            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `turn` and `execute`.
+        """
+        if request.verb in _ANSWERS:
+            return await self.attempt(request)
+        return await self.retry(partial(self.attempt, request))
+
+    async def retry(
+        self, attempt: Callable[[], Awaitable[Output]], undo: Callable[[], Awaitable[object]] | None = None
+    ) -> Output:
+        """Return the output of the first attempt that does not end with "try again later" (error code 11).
+
+        Args:
+            attempt: Called again after each pause of the limits.
+            undo: Awaited between two attempts. If it fails, a note is added to the plugin's error and there is no
+                further attempt.
+
+        Raises:
+            PluginFailed: The last attempt has failed, or an undo. Any other error of an attempt is raised at once.
+        """
+        for pause_s in self._limits.retry_pauses_s:
+            try:
+                return await attempt()
+            except PluginFailed as failed:
+                if not failed.is_transient:
+                    raise
+                if undo is not None:
+                    await _undo(undo, failed)
+            await asyncio.sleep(pause_s)
+        return await attempt()
+
+    async def attempt(
+        self, request: Request, slot: Slot | None = None, lock: AbstractAsyncContextManager[None] | None = None
+    ) -> Output:
+        """Execute a request once, when it is its turn; arguments and errors as for `turn` and `execute`."""
+        async with self.turn(request, slot, lock) as path:
+            return await self.execute(request, path)
+
+    @asynccontextmanager
+    async def turn(
+        self, request: Request, slot: Slot | None = None, lock: AbstractAsyncContextManager[None] | None = None
+    ) -> AsyncIterator[Path]:
+        """Run the body, which executes a request, as soon as there is a free slot; give the plugin's executable.
 
         Args:
             request: The request.
-            exclusive: Called before each attempt; returns a lock that is held during it.
-            slot: Called before each attempt; returns a slot that is held during it, instead of one of this object's.
-            undo: Returns a request that must succeed between two attempts. If it fails, a note is added to the plugin's
-                error and there is no further attempt.
-            complete: Awaited with the request just before each attempt, when it has its slot; returns the request to
-                execute. Its exception is raised, and the attempt executes nothing.
+            slot: Returns what is held instead of one of this object's slots.
+            lock: What is held besides, taken before the slot.
 
         Raises:
-            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `execute`.
+            PluginNotFound: No plugin directory has the plugin.
+            PluginTimeout: It is not its turn in time; the body has not run.
         """
-        for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
-            try:
-                return await self._run(request, exclusive(), self._choose_slot(request, slot), complete)
-            except PluginFailed as exc:
-                if not exc.is_transient:
-                    raise
-                if undo is not None:
-                    await self._undo(undo(), exc)
-            await asyncio.sleep(pause_s)
-        return await self._run(request, exclusive(), self._choose_slot(request, slot), complete)
-
-    def _choose_slot(self, request: Request, slot: Slot | None) -> AbstractAsyncContextManager[None]:
-        if slot is not None:
-            return slot()
-        return (self._slots_of_delete if request.verb is Verb.DEL else self._slots).held(_share_of(request))
-
-    async def _undo(self, undo: Request, failed: PluginFailed) -> None:
-        try:
-            await self._run(undo, nullcontext(), self._slots_of_delete.held(_share_of(undo)))
-        except CniError as exc:
-            failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
-            raise failed from exc
-
-    async def _run(
-        self,
-        request: Request,
-        exclusive: AbstractAsyncContextManager[None],
-        slot: AbstractAsyncContextManager[None],
-        complete: Callable[[Request], Awaitable[Request]] | None = None,
-    ) -> Output:
         path = self.find(request.plugin)
         wait_s = self._limits.wait_s
-        async with AsyncExitStack() as turn:
+        async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(wait_s):
-                    await turn.enter_async_context(exclusive)
-                    await turn.enter_async_context(slot)
+                    if lock is not None:
+                        await held.enter_async_context(lock)
+                    await held.enter_async_context(self._held(request) if slot is None else slot())
             except TimeoutError as exc:
                 raise PluginTimeout(
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False
                 ) from exc
-            if complete is not None:
-                request = await complete(request)
-            started = time.monotonic()
-            deadline = started + self._limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
-            outcome = "success"
+            yield path
+
+    async def execute(self, request: Request, path: Path) -> Output:
+        """Execute a request now, and report it.
+
+        Cancellation kills the plugin and its process group.
+
+        Args:
+            request: The request.
+            path: The plugin's executable.
+
+        Raises:
+            PluginNotStarted: The kernel could not execute it.
+            PluginTimeout: It did not end in time.
+            PluginFailed: It ended with an error.
+        """
+        begun = time.monotonic()
+        outcome = "success"
+        owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
+        try:
+            with self._running.keep(owner) as on_started:
+                ended = await self._start(request, path, begun, on_started)
+            return judge(request, path, ended, self._limits)
+        except BaseException as exc:
+            outcome = type(exc).__name__
+            raise
+        finally:
+            self._report(request, outcome, time.monotonic() - begun)
+
+    async def _start(self, request: Request, path: Path, begun: float, on_started: Callable[[int], None]) -> Ended:
+        """Run a plugin, and try again while its file is being written."""
+        limits = self._limits
+        deadline = begun + limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
+        call = PluginCall(
+            plugin=request.plugin,
+            verb=request.verb,
+            path=path,
+            environment=request.environment,
+            stdin=request.stdin,
+            run=lambda prefix: run_program(
+                [*prefix, str(path)],
+                request.environment,
+                request.stdin,
+                limits,
+                deadline=deadline,
+                on_started=on_started,
+            ),
+        )
+        while True:
             try:
-                owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
-                with self._running.keep(owner) as on_started:
-                    return await execute(
-                        request,
-                        path,
-                        deadline=deadline,
-                        limits=self._limits,
-                        on_started=on_started,
-                        plugin_exec=self._exec,
-                    )
-            except BaseException as exc:
-                outcome = type(exc).__name__
-                raise
-            finally:
-                self._report(request, outcome, time.monotonic() - started)
+                return await self._exec.run(call)
+            except OSError as exc:
+                pause_ends = time.monotonic() + _TEXT_BUSY_PAUSE_S
+                if exc.errno != errno.ETXTBSY or pause_ends > min(deadline, begun + limits.text_busy_s):
+                    reason = _why_not_started(exc, path)
+                    raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
+            await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
+
+    def _held(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a slot: of its network; for VERSION, which has none, of its plugin."""
+        slots = self._slots_of_delete if request.verb is Verb.DEL else self._slots
+        return slots.held(request.network or f"/{request.plugin}")  # no network has this name
 
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""
@@ -211,6 +262,14 @@ class Executor:
                 log.exception("plugin.not_observed", extra=facts)
 
 
-def _share_of(request: Request) -> str:
-    """Return what an execution is counted for: its network; for VERSION, which has none, its plugin."""
-    return request.network or f"/{request.plugin}"  # no network has this name
+async def _undo(undo: Callable[[], Awaitable[object]], failed: PluginFailed) -> None:
+    try:
+        await undo()
+    except CniError as exc:
+        failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
+        raise failed from exc
+
+
+def _why_not_started(exc: OSError, path: Path) -> str:
+    obstacle = find_obstacle(path) if exc.errno in {errno.ENOEXEC, errno.ENOENT} else None
+    return "; ".join(filter(None, (exc.strerror or str(exc), obstacle)))

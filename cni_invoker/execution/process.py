@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one program: in a thread that starts it, waits for it, and cleans up its process group.
 
-It knows nothing of CNI. The end of the program is seen before it is reaped: until then its process group ID cannot be
-reused, so a signal to the group never hits another process (docs/decisions, 7 and 36). It needs Linux 5.3.
+Of CNI it knows the limits only. The end of the program is seen before it is reaped: until then its process group ID
+cannot be reused, so a signal to the group never hits another process (docs/decisions, 7 and 36). It needs Linux 5.3.
 """
 
 import io
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from cni_invoker.execution.limits import Limits
 from cni_invoker.worker_threads import run_in_thread
 
 __all__ = ["Ended", "run_program"]
@@ -49,18 +50,13 @@ class Ended:
 
 
 async def run_program(
-    path: Path,
+    argv: Sequence[str],
     environment: Mapping[str, str],
     stdin: bytes,
+    limits: Limits,
     *,
     deadline: float,
-    grace_s: float,
-    stdout_bytes: int,
-    stderr_bytes: int,
-    descriptors: int | None = None,
-    oom_score: int | None = None,
     on_started: Callable[[int], None] = lambda _: None,
-    prefix: Sequence[str] = (),
 ) -> Ended:
     """Run a program in its own session until it has ended and its output is read.
 
@@ -71,17 +67,12 @@ async def run_program(
     Cancellation kills the group and waits for the end of the program, at most for the grace period.
 
     Args:
-        path: The program.
+        argv: The program's path, and its arguments.
         environment: Its whole environment.
         stdin: Its whole standard input; the program need not read it.
+        limits: Grace period, sizes (what is more is read and dropped), and what it inherits.
         deadline: When it must have ended, on the clock of `time.monotonic`.
-        grace_s: The time between SIGTERM and SIGKILL, in seconds.
-        stdout_bytes: How much standard output is kept, from its beginning; the rest is read and dropped.
-        stderr_bytes: How much standard error is kept, from its end.
-        descriptors: Its soft limit of open descriptors; None: inherited.
-        oom_score: Its `oom_score_adj`; None: inherited.
         on_started: Called with its process and session ID as soon as it runs; in another thread.
-        prefix: The words of a command that runs it, before its path.
 
     Raises:
         OSError: It cannot be started.
@@ -90,16 +81,12 @@ async def run_program(
     stop = os.eventfd(0, os.EFD_CLOEXEC)
 
     def run() -> _Program:
-        argv, kept = [*prefix, str(path)], (stdout_bytes, stderr_bytes)
-        with (
-            stopped,
-            _Program(argv, environment, stdin, stop=stopped.fileno(), grace_s=grace_s, kept=kept) as running,
-        ):
-            if oom_score is not None:  # first, because what it starts inherits it
-                running.set_oom_score(oom_score)
+        with stopped, _Program(argv, environment, stdin, limits, stopped.fileno()) as running:
+            if limits.oom_score is not None:  # first, because what it starts inherits it
+                running.set_oom_score(limits.oom_score)
             on_started(running.pid)
-            if descriptors is not None:
-                running.limit_descriptors(descriptors)
+            if limits.descriptors is not None:
+                running.limit_descriptors(limits.descriptors)
             running.run(deadline)
         return running
 
@@ -133,14 +120,7 @@ class _Program:
     """
 
     def __init__(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        stdin: bytes,
-        *,
-        stop: int,
-        grace_s: float,
-        kept: tuple[int, int],
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, limits: Limits, stop: int
     ) -> None:
         self.status: int | None = None
         self.timed_out = False
@@ -148,8 +128,7 @@ class _Program:
         self.stdout_complete = True
         self.stderr = bytearray()
         self._stop = stop
-        self._grace_s = grace_s
-        self._stdout_bytes, self._stderr_bytes = kept
+        self._limits = limits
         self._unwritten = memoryview(stdin)
         self._has_ended = False
         with ExitStack() as opened:
@@ -178,7 +157,7 @@ class _Program:
                 if error_type is not None:
                     self._poll.unregister(self._stop)
                     self._send(signal.SIGKILL)
-                    self._serve(time.monotonic() + self._grace_s, self._is_ended)
+                    self._serve(time.monotonic() + self._limits.grace_s, self._is_ended)
             finally:
                 if self._has_ended:
                     self.status = _reap(self.pid)
@@ -201,12 +180,12 @@ class _Program:
         self.timed_out = not self._serve(deadline, self._is_ended)
         if self.timed_out:
             self._send(signal.SIGTERM)
-            if not self._serve(time.monotonic() + self._grace_s, self._is_ended):
+            if not self._serve(time.monotonic() + self._limits.grace_s, self._is_ended):
                 self._send(signal.SIGKILL)
-                self._serve(time.monotonic() + self._grace_s, self._is_ended)
+                self._serve(time.monotonic() + self._limits.grace_s, self._is_ended)
         if self._was_killed():  # a program that it started must not continue during the undo
             self._send(signal.SIGKILL)
-        if not self._serve(time.monotonic() + self._grace_s, self._is_drained) or self.timed_out:
+        if not self._serve(time.monotonic() + self._limits.grace_s, self._is_drained) or self.timed_out:
             self._send(signal.SIGKILL)
 
     def _serve(self, until: float, is_done: Callable[[], bool]) -> bool:
@@ -230,12 +209,12 @@ class _Program:
                 self._write()
             case self._stdout:
                 data = self._read(descriptor)
-                room = self._stdout_bytes - len(self.stdout)
+                room = self._limits.stdout_bytes - len(self.stdout)
                 self.stdout.extend(data[:room])
                 self.stdout_complete = self.stdout_complete and len(data) <= room
             case self._stderr:
                 self.stderr.extend(self._read(descriptor))
-                del self.stderr[: max(0, len(self.stderr) - self._stderr_bytes)]
+                del self.stderr[: max(0, len(self.stderr) - self._limits.stderr_bytes)]
 
     def _write(self) -> None:
         try:

@@ -3,7 +3,7 @@
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -94,12 +94,12 @@ class Requests:
     Attributes:
         plugin_dirs: Where a plugin searches further plugins (`CNI_PATH`).
         environment: The environment that plugins inherit; CNI's variables override it.
-        trace: The span that the requests belong to; None: the inherited trace variables are passed on.
+        find_trace: Returns the span that a request belongs to; None: the inherited trace variables are passed on.
     """
 
     plugin_dirs: tuple[Path, ...]
     environment: Mapping[str, str] = field(hash=False)
-    trace: TraceContext | None = None
+    find_trace: Callable[[], TraceContext | None] = lambda: None
 
     def attachment(
         self,
@@ -184,11 +184,12 @@ class Requests:
         )
 
     def _inherited(self) -> Mapping[str, str]:
-        if self.trace is None:
+        trace = self.find_trace()
+        if trace is None:
             return self.environment
         # Replace all trace variables: an inherited TRACESTATE belongs to another TRACEPARENT.
         others = {key: value for key, value in self.environment.items() if key not in _TRACE_VARIABLES}
-        return {**others, **self.trace.environment}
+        return {**others, **trace.environment}
 
 
 def requests_for_add(

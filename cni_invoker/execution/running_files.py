@@ -26,14 +26,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.execution.process_table import Process, find_process, ticks_now
+from cni_invoker.execution.process_table import Process, find_process, read_boot_id, ticks_now
 
 __all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugins", "find_abandoned"]
 
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
@@ -103,7 +102,7 @@ class RunningPlugins:
 
     def _make(self, container_id: str) -> Path | None:
         assert self._directory is not None  # noqa: S101  # the caller checks this
-        content = f"{container_id} {ticks_now()} {_boot_id()}\n".encode()
+        content = f"{container_id} {ticks_now()} {read_boot_id()}\n".encode()
         file = self._directory
         try:
             while True:
@@ -138,11 +137,6 @@ class RunningPlugins:
 def _start_of(pid: int) -> int:
     process = find_process(pid)
     return process.started if process is not None else 0
-
-
-@lru_cache(maxsize=1)
-def _boot_id() -> str:
-    return _BOOT_ID.read_text("ascii").strip()
 
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
@@ -189,7 +183,7 @@ def _parse(file: Path) -> Execution:
     if others:
         pid, started = map(int, others[-1].split())  # earlier lines are from attempts while the plugin's file was busy
         leader = (pid, started)
-    is_of_this_boot = not boot_id or boot_id == [_boot_id()]
+    is_of_this_boot = not boot_id or boot_id == [read_boot_id()]
     return Execution(
         file=file, container_id=container_id, since=int(since), leader=leader, is_of_this_boot=is_of_this_boot
     )

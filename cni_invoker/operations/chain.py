@@ -6,13 +6,15 @@ There is no locking here: the runtime keeps concurrent operations apart.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import BadResult, CniError, GcFailed, PluginError, PluginFailed, VerbUnsupported
+from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
-from cni_invoker.execution.request import Request, Requests
+from cni_invoker.execution.request import Requests
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.operations.deletion import (
     RULES_BY_ADDRESS,
@@ -31,45 +33,36 @@ __all__ = ["Chain", "has_gc", "require_check"]
 
 log = logging.getLogger(__name__)
 
-_CHECK_SINCE: Final = "0.4.0"
 _PREV_RESULT_FOR_DEL_SINCE: Final = "0.4.0"
-_GC_SINCE: Final = "1.1.0"
-_STATUS_SINCE: Final = "1.1.0"
 _NO_HOOKS: Final = DeleteHooks()
 
 
 def require_check(version: str) -> None:
     """Raise `VerbUnsupported` if a list of `version` has no CHECK."""
-    if not is_at_least(version, _CHECK_SINCE):
-        raise VerbUnsupported(Verb.CHECK, version, _CHECK_SINCE)
+    if not is_at_least(version, Verb.CHECK.since):
+        raise VerbUnsupported(Verb.CHECK, version, Verb.CHECK.since)
 
 
 def has_gc(network: NetworkConfigurationList) -> bool:
     """Return whether a list allows GC at all; whether a plugin supports it depends on its versions."""
-    return not network.disable_gc and is_at_least(network.cni_version, _GC_SINCE)
+    return not network.disable_gc and is_at_least(network.cni_version, Verb.GC.since)
 
 
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Runs the plugins of lists.
 
-    Args:
-        executions: Executes plugins.
-        make_requests: Returns a factory of requests.
+    Attributes:
+        executor: Executes plugins.
+        requests: Makes what they receive.
         negotiation: Knows which versions plugins support.
         first_iptables_use: Serializes first ADDs that would create the same iptables chains.
     """
 
-    def __init__(
-        self,
-        executions: Executor,
-        make_requests: Callable[[], Requests],
-        negotiation: Negotiation,
-        first_iptables_use: FirstIptablesUse,
-    ) -> None:
-        self._executions = executions
-        self._make_requests = make_requests
-        self._negotiation = negotiation
-        self._first_iptables_use = first_iptables_use
+    executor: Executor
+    requests: Requests
+    negotiation: Negotiation
+    first_iptables_use: FirstIptablesUse
 
     async def add(
         self,
@@ -102,8 +95,8 @@ class Chain:
             return
         prev_result = result.converted(network.cni_version) if result is not None else None
         for plugin in network.plugins:
-            request = self._make_requests().attachment(Verb.CHECK, network, plugin, attachment, prev_result)
-            await self._executions.run(request)
+            request = self.requests.attachment(Verb.CHECK, network, plugin, attachment, prev_result)
+            await self.executor.run(request)
 
     async def delete(
         self,
@@ -125,19 +118,8 @@ class Chain:
             if index in completed:
                 continue
             received = attachment if hooks.attachment_of is None else hooks.attachment_of(index)
-
-            async def complete(
-                request: Request, plugin: PluginConfiguration = plugin, received: Attachment = received
-            ) -> Request:
-                if hooks.is_needed is None or prev_result is None or plugin.type not in RULES_BY_ADDRESS:
-                    return request
-                if not await hooks.is_needed(plugin.type):
-                    return request
-                return self._make_requests().attachment(Verb.DEL, network, plugin, received, None)
-
-            request = self._make_requests().attachment(Verb.DEL, network, plugin, received, prev_result)
             try:
-                await self._delete(request, hooks, complete)
+                await self._delete(network, plugin, received, prev_result, hooks)
             except PluginError as exc:
                 progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
@@ -165,7 +147,7 @@ class Chain:
         for plugin in network.plugins:
             try:
                 if await self._speaks(plugin, network.cni_version):
-                    await self._executions.run(self._make_requests().gc(network, plugin, valid))
+                    await self.executor.run(self.requests.gc(network, plugin, valid))
             except CniError as exc:
                 errors.append(exc)
         if errors:
@@ -179,28 +161,13 @@ class Chain:
                 the same code. Those after it have not run.
             PluginError: One plugin failed; those after it have not run.
         """
-        if not is_at_least(network.cni_version, _STATUS_SINCE):
+        if not is_at_least(network.cni_version, Verb.STATUS.since):
             return
         for plugin in network.plugins:
-            answers = await self._negotiation.answers(plugin)
+            answers = await self.negotiation.answers(plugin)
             choose_version(network, answers)
             if plugin.type in answers:
-                await self._executions.run(self._make_requests().status(network, plugin))
-
-    async def _delete(
-        self,
-        request: Request,
-        hooks: DeleteHooks,
-        complete: Callable[[Request], Awaitable[Request]],
-    ) -> None:
-        try:
-            await self._executions.run(request, slot=hooks.slot, complete=complete)
-        except PluginFailed as exc:
-            if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
-                raise
-            if hooks.restore is not None:
-                await hooks.restore()
-            await self._executions.run(request, slot=hooks.slot, complete=complete)
+                await self.executor.run(self.requests.status(network, plugin))
 
     async def _add(
         self,
@@ -210,16 +177,46 @@ class Chain:
         prev_result: Result | None,
         slot: Slot | None,
     ) -> Result:
-        requests = self._make_requests()
-        output = await self._executions.run(
-            requests.attachment(Verb.ADD, network, plugin, attachment, prev_result),
-            lambda: self._first_iptables_use.serialize_first_add(plugin, attachment, prev_result),
-            slot=slot,
-            undo=lambda: requests.attachment(
-                Verb.DEL, network, plugin, attachment, _result_for_delete(network, prev_result)
-            ),
-        )
+        request = self.requests.attachment(Verb.ADD, network, plugin, attachment, prev_result)
+
+        def attempt() -> Awaitable[Output]:
+            lock = self.first_iptables_use.serialize_first_add(plugin, attachment, prev_result)
+            return self.executor.attempt(request, slot, lock)
+
+        def undo() -> Awaitable[Output]:
+            received = _result_for_delete(network, prev_result)
+            return self.executor.attempt(self.requests.attachment(Verb.DEL, network, plugin, attachment, received))
+
+        output = await self.executor.retry(attempt, undo)
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
+
+    async def _delete(
+        self,
+        network: NetworkConfigurationList,
+        plugin: PluginConfiguration,
+        attachment: Attachment,
+        prev_result: Result | None,
+        hooks: DeleteHooks,
+    ) -> None:
+        """Run DEL of one plugin, and once more if it fails."""
+        request = self.requests.attachment(Verb.DEL, network, plugin, attachment, prev_result)
+        has_rules = prev_result is not None and plugin.type in RULES_BY_ADDRESS
+
+        async def attempt() -> Output:
+            async with self.executor.turn(request, hooks.slot) as path:
+                if has_rules and hooks.is_needed is not None and await hooks.is_needed(plugin.type):
+                    bare = self.requests.attachment(Verb.DEL, network, plugin, attachment, None)
+                    return await self.executor.execute(bare, path)
+                return await self.executor.execute(request, path)
+
+        try:
+            await self.executor.retry(attempt)
+        except PluginFailed as exc:
+            if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
+                raise
+            if hooks.restore is not None:
+                await hooks.restore()
+            await self.executor.retry(attempt)
 
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
         """Return whether a plugin and the IPAM plugin that it delegates to support a version.
@@ -230,8 +227,8 @@ class Chain:
         Raises:
             CniError: The plugin did not report its versions.
         """
-        own = await self._negotiation.version(plugin.type)
-        answers = await self._negotiation.answers(plugin)
+        own = await self.negotiation.version(plugin.type)
+        answers = await self.negotiation.answers(plugin)
         return all(version in info.supported for info in (own, *answers.values()))
 
 

@@ -6,8 +6,9 @@ the list offers, which fails with older plugins. A list that libcni runs must ru
 if the list offers a choice, and a plugin that gives no usable answer does not restrict it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -49,13 +50,13 @@ class Negotiation:
     Concurrent callers share one execution and its outcome.
 
     Args:
-        executions: Executes plugins.
-        make_requests: Returns a factory of requests.
+        executor: Executes plugins.
+        requests: Makes what they receive.
     """
 
-    def __init__(self, executions: Executor, make_requests: Callable[[], Requests]) -> None:
-        self._executions = executions
-        self._make_requests = make_requests
+    def __init__(self, executor: Executor, requests: Requests) -> None:
+        self._executor = executor
+        self._requests = requests
         self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}
         self._asking: dict[tuple[Path, _Identity | None], _Question] = {}
 
@@ -65,7 +66,7 @@ class Negotiation:
         Raises:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
         """
-        path = self._executions.find(plugin_type)
+        path = self._executor.find(plugin_type)
         identity = _identify(path)
         known = self._known.get(path)
         if known is not None and known[0] == identity:
@@ -93,7 +94,7 @@ class Negotiation:
             PluginNotStarted: A plugin of the list cannot be executed.
         """
         for plugin in network.plugins:
-            self._executions.find(plugin.type)
+            self._executor.find(plugin.type)
         answers: dict[str, VersionInfo] = {}
         if len(network.cni_versions) > 1:
             for plugin in network.plugins:
@@ -120,12 +121,13 @@ class Negotiation:
     async def _ask(self, plugin_type: str) -> VersionInfo | CniError:
         """Ask a plugin; an error is returned, because it is an answer for all callers that wait."""
         try:
-            output = await self._executions.run(self._make_requests().version(plugin_type))
+            output = await self._executor.run(self._requests.version(plugin_type))
             return output.parse(parse_version_info)
         except CniError as exc:
             return ONLY_THE_FIRST if isinstance(exc, PluginFailed) and exc.msg == _KNOWS_NO_VERSION else exc
 
 
+@dataclass(slots=True)
 class _Question:
     """A question to a plugin that concurrent callers share.
 
@@ -134,9 +136,8 @@ class _Question:
         answer: The answer, None as long as there is none.
     """
 
-    def __init__(self) -> None:
-        self.turn = Slots(1)
-        self.answer: VersionInfo | CniError | None = None
+    turn: Slots = field(default_factory=lambda: Slots(1))
+    answer: VersionInfo | CniError | None = None
 
 
 def _identify(path: Path) -> _Identity | None:

@@ -80,16 +80,14 @@ class Runtime:
         for directory in directories:
             check_plugin_dir(directory)
 
-        def make_requests() -> Requests:
-            return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
-
+        requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
         running = RunningPlugins(_find_path(running_dir, "running_dir"))
         if plugin_exec is not None:
             require_type(plugin_exec, PluginExec, "plugin_exec")
-        self._executions = Executor(directories, limits, observer, running, plugin_exec)
-        self._negotiation = Negotiation(self._executions, make_requests)
+        self._executor = Executor(directories, limits, observer, running, plugin_exec)
+        self._negotiation = Negotiation(self._executor, requests)
         first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
-        self._chain = Chain(self._executions, make_requests, self._negotiation, first_iptables_use)
+        self._chain = Chain(self._executor, requests, self._negotiation, first_iptables_use)
         self._locks = TaskLocks(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
@@ -105,10 +103,10 @@ class Runtime:
         require_supported(network.cni_version)
         found = []
         for plugin in network.plugins:
-            found.append(self._executions.find(plugin.type))
+            found.append(self._executor.find(plugin.type))
             if plugin.ipam_type is not None:
                 with suppress(PluginNotFound):
-                    found.append(self._executions.find(plugin.ipam_type))
+                    found.append(self._executor.find(plugin.ipam_type))
         return tuple(found)
 
     def find_plugin(self, plugin_type: str) -> Path:
@@ -117,7 +115,7 @@ class Runtime:
         Raises:
             PluginNotFound: No plugin directory has it.
         """
-        return self._executions.find(plugin_type)
+        return self._executor.find(plugin_type)
 
     async def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION").

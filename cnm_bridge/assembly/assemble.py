@@ -20,6 +20,7 @@ from cnm_bridge.assembly.resources import Resources, make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.admin.http import answering_admin
+from cnm_bridge.server.admin.requests import settings_request
 from cnm_bridge.server.api import CallsUnderWay
 from cnm_bridge.server.server import answering
 from cnm_bridge.system.process.network_sockets import Listener
@@ -52,9 +53,16 @@ class Daemon:
             drain_timeout_s=drain_timeout_s,
         )
 
-    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
-        """Answer the operator's requests on the admin socket while the block runs; see `server/admin/http.py`."""
-        return answering_admin(listener, self.admin.requests)
+    def answering_admin(
+        self, listener: Listener | None, settings: Callable[[], Settings]
+    ) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
+        """Answer the operator's requests on the admin socket while the block runs; see `server/admin/http.py`.
+
+        Args:
+            listener: The socket; nothing is answered without one.
+            settings: Returns the settings in effect.
+        """
+        return answering_admin(listener, (*self.admin.requests, settings_request(settings)))
 
     def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:
         """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
@@ -81,8 +89,10 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     forgetters = (
         teardown.in_use.forget,
         attach.sandbox_sync.forget,
+        recovery.rebuild_endpoint.forget,
         endpoints.unpublished.forget,
         endpoints.dns_files.forget,
+        endpoints.first_processes.forget,
     )
     for forget in forgetters:
         store.when_removed(forget)

@@ -27,7 +27,6 @@ class AttachRoom:
     """The room `attach`, and the locks of endpoints, which all rooms above it share."""
 
     attachers: Attachers
-    placing: Placing
     owners: SandboxOwners
     sandbox_sync: SandboxSync
     dhcp_daemons: DhcpDaemons
@@ -61,7 +60,6 @@ def make_attach(resources: Resources) -> AttachRoom:
     )
     return AttachRoom(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
-        placing=placing,
         owners=owners,
         sandbox_sync=sandbox_sync,
         dhcp_daemons=daemons,

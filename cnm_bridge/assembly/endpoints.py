@@ -14,6 +14,7 @@ from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.creation import EndpointCreation
 from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.endpoints.unpublished import Unpublished
@@ -31,6 +32,7 @@ class EndpointRoom:
     port_publisher: PortPublisher
     unpublished: Unpublished
     dns_files: DnsFiles
+    first_processes: FirstProcesses
 
 
 def make_endpoints(
@@ -55,6 +57,7 @@ def make_endpoints(
         new_records=attach.new_records,
     )
     dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
+    first_processes = FirstProcesses(resources.store, resources.kernel, attach.owners, attach.locks)
     joined = JoinedEndpoints(
         store=resources.store,
         port_publisher=port_publisher,
@@ -63,8 +66,9 @@ def make_endpoints(
         dns=dns_files,
         contention=teardown.contention,
         locks=attach.locks,
-        has_ended=attach.placing.has_ended,
+        first_processes=first_processes,
     )
+    recovery.rebuild_endpoint.when_rebuilt(joined.missed_ports.note_rebuilt)
     return EndpointRoom(
         service=EndpointService(
             store=resources.store,
@@ -80,4 +84,5 @@ def make_endpoints(
         port_publisher=port_publisher,
         unpublished=unpublished,
         dns_files=dns_files,
+        first_processes=first_processes,
     )

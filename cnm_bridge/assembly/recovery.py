@@ -77,7 +77,6 @@ def make_recovery(
             orphaned_plugins=teardown.orphaned_plugins,
             liveness=teardown.liveness,
             in_use=teardown.in_use,
-            unrecorded=teardown.unrecorded,
             journal=resources.journal,
             boot_id=resources.boot_id,
             limit_s=resources.settings.recovery_timeout_s,

@@ -10,6 +10,7 @@ from typing import Final
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
+from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.engine import Engine, KnownRelease
@@ -20,7 +21,6 @@ from cnm_bridge.system.trace import find_trace
 
 __all__ = ["Resources", "make_resources"]
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""
@@ -88,7 +88,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         limits=limits,
         running_dir=running_dir,
         kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
-        boot_id=_BOOT_ID.read_text("ascii").strip(),
+        boot_id=read_boot_id(),
         engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
         engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
         engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),

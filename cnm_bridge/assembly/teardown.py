@@ -32,7 +32,6 @@ class TeardownRoom:
     in_use: InUseCheck
     orphaned_plugins: OrphanedPlugins
     contention: ContentionResolver
-    unrecorded: UnrecordedLinks
 
 
 def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
@@ -66,5 +65,4 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
         in_use=in_use,
         orphaned_plugins=orphaned_plugins,
         contention=ContentionResolver(resources.store, liveness, in_use, queue),
-        unrecorded=unrecorded,
     )

@@ -19,8 +19,6 @@ plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUnavailable", "Interrupted", "Refused"]
-
 
 class BridgeError(Exception):
     """Base of the daemon's own errors; the text is for the user of `docker`."""
@@ -64,3 +62,7 @@ class Interrupted(BridgeError):
 
 class EngineUnavailable(BridgeError):
     """The Docker Engine API did not answer."""
+
+
+class EngineRefused(EngineUnavailable):
+    """It answered that it does not do what was asked: nothing has changed."""

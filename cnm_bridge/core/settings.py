@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["AttachOption", "LogFormat", "LogLevel", "ManagedNetwork", "Settings"]
-
 
 class AttachOption(StrEnum):
     """The values of `cni.attach`: how endpoints are attached."""
 
     AUTO = "auto"
-    """The fastest mode that gives the user all that `move` gives."""
+    """The first of `move`, `hybrid` and `direct` that can do what the list and the options need."""
+    FAST = "fast"
+    """In the sandbox where Docker learns the same addresses and MAC as with `move`; it does not know such a link."""
     HYBRID = "hybrid"
     DIRECT = "direct"
     MOVE = "move"
@@ -137,3 +137,8 @@ class Settings:
     def admin_path(self) -> Path:
         """The path of the admin socket."""
         return self.run_dir / "admin.sock" if self.admin_socket is None else self.admin_socket
+
+
+def option_name(setting: str) -> str:
+    """Return an operator's name for a field of `Settings`, e.g. `cni-conf-dir` for `cni_conf_dirs`."""
+    return setting.removesuffix("_s").replace("_dirs", "_dir").replace("_", "-")

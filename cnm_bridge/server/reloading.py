@@ -59,6 +59,11 @@ class Reloading:
         self._appliers = appliers
         self._requested = requested
 
+    @property
+    def current(self) -> Settings:
+        """The settings in effect."""
+        return self._current
+
     async def run(self) -> None:
         """Handle requests until cancelled."""
         while True:

@@ -7,8 +7,6 @@ Source: LevelDB, doc/log_format.md, doc/table_format.md, and RFC 3720 appendix B
 
 from typing import Final
 
-__all__ = ["CRC_TABLE", "mask", "masked_crc"]
-
 _POLYNOMIAL: Final = 0x82F63B78
 _MASK_DELTA: Final = 0xA282EAD8
 

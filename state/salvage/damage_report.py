@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Finding"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-__all__ = ["copy_path", "find_copies", "remove_old_copies"]
-
 _KEPT: Final = 5
 
 

@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Change", "FormatError", "Gap", "parse_varint"]
-
 _BITS: Final = 64
 _MORE: Final = 0x80
 

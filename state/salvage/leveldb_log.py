@@ -14,8 +14,6 @@ from typing import Final
 from cni_bridge_state.salvage.checksum import masked_crc
 from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
 
-__all__ = ["LogContent", "has_good_frame", "parse_batch", "read_log"]
-
 _BLOCK_BYTES: Final = 32 * 1024
 _HEADER: Final = struct.Struct("<IHB")
 _BATCH: Final = struct.Struct("<QI")

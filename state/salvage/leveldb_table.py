@@ -15,8 +15,6 @@ from cni_bridge_state.salvage.checksum import CRC_TABLE, mask, masked_crc
 from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
 from cni_bridge_state.salvage.snappy import decompress
 
-__all__ = ["TableContent", "read_table"]
-
 _FOOTER_BYTES: Final = 48
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
 _TRAILER: Final = struct.Struct("<BI")

@@ -19,8 +19,6 @@ from cni_bridge_state.salvage.leveldb_log import has_good_frame, parse_batch, re
 from cni_bridge_state.salvage.leveldb_table import read_table
 from cni_bridge_state.salvage.snappy import decompress
 
-__all__ = ["Loss", "Salvage", "find_fault", "read_good"]
-
 _FIRST_MANIFEST: Final = "MANIFEST-000001"
 _CURRENT: Final = re.compile(rb"MANIFEST-[0-9]+\n")
 _TABLES: Final = frozenset({".ldb", ".sst"})

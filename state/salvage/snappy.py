@@ -6,8 +6,6 @@ from typing import Final
 
 from cni_bridge_state.salvage.leveldb_coding import FormatError, parse_varint
 
-__all__ = ["decompress"]
-
 _LONG: Final = 60
 """From here on a literal's length is not in its tag, but in the bytes behind it."""
 

@@ -142,7 +142,7 @@ async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, b
     for number in range(count):
         joined = make_record(number, run_dir, boot_id, sandbox_of(number, count))
         entries[f"endpoint/{joined.id}"] = render_endpoint(joined)
-    store._db.write_now(entries)  # ten thousand synced writes would take a minute
+    store._db.write_now(entries)  # thousands of synced writes would take long
     store.close()
     Store.open(directory).close()  # LevelDB sorts the large write now, as it would have done between small ones
 

@@ -42,7 +42,7 @@ from tests.lab.unix_http import request
 
 __all__ = ["main"]
 
-COUNTS: Final = (1, 10, 100, 1000, 10000)
+COUNTS: Final = (1, 10, 100, 1000, 2000)
 CREATES: Final = 20
 SCRAPES: Final = 5
 PLUGIN: Final = """#!/bin/sh

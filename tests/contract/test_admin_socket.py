@@ -50,6 +50,7 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
         "networks": [{"id": NETWORK, "name": None, "configuration": "lan", "internal": False, "outdatedEndpoints": 0}],
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],
         "pendingTeardowns": [],
+        "untriedTeardowns": [],
         "orphans": [],
         "dhcp": [],
     }

@@ -16,6 +16,7 @@ import pytest
 from cnm_bridge.core.planning.options import cni_options
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.commands.serve import serve
+from tests.pages import read_blocks
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
@@ -118,12 +119,19 @@ def test_named_files_exist(name: str) -> None:
 
 
 def test_make_targets_are_real() -> None:
-    """Every `make` command in a document, in a console block or between backticks, is a target of the Makefile."""
+    """Every `make` command in a document, in a block of commands or between backticks, is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {
         target: document.name
         for document in DOCUMENTS
-        for target in re.findall(r"(?:^[#$] |`)make ([\w-]+)", document.read_text("utf-8"), re.MULTILINE)
+        for target in (
+            *re.findall(r"`make ([\w-]+)", document.read_text("utf-8")),
+            *(
+                found
+                for block in read_blocks(document)
+                for found in re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE)
+            ),
+        )
     }
     assert {"test", "soak", "test-engines"} <= named.keys()  # targets with arguments, or with a hyphen, are found too
     assert {target: named[target] for target in named.keys() - targets} == {}

@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ from pyroute2.netlink import rtnl
 
 from cni_bridge_spec import JsonObject, Validator, as_object, parse_json
 from cni_bridge_state.db import Database
-from cni_bridge_state.stored_value import line_of
-from cni_invoker.execution import execute, process
+from cni_invoker import Limits
+from cni_invoker.execution import executor, process
 from cni_invoker.execution.process import Ended
 from cnm_bridge.server.api import CallsUnderWay, Method, rpc
 from cnm_bridge.server.serving import PendingConnections
@@ -164,26 +164,28 @@ def _wrap_plugins(boundaries: Boundaries) -> None:
     run_program = process.run_program
 
     async def counted(
-        path: Path,
+        argv: Sequence[str],
         environment: Mapping[str, str],
         stdin: bytes,
-        **limits: Any,  # noqa: ANN401 - passed on
+        limits: Limits,
+        *,
+        deadline: float,
+        on_started: Callable[[int], None] = lambda _: None,
     ) -> Ended:
         if environment.get("CNI_COMMAND") in _HARMLESS_VERBS:
-            return await run_program(path, environment, stdin, **limits)
-        what = f"{path.name} {environment.get('CNI_COMMAND')}"
-        on_started = limits.pop("on_started")
+            return await run_program(argv, environment, stdin, limits, deadline=deadline, on_started=on_started)
+        what = f"{Path(argv[-1]).name} {environment.get('CNI_COMMAND')}"
 
         def counted_start(pid: int) -> None:
             boundaries.reach(f"while {what} runs")
             on_started(pid)
 
         boundaries.reach(f"start {what}")
-        ended = await run_program(path, environment, stdin, on_started=counted_start, **limits)
+        ended = await run_program(argv, environment, stdin, limits, deadline=deadline, on_started=counted_start)
         boundaries.reach(f"end of {what}")
         return ended
 
-    execute.run_program = counted  # type: ignore[attr-defined]
+    executor.run_program = counted  # type: ignore[attr-defined]
 
 
 def _wrap_answers(boundaries: Boundaries) -> None:
@@ -212,7 +214,8 @@ def _reach_file(boundaries: Boundaries, what: str, path: Path) -> None:
 def _phase(value: bytes | None) -> str:
     if value is None:
         return "gone"
-    record = parse_json(line_of(value, 1)) if b"\n" in value else None  # otherwise it is not a record
+    _, _, text = value.partition(b"\n")  # after the checksum
+    record = parse_json(text) if text else None  # otherwise it is not a record
     return str(as_object(record, "a record").get("phase", "stored")) if isinstance(record, dict) else "stored"
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cni_invoker import SUPPORTED_VERSIONS, CachedAttachment
-from cni_invoker.caching.libcni_record import parse_record
+from cni_invoker.caching.record import parse_record
 from cni_invoker.documents.jsontypes import JsonError
 from tests.differential.cases import Case
 

@@ -43,6 +43,7 @@ class FakeEngine:
         events: The contents of its event streams, one for each stream; after it the stream ends.
         followed: How many event streams were opened.
         on_network: Called before each answer about a network.
+        on_events: Called before each answer with events.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class FakeEngine:
     events: list[bytes] = field(default_factory=list)
     followed: int = 0
     on_network: Callable[[], Awaitable[None]] = _do_nothing
+    on_events: Callable[[], Awaitable[None]] = _do_nothing
 
     @property
     def host(self) -> str:
@@ -102,4 +104,5 @@ class FakeEngine:
 
     async def _events(self, request: web.Request) -> web.Response:  # noqa: ARG002
         self.followed += 1
+        await self.on_events()
         return web.Response(body=self.events.pop(0) if self.events else b"", content_type="application/json")

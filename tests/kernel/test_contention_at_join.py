@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, render_json
-from cni_bridge_state import AttachMode, EndpointId, Phase, WrongPhase
+from cni_bridge_state import AttachMode, EndpointId, NetworkRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
@@ -236,7 +238,7 @@ async def test_the_daemon_is_killed_while_a_join_waits(
         join.cancel()
         with pytest.raises(asyncio.CancelledError):
             await join
-        assert store.get_endpoint(SECOND).attach_mode is AttachMode(WAYS[way][0])
+        assert store.get_endpoint(SECOND).attachment.mode is AttachMode(WAYS[way][0])
         assert (tmp_path / "run" / "sandboxes" / SECOND).exists() == (way != "direct")
         await host.daemon.recovery.unfinished.add()
         await wait_for(lambda: store.find_endpoint(SECOND) is None)
@@ -320,6 +322,30 @@ async def test_docker_deletes_the_endpoint_while_its_next_attempt_waits(
         assert not list(host.reserved.glob("10.*"))
 
 
+async def test_docker_deletes_the_endpoint_while_it_is_planned(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plugin runs, and nothing is left, although no record shows the call yet."""
+    planning, go_on = asyncio.Event(), asyncio.Event()
+    async with one_token(store, tmp_path, "move") as host:
+        networks = host.daemon.networks.service
+        plan = networks.plan
+
+        async def plan_slowly(request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
+            planning.set()
+            await go_on.wait()
+            return await plan(request)
+
+        monkeypatch.setattr(networks, "plan", plan_slowly)
+        async with asyncio.TaskGroup() as tasks:
+            create = tasks.create_task(refused(host.create(FIRST), f"endpoint {FIRST} has been deleted"))
+            await planning.wait()
+            await host.delete(FIRST)
+            go_on.set()
+            await create
+        assert not store.endpoints()
+
+
 async def test_a_repeated_join_while_the_next_attempt_waits(
     store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace
 ) -> None:
@@ -336,7 +362,7 @@ async def test_a_repeated_join_while_the_next_attempt_waits(
         assert (record.id, record.phase, record.addresses) == (SECOND, Phase.JOINED, (address,))
 
 
-async def refused(start: Awaitable[None]) -> None:
-    """Expect the plugin's refusal."""
-    with pytest.raises((PluginFailed, Refused), match="the token is taken"):
+async def refused(start: Awaitable[object], text: str = "the token is taken") -> None:
+    """Expect a refusal, the plugin's if nothing else is logged."""
+    with pytest.raises((PluginFailed, Refused), match=text):
         await start

@@ -162,7 +162,7 @@ async def test_a_joined_endpoint(host: Host) -> None:
     """The other plugins receive the identity at ADD and DEL, and the IPAM plugin at neither."""
     await host.create()
     await host.join()
-    assert host.record.attach_mode is host.mode
+    assert host.record.attachment.mode is host.mode
     await host.teardown(host.record)
     (added,), (deleted,) = (host.received("whereabouts", verb) for verb in ("ADD", "DEL"))
     assert deleted == added

@@ -13,12 +13,12 @@ import plyvel
 import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, StateUnusable
-from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.codec import document_of, render_endpoint
 from cni_bridge_state.store import Store
+from tests.records import endpoint
+from tests.unit.state.made_up_migrations import MIGRATIONS, as_version, write_older
 
 PAGE_BYTES = 4096
-VERSION_2 = Path(__file__).parents[1] / "unit/state/version_2"
-"""Records as version 2 stored them."""
 
 
 def network(number: int, size: int = 100) -> NetworkRecord:
@@ -150,18 +150,17 @@ async def test_no_space_to_salvage(disk: Path) -> None:
 async def test_no_space_to_migrate(disk: Path) -> None:
     """A store that cannot be migrated opens with all records, refuses writes, and migrates when there is space."""
     directory = disk / "state"
-    Store.open(directory).close()
-    old = (VERSION_2 / "deleting.json").read_bytes()
     names = [f"{number:064x}" for number in range(70)]
+    documents = [document_of(f"endpoint/{name}", render_endpoint(endpoint(name))) for name in names]
+    older = [as_version(2, document) for document in documents]
+    write_older(directory, {"schema": 2, "meta": {}, "networks": [], "endpoints": older})
     with plyvel.DB(str(directory / "leveldb")) as db:
-        db.put(b"meta/schema", b"2")
-        for name in names:
-            db.put(f"endpoint/{name}".encode(), old.replace(b"e" * 64, name.encode()))
         db.put(f"endpoint/{'d' * 64}".encode(), b"{}")  # damaged: it stays, because it cannot be set aside
+        before = db.get(f"endpoint/{names[0]}".encode())
     plyvel.DB(str(directory / "leveldb")).close()  # what is in the log goes into a table
     fill(disk, but_bytes=10 * PAGE_BYTES)
     for _ in range(2):
-        store = Store.open(directory)
+        store = Store.open(directory, MIGRATIONS)
         assert store.not_migrated is not None
         assert "No space left" in store.not_migrated
         assert [record.id for record in store.endpoints()] == names
@@ -173,14 +172,14 @@ async def test_no_space_to_migrate(disk: Path) -> None:
         store.close()
     with plyvel.DB(str(directory / "leveldb")) as db:
         assert db.get(b"meta/schema") == b"2"
-        assert db.get(f"endpoint/{names[0]}".encode()) == old.replace(b"e" * 64, names[0].encode())
-    store = Store.open(directory)
+        assert db.get(f"endpoint/{names[0]}".encode()) == before
+    store = Store.open(directory, MIGRATIONS)
     (disk / "filling").unlink()
     await store.put_network(network(1))
     store.close()
     with plyvel.DB(str(directory / "leveldb")) as db:
-        assert db.get(b"meta/schema") == str(SCHEMA_VERSION).encode()
-    store = Store.open(directory)
+        assert db.get(b"meta/schema") == b"3"
+    store = Store.open(directory, MIGRATIONS)
     assert (store.not_migrated, store.networks()) == (None, (network(1),))
     assert [finding.copy for finding in store.findings] == list(store.damaged_copies())
     assert [record.id for record in store.endpoints()] == names

@@ -160,3 +160,16 @@ async def test_a_link_that_has_changed_is_not_deleted(kernel: Kernel, host: Name
     assert host.links() >= ({"other"} if what == "renamed" else set())
     if what == "renamed":
         host.ip("link del other")
+
+
+async def test_the_host_s_addresses_and_ports(kernel: Kernel, host: Namespace) -> None:
+    """Each address has the name of its link; a port of a bridge has the bridge's index."""
+    host.ip("link add br9 type bridge", "link add port9 type veth peer name end9", "link set port9 master br9")
+    host.ip(
+        "address add 192.0.2.9/24 dev br9", "address add 2001:db8::9/64 dev br9", "address add 192.0.2.8/32 dev port9"
+    )
+    found = {(str(address), name) for address, name in await kernel.host_addresses() if name != "lo"}
+    assert found == {("192.0.2.9/24", "br9"), ("2001:db8::9/64", "br9"), ("192.0.2.8/32", "port9")}
+    masters = {link.state.name: link.master for link in await kernel.host_links()}
+    assert (masters["port9"], masters["br9"]) == (host.index("br9"), None)
+    host.ip("link del port9", "link del br9")

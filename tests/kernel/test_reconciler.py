@@ -2,14 +2,17 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """One round of reconcile, against a fake engine."""
 
+import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
 import pytest
 import structlog
 
-from cni_bridge_state import NetworkId, NetworkRecord, Phase, ProcessRecord
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
@@ -158,17 +161,52 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
     assert {one.id for one in store.networks()} == {NETWORK, OTHER}
 
 
-async def test_the_sandbox_of_a_rebuilt_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """A record that was rebuilt in a call, or by an earlier version, receives the sandbox that the engine names."""
+async def put_without_sandbox(store: Store, engine: FakeEngine) -> EndpointId:
+    """Store an endpoint as it is rebuilt in a call, which the engine has, too; return its ID."""
     await store.put_engine_identity(engine.identity)
     await store.put_network(
         NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
     )
-    record, other = endpoint(token_hex(32)), endpoint(token_hex(32))
-    for one in (record, other):
-        await put(store, one)
-    engine.networks[NETWORK] = network(NETWORK, record.id, other.id)
-    engine.sandboxes[record.id] = "/nowhere/netns/1"
+    record = endpoint(token_hex(32))
+    await put(store, record)
+    engine.networks[NETWORK] = network(NETWORK, *(one.id for one in store.endpoints()))
+    return record.id
+
+
+async def test_the_sandbox_of_a_rebuilt_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """A record that was rebuilt in a call, or by an earlier version, receives the sandbox that the engine names."""
+    record, other = await put_without_sandbox(store, engine), await put_without_sandbox(store, engine)
+    engine.sandboxes[record] = "/nowhere/netns/1"
     async with engine.running():
         await daemon.recovery.reconciler.once()
-    assert [store.get_endpoint(one.id).sandbox_key for one in (record, other)] == ["/nowhere/netns/1", None]
+    assert [store.get_endpoint(one).sandbox_key for one in (record, other)] == ["/nowhere/netns/1", None]
+
+
+async def test_a_sandbox_that_the_engine_does_not_know(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """The engine is asked for it once, and then again when it lists another container, or has been started again."""
+    compared = 0
+
+    async def count() -> None:
+        nonlocal compared
+        compared += 1
+
+    engine.on_network = count
+    record = await put_without_sandbox(store, engine)
+    reconciler = daemon.recovery.reconciler
+    async with engine.running(), asyncio.timeout(20):
+        for comparisons in (2, 3, 4):  # a round that finds no difference compares once
+            await reconciler.once()
+            assert compared == comparisons
+        containers: JsonObject = {record: {"Name": "other", "EndpointID": record}}
+        engine.networks[NETWORK] = {**network(NETWORK), "Containers": containers}
+        await reconciler.once()
+        assert compared == 6
+        engine.sandboxes[record] = "/nowhere/netns/1"
+        await reconciler.once()
+        assert store.get_endpoint(record).sandbox_key is None
+        engine.on_events = partial(asyncio.sleep, 0.2)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(reconciler.run())
+            while store.get_endpoint(record).sandbox_key is None:  # noqa: ASYNC110 - nothing sets an event
+                await asyncio.sleep(0.02)
+            running.cancel()

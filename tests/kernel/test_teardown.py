@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A repeated teardown resumes where it stopped, and leaves alone what belongs to a new endpoint by now."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +21,7 @@ from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.driver.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import MarkedAddresses
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill
@@ -58,12 +59,18 @@ def record_of(
     return replace(made, attachment=attachment, result=result, added_plugins=added_plugins, addresses=tuple(addresses))
 
 
-def make_teardown(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
+def make_teardown(
+    store: Store,
+    kernel: Kernel,
+    fakes: FakePlugins,
+    owners: AddressOwners | None = None,
+    slots: TeardownSlots | None = None,
+) -> Teardown:
     """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
     unrecorded = UnrecordedLinks(store, kernel, fakes.directory / "run")
-    slots = TeardownSlots(LIMITS.executions)
+    slots = slots or TeardownSlots(LIMITS.executions)
     return Teardown(store, attachers, owners or AddressOwners(store), unrecorded, slots)
 
 
@@ -162,14 +169,60 @@ async def test_an_address_claimed_by_a_new_endpoint(
     assert received == {"bridge": True, "third": True, "firewall": True}
 
 
+class Slots(TeardownSlots):
+    """Knows whether a plugin slot is taken."""
+
+    taken = 0
+
+    @asynccontextmanager
+    async def plugin(self, endpoint_id: EndpointId, network: str) -> AsyncIterator[None]:
+        """Take a slot, and count."""
+        async with super().plugin(endpoint_id, network):
+            self.taken += 1
+            try:
+                yield
+            finally:
+                self.taken -= 1
+
+
+class Looking(Kernel):
+    """Notes how many plugin slots are taken when the addresses of running containers are read."""
+
+    def __init__(self, slots: Slots) -> None:
+        super().__init__(reply_limit_s=5.0)
+        self.taken: list[int] = []
+        self._slots = slots
+
+    async def addresses_by_altname(self, besides: Path) -> MarkedAddresses:
+        """Read them, and note it."""
+        self.taken.append(self._slots.taken)
+        return await super().addresses_by_altname(besides)
+
+
+async def test_running_containers_are_looked_at_without_a_plugin_slot(
+    store: Store, fakes: FakePlugins, tmp_path: Path
+) -> None:
+    """It takes long with many namespaces. It is done once, before the first DEL of a plugin that needs it."""
+    slots = Slots(1)
+    kernel = Looking(slots)
+    teardown = make_teardown(store, kernel, fakes, slots=slots)
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, record_of(endpoint_id, tmp_path / "netns" / endpoint_id, Phase.JOINED))
+    await teardown(store.get_endpoint(EndpointId(FIRST)))
+    await teardown(store.get_endpoint(EndpointId(SECOND)))
+    assert kernel.taken == [0]
+
+
 @pytest.mark.parametrize("then", ["its record is made", "its link leaves it"])
 async def test_an_address_of_a_running_container_without_a_record(
-    store: Store, kernel: Kernel, fakes: FakePlugins, sandbox: Namespace, *, tmp_path: Path, then: str
+    store: Store, fakes: FakePlugins, sandbox: Namespace, *, tmp_path: Path, then: str
 ) -> None:
     """DEL of `firewall` waits until it is known whether the rules are needed: an older state was imported."""
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     await put(store, first)
-    teardown = make_teardown(store, kernel, fakes)
+    slots = Slots(1)
+    kernel = Looking(slots)
+    teardown = make_teardown(store, kernel, fakes, slots=slots)
     sandbox.ip(
         "link add marked type veth peer name marked-peer",
         f"link property add dev marked altname {alternative_name(AttachmentId(SECOND))}",
@@ -188,6 +241,7 @@ async def test_an_address_of_a_running_container_without_a_record(
             await teardown(store.get_endpoint(EndpointId(FIRST)))
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": then == "its link leaves it"}
+    assert set(kernel.taken) == {0}
 
 
 async def test_a_former_owner_whose_record_could_not_be_removed(

@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
-from cni_invoker import NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList, PluginFailed
+from cni_invoker.errors import PluginTimeout
+from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.teardown_queue import (
@@ -172,6 +175,41 @@ async def test_plugins_that_hang_again_leave_slots_for_others(store: Store, kern
         await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
         assert len(Hanging.hanging) == half_of_the_slots
+
+
+ANSWER = PluginFailed(
+    plugin="bridge", verb="DEL", path=Path("bridge"), code=7, msg="no", exit_status=1, signal=None, duration_s=0.1
+)
+
+
+class HungOnce(Slow):
+    """A teardown whose plugin hangs in the first attempt, and that ends with another error in the next ones."""
+
+    errors: ClassVar[list[Exception]] = []
+
+    async def __call__(self, record: EndpointRecord) -> None:  # noqa: ARG002
+        """Fail."""
+        raise self.errors.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_hung"), [(ANSWER, False), (KernelError("link", "move", "the test wants it"), True)]
+)
+async def test_a_plugin_that_answers_again(
+    store: Store, kernel: Kernel, tmp_path: Path, error: Exception, is_hung: bool
+) -> None:
+    """Its teardown is not treated as one that hangs, even if the answer is an error; other errors do not show that."""
+    timeout = PluginTimeout(plugin="bridge", verb="DEL", path=Path("bridge"), timeout_s=60.0, started=True)
+    HungOnce.errors = [timeout, error, error]
+    await put(store, endpoint(FIRST, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", HungOnce)
+    (record,) = store.endpoints()
+    async with running(teardowns):
+        await teardowns.abandon(record)
+        await teardowns.wait_tried()
+        assert teardowns.has_hung(record.id)
+        await teardowns.retry([record.id])
+        assert teardowns.has_hung(record.id) is is_hung
 
 
 async def test_a_teardown_that_waits_for_a_claimed_address(

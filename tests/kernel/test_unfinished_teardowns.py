@@ -3,8 +3,8 @@
 """What the daemon does at its start with the teardowns that its previous run did not finish."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,7 +21,6 @@ from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
@@ -37,7 +36,6 @@ def unfinished(
     directory: Path,
     *,
     journal: Journal | None = None,
-    unrecorded: UnrecordedLinks | None = None,
     limit_s: float = 10.0,
     boot_limit_s: float = 300.0,
 ) -> UnfinishedTeardowns:
@@ -48,7 +46,6 @@ def unfinished(
         orphaned_plugins=OrphanedPlugins(directory / "running"),
         liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel, directory / "run")),
         in_use=InUseCheck(kernel, directory / "run"),
-        unrecorded=unrecorded or UnrecordedLinks(store, kernel, directory / "run"),
         journal=journal or Journal(),
         boot_id=BOOT,
         limit_s=limit_s,
@@ -117,32 +114,6 @@ async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
     with sandbox.living():
         assert await unfinished(store, teardowns, kernel, tmp_path).add() == 2
     sandbox.ip("link del marked")
-
-
-class Early(UnrecordedLinks):
-    """Counts early reads."""
-
-    reads = 0
-
-    async def read_early(self) -> None:
-        """Read and count."""
-        await super().read_early()
-        self.reads += 1
-
-
-@pytest.mark.parametrize(("plugins", "reads"), [(["bridge"], 0), (["bridge", "firewall"], 1)])
-async def test_a_list_with_firewall(
-    store: Store, kernel: Kernel, tmp_path: Path, plugins: Sequence[str], reads: int
-) -> None:
-    """The addresses of running containers are read at once, not by a DEL, which would hold a plugin slot meanwhile."""
-    for endpoint_id in (FIRST, SECOND):
-        unfinished_one = endpoint(endpoint_id, boot_id=BOOT, plugins=[{"type": name} for name in plugins])
-        await put(store, unfinished_one)
-        await store.put_endpoint(replace(unfinished_one, phase=Phase.DELETING))
-    early = Early(store, kernel, tmp_path / "run")
-    teardowns = make_queue(store, kernel, tmp_path / "run")
-    assert await unfinished(store, teardowns, kernel, tmp_path, unrecorded=early).add() == 2
-    assert early.reads == reads
 
 
 @dataclass(slots=True)

@@ -42,6 +42,7 @@ async def look():
     print("{OTHER} is free")
     for _ in range(2):
         try:
+            await unrecorded.look(["{ADDRESS}"])
             await unrecorded.refuse_if_used("firewall", ["{ADDRESS}"])
         except AddressInUse as exc:
             print(exc)

@@ -66,7 +66,7 @@ def _new_partner(operation: Operation) -> JsonObject:
         "Image": "busybox",
         "Cmd": ["sleep", "86400"],
         "StopSignal": "SIGKILL",
-        "HostConfig": {"NetworkMode": f"container:{operation.partner}"},
+        "HostConfig": {"NetworkMode": f"container:{operation.partner}", "RestartPolicy": {"Name": "no"}},
     }
 
 

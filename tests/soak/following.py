@@ -10,6 +10,8 @@ an operator would remove them, and counted (`Figures.helped`):
   (`DockerView.is_half_of_something`).
 * A container that dockerd was starting when it was killed may still run as a task of containerd that dockerd does not
   have: its process is killed. If each later start fails with `task …: already exists`, the container is removed.
+  If that fails, too, because the end of the task is never reported (`did not receive an exit event`), dockerd is killed
+  and started once more.
 * An endpoint that dockerd was making or removing stays in its list of a network, without a sandbox. The network cannot
   be removed (`has active endpoints`) until `docker network disconnect --force`.
 """
@@ -48,6 +50,9 @@ _UNCERTAIN: Final = (Kill.DOCKERD, Kill.BOTH)
 
 _HUNG: Final = re.compile(r"timed out|too many plugins")
 """The errors if a plugin hangs."""
+
+_STUCK: Final = re.compile(r"did not receive an exit event")
+"""The error of a removal if the container's task is lost: neither dockerd nor containerd learns of its end."""
 
 _SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
 
@@ -178,6 +183,7 @@ class Following:
         ):
             self._help_container(name, docker.containers[name].state)
             self.world = self.world.with_container(name, None)
+            docker = self.look()
         else:
             container = docker.containers[name]
             found = replace(known, networks=frozenset(container.endpoints), running=container.runs)
@@ -200,15 +206,26 @@ class Following:
         """Remove an inconsistent container."""
         self._figures.helped[f"container {state}"] += 1
         deadline = time.monotonic() + CONVERGENCE_S
+        is_stuck = False
         while True:
             outcome = self._docker.perform(Operation(kind=Kind.REMOVE, container=name))
             self._say(f"inconsistent, {state}: rm {name}: {outcome}")
             if outcome.is_done or outcome.status == HTTPStatus.NOT_FOUND:
                 return
+            if _STUCK.search(outcome.text) and not is_stuck:
+                is_stuck = True
+                self._restart_dockerd()
             if time.monotonic() > deadline:
                 self._figures.differences += (f"container {name} cannot be removed: {outcome}",)
                 return
             time.sleep(_PAUSE_S)
+
+    def _restart_dockerd(self) -> None:
+        """Make Docker look at its containers again, without those that it has lost."""
+        self._end_lost_containers()
+        self._figures.helped["dockerd"] += 1
+        self._machine.killing.restart_dockerd()
+        self.world = self.world.after_restart_of_docker()
 
     def _end_lost_containers(self) -> None:
         """Kill running containers that Docker has lost, if it does not find them after a while."""

@@ -84,7 +84,7 @@ class Killing:
             case Kill.DAEMON:
                 self._restart_daemon()
             case Kill.DOCKERD:
-                self._restart_dockerd()
+                self.restart_dockerd()
             case Kill.BOTH:
                 self._lab.stop_dockerd(signal.SIGKILL)
                 self._restart_daemon()
@@ -142,7 +142,8 @@ class Killing:
         self._lab.stop_daemon(signal.SIGKILL)
         self._lab.start_daemon(*self._daemon_options, timeout_s=START_LIMIT_S)
 
-    def _restart_dockerd(self) -> None:
+    def restart_dockerd(self) -> None:
+        """Kill dockerd and start it."""
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.start_dockerd(timeout_s=START_LIMIT_S)
 

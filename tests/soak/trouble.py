@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.soak.lists import HUNG, POOL, SLOW
 
-__all__ = ["DEFAULT", "ROUNDS", "Trouble", "with_lists"]
+__all__ = ["ROUNDS", "Trouble", "with_lists"]
 
 
 class Trouble(StrEnum):
@@ -31,9 +31,6 @@ class Trouble(StrEnum):
     PARTNER = "partner"
     """Containers share the network namespace of others."""
 
-
-DEFAULT: Final = frozenset(Trouble) - {Trouble.REBOOT}
-"""Those of a soak for which no kinds are given. After a reboot at 90 % of a pool some containers stay down."""
 
 _LISTS: Final[Mapping[Trouble, str]] = {Trouble.SLOW: SLOW, Trouble.HANGING: HUNG, Trouble.REBOOT: POOL}
 

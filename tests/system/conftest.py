@@ -28,6 +28,7 @@ __all__ = [
     "cleanup_limit_s",
     "cni_plugins",
     "daemon_command",
+    "default_lab",
     "docker_lab",
     "engine",
     "fresh_lab",
@@ -66,9 +67,9 @@ def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:
 def attach(request: pytest.FixtureRequest, engine: Engine) -> AttachOption:
     """The mode in which the daemon attaches a container on a single network with a list such as `bridge`."""
     option = AttachOption(request.config.getoption("--attach", AttachOption.MOVE))
-    if option is AttachOption.AUTO:
-        return AttachOption.HYBRID if engine.version >= (28,) else AttachOption.MOVE
-    return option
+    if option is AttachOption.FAST and engine.version >= (28,):
+        return AttachOption.HYBRID
+    return AttachOption.MOVE if option in {AttachOption.AUTO, AttachOption.FAST} else option
 
 
 @pytest.fixture(scope="session")
@@ -141,6 +142,13 @@ def fresh_lab(
     """
     with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
         yield from guard(lab)
+
+
+@pytest.fixture(scope="module")
+def default_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
+    """A lab for the tests of a module, with a daemon in its default settings, whatever `--attach` of pytest is."""
+    with _lab_with_daemon(DAEMON_COMMAND, engine, cni_plugins) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +237,7 @@ def _has_moved_too_many(config: pytest.Config, modes: Counter[str]) -> bool:
     wanted = config.getoption("--engine", None)
     engine = find_engine(wanted) if wanted else machine_engine()
     in_sandbox = (
-        config.getoption("--attach", AttachOption.MOVE) != AttachOption.MOVE
+        config.getoption("--attach", AttachOption.MOVE) not in {AttachOption.AUTO, AttachOption.MOVE}
         and engine is not None
         and engine.version >= (28,)
     )

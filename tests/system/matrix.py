@@ -127,8 +127,8 @@ def choose_modes(engine: Engine, engines: Sequence[Engine], *, smoke: bool) -> t
     if engine.version < _WITH_SANDBOX_AT_JOIN:
         return (AttachOption.MOVE,)
     if smoke:
-        return (AttachOption.AUTO if engine == engines[-1] else AttachOption.MOVE,)
-    return AttachOption.MOVE, AttachOption.AUTO
+        return (AttachOption.FAST if engine == engines[-1] else AttachOption.MOVE,)
+    return AttachOption.MOVE, AttachOption.FAST
 
 
 def _execute(run: Run, for_pytest: Sequence[str]) -> None:

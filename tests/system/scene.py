@@ -7,13 +7,14 @@ The guard checks afterwards that everything is gone, down to the last rule.
 
 import itertools
 import json
-import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
+from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
@@ -169,6 +170,10 @@ class Scene:
         """Remove a network at the end that the test makes itself."""
         self._networks.append(name)
 
+    def adopt_file(self, path: str) -> None:
+        """Remove a file at the end that the test makes itself."""
+        self._files.append(path)
+
     def docker_network(self, configuration: str, *options: str) -> str:
         """Make a Docker network whose addresses Docker's own IPAM chooses."""
         name = f"net{next(_numbers)}"
@@ -202,14 +207,27 @@ class Scene:
         self.lab.docker("create", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
         return name
 
-    def shell(self, command: str) -> None:
-        """Run a command of a document; what `docker` makes is removed at the end."""
-        words = shlex.split(command)
-        if words[:3] == ["docker", "network", "create"]:
-            self._networks.append(words[-1])
-        elif "--name" in words:
-            self._containers.append(words[words.index("--name") + 1])
-        self.lab.run(*words)
+    def shell(self, script: str) -> str:
+        """Run a block of a document, and return what it prints; it ends at the first command that fails.
+
+        Networks and containers that it makes are removed at the end.
+
+        Raises:
+            CommandFailed: One of its commands failed; what those before it made is removed at the end, too.
+        """
+        networks, containers = self._names()
+        commands = f"PATH={Path(sys.executable).parent}:$PATH\n{script}"
+        try:
+            return self.lab.run("sh", "-e", "-c", commands).stdout
+        finally:
+            networks_after, containers_after = self._names()
+            self._networks += sorted(networks_after - networks)
+            self._containers += sorted(containers_after - containers)
+
+    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names of the networks and containers that there are."""
+        networks = self.lab.docker("network", "ls", "--format", "{{.Name}}").split()
+        return frozenset(networks), frozenset(self.lab.docker("ps", "-a", "--format", "{{.Names}}").split())
 
     def refusal(self, *command: str) -> str:
         """Run a docker command that must fail; return its error."""

@@ -292,18 +292,18 @@ def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
     """An unknown mode is refused, and a mode that the list cannot do, with the plugin and a mode that is possible."""
     unknown = scene.configure([{"type": "bridge", "isGateway": True}])
     given = ("--ipam-driver=null", "-o", f"cni.network={unknown}", "-o")
-    assert "auto, hybrid, direct, move" in scene.creation_refusal(*given, "cni.attach=fast")
+    assert "auto, fast, hybrid, direct, move" in scene.creation_refusal(*given, "cni.attach=quick")
     error = scene.creation_refusal(*given, "cni.attach=hybrid")
     reason = "plugin bridge has no IPAM plugin" if engine.version >= (28,) else "makes the sandbox after Join"
     assert reason in error
     assert "move is possible" in error
     network = scene.network(scene.configure(bridge(scene.subnet())))
-    assert "auto, hybrid, direct, move" in scene.run_refusal(f"name={network},driver-opt=cni.attach=fast")
+    assert "auto, fast, hybrid, direct, move" in scene.run_refusal(f"name={network},driver-opt=cni.attach=quick")
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
-    """Mode *hybrid* is refused, and *auto* moves; both name the plugin."""
+    """Mode *hybrid* is refused, and *fast* moves; both name the plugin."""
     scene, lab = private_scene, private_scene.lab
     for directory in CNI_BIN_DIRS:
         if lab.path(f"{directory}/static").exists():
@@ -311,7 +311,7 @@ def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
     name = scene.configure(bridge(scene.subnet()))
     error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", *HYBRID)
     assert "plugin static is not installed; move is possible" in error
-    network = scene.network(name, "-o", "cni.attach=auto")
+    network = scene.network(name, "-o", "cni.attach=fast")
     scene.run(network)
     assert modes(scene) == ["move"]
     assert "plugin static is not installed" in lab.run("cni-bridge", "explain", network).stdout

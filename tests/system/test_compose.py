@@ -5,7 +5,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -14,11 +13,10 @@ from cni_bridge_spec import as_object, get_str, parse_json
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
+from tests.pages import RECIPES, read_blocks
 from tests.system.peer import ask, serving
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge, reaches
-
-RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 
 
 @pytest.fixture(name="program")
@@ -45,11 +43,11 @@ def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[
 @pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_recipe(scene: Scene, program: str) -> None:
     """The recipe's container is on both networks, with the address that it requests."""
-    for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
-        scene.file(f"{get_str(as_object(parse_json(block.encode()), 'a recipe'), 'name')}.conflist", block)
-    (recipe,) = re.findall(r"^```yaml\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL)
+    for block in read_blocks(RECIPES, "json"):
+        scene.file(f"{get_str(as_object(parse_json(block.text.encode()), 'a recipe'), 'name')}.conflist", block.text)
+    (recipe,) = read_blocks(RECIPES, "yaml")
     before = scene.lab.state()
-    with up(scene, program, recipe, "web") as (web,):
+    with up(scene, program, recipe.text, "web") as (web,):
         found = {str(address.ip) for link in web.links() for address in link.addresses}
         assert "10.22.0.20" in found
         assert any(address.startswith("10.23.") for address in found)

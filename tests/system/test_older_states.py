@@ -10,6 +10,8 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Lab
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_torn_down
+from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.ports import port_network
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 STATE = "/var/lib/cni-bridge"
@@ -65,4 +67,25 @@ def test_a_container_that_was_restarted_since(private_scene: Scene, how: str) ->
     assert leftovers(lab.state(), made) == ""
     assert reaches(container, neighbour)
     lab.docker("rm", "-f", container.name, other.name)
+    assert lab.wait_clean(before) == ""
+
+
+def test_a_network_that_is_disconnected_before_its_neighbour_is_rebuilt(private_scene: Scene) -> None:
+    """The container's ports move to its other network, although Docker requests that before its endpoint is known."""
+    lab = private_scene.lab
+    first, second = (port_network(private_scene, name=name)[0] for name in ("a-first", "b-second"))
+    before = lab.state()
+    save(lab, "directory")
+    container = private_scene.run(first, "-p", "8080:80")
+    lab.docker("network", "connect", second, container.name)
+    with outside(lab) as there, serving(lab, container, 80):
+        assert ask(lab, there, HOST_IP, 8080) == container.name
+        lab.stop_daemon()
+        go_back(lab, "directory")
+        lab.start_daemon()
+        lab.docker("network", "disconnect", first, container.name)
+        assert "ProgramExternalConnectivity" in wait_logged(lab, "rpc.refused")
+        wait_logged(lab, "endpoint.published")
+        assert ask(lab, there, HOST_IP, 8080) == container.name
+    lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""

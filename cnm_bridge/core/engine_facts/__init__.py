@@ -11,7 +11,7 @@ from cnm_bridge.core.engine_facts.container import (
     has_other_network,
 )
 from cnm_bridge.core.engine_facts.description import EngineDescription
-from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, is_on_this_host
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, find_pools, is_on_this_host
 from cnm_bridge.core.engine_facts.release import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "EngineRelease",
     "StartingContainer",
     "container_of_cgroup",
+    "find_pools",
     "find_sandbox",
     "has_name",
     "has_other_network",

@@ -22,15 +22,6 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_str, get_strings
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 
-__all__ = [
-    "EngineContainer",
-    "StartingContainer",
-    "container_of_cgroup",
-    "find_sandbox",
-    "has_name",
-    "has_other_network",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineContainer:

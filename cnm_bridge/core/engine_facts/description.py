@@ -7,8 +7,6 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, get_str, get_strings
 
-__all__ = ["EngineDescription"]
-
 _ROOTLESS: Final = "name=rootless"
 
 

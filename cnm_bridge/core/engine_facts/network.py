@@ -29,8 +29,6 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
 from cni_bridge_state import PoolRecord
 
-__all__ = ["EngineEndpoint", "EngineNetwork", "is_on_this_host"]
-
 _IPV4, _IPV6 = 4, 6
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _SWARM: Final = "swarm"
@@ -111,10 +109,6 @@ class EngineNetwork:
             ValueError: A subnet or an address is invalid.
         """
         options = find_object(document, "Options") or {}
-        pools = get_objects(find_object(document, "IPAM") or {}, "Config")
-        configured = (pool for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS)
-        # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
-        enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
         # An answer without the list is incomplete, and must not count as a network without endpoints.
         containers = get_object(document, "Containers")
         endpoints = (EngineEndpoint.from_json(key, get_object(containers, key)) for key in containers)
@@ -124,7 +118,7 @@ class EngineNetwork:
             driver=find_str(document, "Driver") or "",
             internal=get_bool(document, "Internal"),
             options={key: get_str(options, key) for key in options},
-            pools=tuple(pool for pool in map(_parse_pool, configured) if enabled[pool.subnet.version]),
+            pools=find_pools(document),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
         )
 
@@ -132,6 +126,20 @@ class EngineNetwork:
 def is_on_this_host(document: JsonObject) -> bool:
     """Return whether an answer describes a network of the host, and not one that only the swarm has."""
     return document.get("Scope") != _SWARM or document.get("Containers") is not None
+
+
+def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
+    """Return the address pools of a network, see `EngineNetwork`, also of one in the answer to `GET /networks`.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+        ValueError: A subnet or an address is invalid.
+    """
+    pools = get_objects(find_object(document, "IPAM") or {}, "Config")
+    configured = (pool for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS)
+    # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
+    enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
+    return tuple(pool for pool in map(_parse_pool, configured) if enabled[pool.subnet.version])
 
 
 def _parse_pool(document: JsonObject) -> PoolRecord:

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-__all__ = ["DNS_BEFORE_START", "SANDBOX_AT_JOIN", "EngineRelease"]
-
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 SANDBOX_AT_JOIN: Final = 28

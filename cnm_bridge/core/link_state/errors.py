@@ -17,17 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EEXIST, ENODEV, ENOENT, EOPNOTSUPP, EPERM
 
-__all__ = [
-    "KernelError",
-    "LinkMissing",
-    "NameTaken",
-    "NamespaceMissing",
-    "NamespaceRefused",
-    "NotCarriable",
-    "SandboxNotSynced",
-    "attempt",
-]
-
 
 class KernelError(Exception):
     """The kernel refused a step; reads as `cannot <operation> <subject>: <reason>`.

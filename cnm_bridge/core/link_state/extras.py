@@ -12,8 +12,6 @@ from typing import Self
 
 from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_str
 
-__all__ = ["Neighbour", "Observation", "Qdisc", "Rule", "Sysctl"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:

@@ -9,8 +9,6 @@ from typing import Final
 from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.core.link_state.snapshot import MAIN_TABLE, UNICAST, Address, IpInterface, IpNetwork, Route
 
-__all__ = ["Placement", "ReplacedRoute", "SandboxPlan", "is_left_to_libnetwork"]
-
 _LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
 """The metrics of the default routes that libnetwork adds."""
 

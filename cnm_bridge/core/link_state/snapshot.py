@@ -57,22 +57,6 @@ from cni_bridge_spec import (
 )
 from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
 
-__all__ = [
-    "BY_KERNEL",
-    "MAIN_TABLE",
-    "NO_PREFIX_ROUTE",
-    "SCOPE_GLOBAL",
-    "SCOPE_LINK",
-    "UNICAST",
-    "Address",
-    "IpAddress",
-    "IpInterface",
-    "IpNetwork",
-    "LinkState",
-    "Route",
-    "Snapshot",
-]
-
 IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
 IpNetwork = IPv4Network | IPv6Network

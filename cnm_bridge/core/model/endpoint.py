@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The typed endpoint: names, paths and documents read from its record, each parsed once; pure."""
+"""The typed endpoint: names, paths and documents read from its record; pure."""
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
-from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
@@ -16,23 +14,20 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
-from cnm_bridge.core.model.recent import RecentDocuments, Same, recently
 from cnm_bridge.core.model.reserved_list import RESERVATION, with_reservation, without_addresses
 
-__all__ = ["Endpoint", "result_document", "snapshot_document"]
 
-
+@dataclass(frozen=True, eq=False)  # without slots, because of the cached properties
 class Endpoint:
-    """An endpoint's record with its documents parsed on first use, unless another call has used them recently.
+    """An endpoint's record with typed forms of its documents, each made on first use.
 
-    Keep the object no longer than one call: parsed documents are several times as large as their text.
+    Keep the object no longer than one call: the typed forms take several times the memory of the record.
 
-    Args:
-        record: The record. It is frozen, so a parsed document cannot become stale.
+    Attributes:
+        record: The record. It is frozen, so a typed form cannot become stale.
     """
 
-    def __init__(self, record: EndpointRecord) -> None:
-        self.record = record
+    record: EndpointRecord
 
     @property
     def id(self) -> EndpointId:
@@ -42,7 +37,7 @@ class Endpoint:
     @property
     def attachment_id(self) -> AttachmentId:
         """The attachment's ID, which CNI receives as the container ID."""
-        return self.record.attachment_id
+        return self.record.attachment.id
 
     @property
     def host_link(self) -> str:
@@ -105,17 +100,17 @@ class Endpoint:
     def network(self) -> NetworkConfigurationList:
         """The network configuration list that its plugins receive; with a reservation, see `with_reservation`."""
         stored = self.record.attachment
+        network = NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
         if not stored.has_reservation:
-            return _network(Same(stored.configuration), stored.cni_version)
-        reserved = None if stored.reservation is None else Same(stored.reservation)
-        received = None if stored.reservation_input is None else Same(stored.reservation_input.plugin)
-        return _network_with_reservation(Same(stored.configuration), stored.cni_version, reserved, received)
+            return network
+        received = None if stored.reservation_input is None else stored.reservation_input.plugin
+        return with_reservation(network, self.reserved, received)
 
     @cached_property
     def reserved(self) -> Result | None:
         """The result of the IPAM plugin at CreateEndpoint, None if it did not run there."""
         document = self.record.attachment.reservation
-        return None if document is None else _results.typed(document)
+        return None if document is None else Result.from_document(document)
 
     @cached_property
     def reservation(self) -> NetworkConfigurationList | None:
@@ -135,29 +130,13 @@ class Endpoint:
     def result(self) -> Result | None:
         """The result of the last plugin whose ADD completed, None if none has."""
         document = self.record.result
-        return None if document is None else _results.typed(document)
+        return None if document is None else Result.from_document(document)
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
-        return None if document is None else _snapshots.typed(document)
-
-
-@recently
-def _network(configuration: Same, cni_version: str) -> NetworkConfigurationList:
-    return NetworkConfigurationList.from_document(configuration.document).with_version(cni_version)
-
-
-@recently
-def _network_with_reservation(
-    configuration: Same, cni_version: str, reserved: Same | None, received: Same | None
-) -> NetworkConfigurationList:
-    return with_reservation(
-        _network(configuration, cni_version),
-        None if reserved is None else _results.typed(reserved.document),
-        None if received is None else received.document,
-    )
+        return None if document is None else Snapshot.from_json(document)
 
 
 def _receivable(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -171,20 +150,3 @@ def _receivable(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
             check_arguments((*kept, arg))
             kept = (*kept, arg)
     return kept
-
-
-_results: Final = RecentDocuments(Result.from_document)
-_snapshots: Final = RecentDocuments(Snapshot.from_json)
-
-
-def result_document(result: Result) -> JsonObject:
-    """Return what a record stores of a result; the endpoint's next calls need not parse it."""
-    _results.note(result.document, result)
-    return result.document
-
-
-def snapshot_document(snapshot: Snapshot) -> JsonObject:
-    """Return what a record stores of a snapshot; the endpoint's next calls need not parse it."""
-    document = snapshot.to_json()
-    _snapshots.note(document, snapshot)
-    return document

@@ -9,19 +9,6 @@ from typing import Final
 
 from cni_bridge_state import AttachmentId
 
-__all__ = [
-    "STAGING_IFNAME",
-    "alternative_name",
-    "attachment_of",
-    "attachments_of_others",
-    "host_link_name",
-    "is_attachment_id",
-    "pin_directory",
-    "pin_path",
-    "staging_directory",
-    "staging_path",
-]
-
 STAGING_IFNAME: Final = "eth0"
 """The link's name while the plugins run; third-party plugins and operators expect it."""
 

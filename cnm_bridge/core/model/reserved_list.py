@@ -25,8 +25,6 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object
 from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 
-__all__ = ["RESERVATION", "ipam_configuration", "with_reservation", "without_addresses"]
-
 RESERVATION: Final = 0
 """The index of the IPAM plugin in a list that has a reservation."""
 

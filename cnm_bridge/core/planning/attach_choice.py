@@ -7,17 +7,20 @@
 | `move` | *move* |
 | `hybrid` | *hybrid*; refused if the list or the engine cannot do it |
 | `direct` | *direct*; refused if the engine cannot do it |
-| `auto` | *hybrid* if it does all that *move* does for the list; *direct* for what *move* refuses; else *move* |
+| `auto` | the first of *move*, *hybrid* and *direct* that can do what the list and the options need |
+| `fast` | *hybrid* if Docker then learns the same addresses and MAC; *direct* for what *move* refuses; else *move* |
+
+Docker knows all of a link only if it moves it, so `auto` prefers *move*: decision 46.
 
 The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
-after all (`driver/attach/in_sandbox/attacher.py`).
+after all, if its link can be moved (`driver/attach/in_sandbox/attacher.py`).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
 
-from cni_bridge_state import AttachMode
+from cni_bridge_state import AttachMode, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
@@ -27,16 +30,22 @@ from cnm_bridge.core.planning.options.docker_options import IFNAME
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption
 
-__all__ = ["STATIC", "AttachChoice", "AttachRequest", "can_choose_mac", "choose_mode", "find_sandbox_mode"]
-
 STATIC: Final = "static"
 """The IPAM plugin that gives reserved addresses to the first plugin of a list."""
+
+_UNKNOWN_RELEASE: Final = "the release of the Docker Engine was not known"
+
+_NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 
 _INDEPENDENT: Final = frozenset({"host-local", "static", "whereabouts"})
 """IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8)."""
 
 _KEEP_RESERVATION: Final = frozenset({"bandwidth", "firewall", "portmap", "sbr", "tuning"})
 """Chained plugins that return addresses, gateways and name servers as they are (read in plugins 1.1.1 and 1.9.1)."""
+
+
+_HOST_PREFIX: Final = frozenset({"ptp", "sbr"})
+"""Plugins that remove the route of an address's prefix: Docker then gives a moved link the prefix of a single host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +55,21 @@ class AttachRequest:
     Attributes:
         option: The requested mode.
         is_default: Whether neither the network nor the endpoint has the option `cni.attach`.
+        has_ifname: Whether the link's whole name is given.
+        has_pool: Whether Docker's own IPAM chooses addresses.
+        identity: Whether and how plugins receive the identity of the container; None if not.
     """
 
     option: AttachOption
     is_default: bool = False
+    has_ifname: bool = False
+    has_pool: bool = False
+    identity: IdentityRequest | None = None
 
     @property
-    def may_reserve(self) -> bool:
-        """Whether it can lead to mode *hybrid*."""
-        return self.option in {AttachOption.AUTO, AttachOption.HYBRID}
+    def requires_identity(self) -> bool:
+        """Whether a container that plugins do not know is refused."""
+        return self.identity is not None and self.identity.is_required
 
     def __str__(self) -> str:
         return f"the daemon's --attach={self.option}" if self.is_default else f"cni.attach={self.option}"
@@ -73,85 +88,59 @@ class AttachChoice:
     reason: str
 
 
+def depends_on_static(request: AttachRequest, network: NetworkConfigurationList) -> bool:
+    """Return whether the mode, or the error, depends on the versions of the plugin `static`."""
+    match request.option:
+        case AttachOption.AUTO:
+            return find_unsuitable(network) is not None or _find_need(request, network) is not None
+        case AttachOption.FAST | AttachOption.HYBRID:
+            return True
+        case AttachOption.DIRECT:
+            return False
+        case AttachOption.MOVE:
+            return request.requires_identity  # the error names a mode that is possible
+        case _ as never:
+            assert_never(never)
+
+
 def choose_mode(
     request: AttachRequest,
     network: NetworkConfigurationList,
     release: EngineRelease | None,
     *,
     static_versions: Collection[str] | None,
-    has_ifname: bool = False,
 ) -> AttachChoice:
     """Return the mode of an endpoint.
 
     Args:
         request: What is requested.
         network: The negotiated list.
-        release: The engine's release, None if it is not known. If mode *hybrid* is demanded then, the sandbox is looked
-            for at Join.
+        release: The engine's release, None if it is not known. In mode *hybrid* the sandbox is looked for at Join then.
         static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin, or if the
-            request does not need it (`AttachRequest.may_reserve`).
-        has_ifname: Whether the link's whole name is given.
+            choice does not depend on it (`depends_on_static`).
 
     Raises:
-        BadOption: The name is given and the mode is *move*.
+        BadOption: The link's whole name is given and the mode is *move*.
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
-            names the plugin, the reason, and the mode that is possible.
+            names the plugin or the option, the reason, and the mode that is possible.
     """
-    choice = _choose_by_request(request, network, release, static_versions=static_versions, has_ifname=has_ifname)
-    if has_ifname and choice.mode is AttachMode.MOVE:
+    choice = _choose_by_option(request, network, release, static_versions)
+    if choice.mode is not AttachMode.MOVE:
+        return choice
+    if request.has_ifname:
         raise BadOption(
             IFNAME,
             "Docker lets no driver but its own choose the whole name of a link that it moves into the container, as "
             f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
         )
+    if request.requires_identity:
+        other = _find_sandbox_mode(network, release, static_versions)
+        remedy = _NEWER_ENGINE if other is None else f"choose cni.attach={other}"
+        raise Refused(
+            "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
+            f"says which it is; the mode is move because {choice.reason}; {remedy}, or leave out cni.identity-required"
+        )
     return choice
-
-
-def _choose_by_request(
-    request: AttachRequest,
-    network: NetworkConfigurationList,
-    release: EngineRelease | None,
-    *,
-    static_versions: Collection[str] | None,
-    has_ifname: bool,
-) -> AttachChoice:
-    obstacle = _find_engine_obstacle(release) or _find_obstacle(network, static_versions)
-    unsuitable = find_unsuitable(network)
-    match request.option:
-        case AttachOption.HYBRID:
-            if obstacle is not None:
-                raise Refused(
-                    f"{request} is not possible for CNI configuration {network.name}: {obstacle}; "
-                    f"{'direct' if unsuitable else 'move'} is possible"
-                )
-            return AttachChoice(mode=AttachMode.HYBRID, reason=str(request))
-        case AttachOption.DIRECT:
-            old = _find_engine_obstacle(release)
-            if old is not None:
-                raise Refused(f"{request} is not possible: {old}; move is possible")
-            return AttachChoice(mode=AttachMode.DIRECT, reason=str(request))
-        case AttachOption.MOVE:
-            if unsuitable is not None:
-                raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
-            return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
-    # move would refuse the name, so hybrid loses nothing
-    lost = None if has_ifname else _find_loss(network, release)
-    return _choose(network, release, obstacle, unsuitable, lost)
-
-
-def find_sandbox_mode(
-    network: NetworkConfigurationList, release: EngineRelease | None, static_versions: Collection[str] | None
-) -> AttachMode | None:
-    """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join.
-
-    Args:
-        network: As in `choose_mode`, like the others.
-        release: As there.
-        static_versions: As there; needed for each request.
-    """
-    if _find_engine_obstacle(release) is not None:
-        return None
-    return AttachMode.HYBRID if _find_obstacle(network, static_versions) is None else AttachMode.DIRECT
 
 
 def can_choose_mac(network: NetworkConfigurationList) -> bool:
@@ -160,27 +149,120 @@ def can_choose_mac(network: NetworkConfigurationList) -> bool:
     return delegate is not None and delegate.has_own_mac
 
 
-def _choose(
+def _choose_by_option(
+    request: AttachRequest,
     network: NetworkConfigurationList,
     release: EngineRelease | None,
-    obstacle: str | None,
-    unsuitable: str | None,
-    lost: str | None,
+    static_versions: Collection[str] | None,
 ) -> AttachChoice:
+    old = _find_engine_obstacle(release)
+    obstacle = old or _find_obstacle(network, static_versions)
+    unsuitable = find_unsuitable(network)
+    match request.option:
+        case AttachOption.AUTO:
+            return _choose_auto(request, network, release, obstacle)
+        case AttachOption.FAST:
+            return _choose_fast(request, network, release, obstacle)
+        case AttachOption.HYBRID:
+            if obstacle is not None:
+                raise Refused(
+                    f"{request} is not possible for CNI configuration {network.name}: {obstacle}; "
+                    f"{_describe_remedy(request, network, release)}"
+                )
+            return AttachChoice(mode=AttachMode.HYBRID, reason=str(request))
+        case AttachOption.DIRECT:
+            if old is not None:
+                raise Refused(f"{request} is not possible: {old}; {_describe_remedy(request, network, release)}")
+            return AttachChoice(mode=AttachMode.DIRECT, reason=str(request))
+        case AttachOption.MOVE:
+            if unsuitable is not None:
+                raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
+            return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
+        case _ as never:
+            assert_never(never)
+
+
+def _choose_auto(
+    request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None
+) -> AttachChoice:
+    """Return the mode in which Docker knows most of the link: *move*, then *hybrid*, then *direct*."""
+    unsuitable = _find_unmovable(network, release)
+    need = _find_need(request, network) if unsuitable is None else f"of {unsuitable}"
+    if need is None:
+        return AttachChoice(mode=AttachMode.MOVE, reason="Docker knows all of a link that it moves itself")
+    if obstacle is None:
+        return AttachChoice(mode=AttachMode.HYBRID, reason=need)
+    if release is None:
+        return AttachChoice(mode=AttachMode.MOVE, reason=_UNKNOWN_RELEASE)
+    if release.makes_sandbox_first and not _can_move(request, network):
+        return AttachChoice(mode=AttachMode.DIRECT, reason=f"{need}; hybrid is not possible: {obstacle}")
+    return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
+
+
+def _can_move(request: AttachRequest, network: NetworkConfigurationList) -> bool:
+    """Return whether mode *move* gives all that is needed; an identity that is not required may be unknown."""
+    without = replace(request, identity=request.identity if request.requires_identity else None)
+    return find_unsuitable(network) is None and _find_need(without, network) is None
+
+
+def _describe_remedy(request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None) -> str:
+    """Return what to do if a mode that was asked for is not possible."""
+    if _can_move(request, network):
+        return f"{AttachMode.MOVE} is possible"
+    direct = f"{AttachMode.DIRECT} is possible"
+    return direct if _find_engine_obstacle(release) is None else f"{_NEWER_ENGINE}, where {direct}"
+
+
+def _find_need(request: AttachRequest, network: NetworkConfigurationList) -> str | None:
+    """Return which option or address needs plugins that run in the sandbox, in words; None if there is none."""
+    if request.has_ifname:
+        return f"{IFNAME} needs plugins that run in the sandbox"
+    single = next((plugin.type for plugin in network.plugins if plugin.type in _HOST_PREFIX), None)
+    if request.has_pool and single is not None:
+        return f"plugin {single} would give a moved link another prefix than Docker's IPAM"
+    return None if request.identity is None else "cni.identity needs plugins that run in the sandbox"
+
+
+def _choose_fast(
+    request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None
+) -> AttachChoice:
+    """Return the fastest mode in which Docker learns the same addresses and MAC as in mode *move*."""
+    unsuitable = _find_unmovable(network, release)
     if unsuitable is not None:
-        if release is None or not release.makes_sandbox_first:
-            raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
         return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
-    reason = obstacle or lost
+    # move would refuse the name, so hybrid loses nothing
+    reason = obstacle or (None if request.has_ifname else _find_loss(network, release))
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
     return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
 
 
+def _find_unmovable(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
+    """Return which plugin needs the sandbox, and why; None if there is none.
+
+    Raises:
+        Refused: There is one, and the engine makes the sandbox after Join, or its release is not known.
+    """
+    unsuitable = find_unsuitable(network)
+    if unsuitable is not None and (release is None or not release.makes_sandbox_first):
+        engine = _find_engine_obstacle(release) or _UNKNOWN_RELEASE
+        raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}; {engine}")
+    return unsuitable
+
+
+def _find_sandbox_mode(
+    network: NetworkConfigurationList, release: EngineRelease | None, static_versions: Collection[str] | None
+) -> AttachMode | None:
+    """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join."""
+    if _find_engine_obstacle(release) is not None:
+        return None
+    return AttachMode.HYBRID if _find_obstacle(network, static_versions) is None else AttachMode.DIRECT
+
+
 def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
     """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
     if release is None:
-        return "the release of the Docker Engine was not known"
+        return _UNKNOWN_RELEASE
     main, *others = network.plugins
     delegate = DELEGATES.get(main.type)
     if delegate is not None and delegate.lost is not None:
@@ -190,13 +272,14 @@ def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None)
 
 def _describe_change(plugin: PluginConfiguration) -> str | None:
     """Return what a chained plugin may change of what Docker has learnt, None if nothing."""
-    if plugin.type not in _KEEP_RESERVATION:
-        return (
-            f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=hybrid is possible"
-        )
-    if plugin.type == "tuning" and "mac" in plugin.document:
-        return "plugin tuning sets a MAC"
-    return None
+    if plugin.type in _KEEP_RESERVATION:
+        return None
+    return f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=hybrid is possible"
+
+
+def _sets_mac(plugin: PluginConfiguration) -> bool:
+    """Return whether a chained plugin sets a MAC that Docker has not learnt."""
+    return plugin.type == "tuning" and "mac" in plugin.document
 
 
 def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
@@ -207,7 +290,7 @@ def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
 
 
 def _find_obstacle(network: NetworkConfigurationList, static_versions: Collection[str] | None) -> str | None:
-    """Return why the addresses of a list cannot be reserved before its first plugin runs, None if they can."""
+    """Return why Docker cannot learn addresses and MAC before the first plugin of a list runs, None if it can."""
     main, *others = network.plugins
     second = next((plugin for plugin in others if plugin.ipam_type is not None), None)
     obstacles = (
@@ -220,5 +303,6 @@ def _find_obstacle(network: NetworkConfigurationList, static_versions: Collectio
             network.cni_version not in (static_versions or ()),
             f"plugin {STATIC} does not support CNI version {network.cni_version}",
         ),
+        (any(map(_sets_mac, others)), "plugin tuning sets a MAC"),
     )
     return next((text for applies, text in obstacles if applies), None)

@@ -15,8 +15,6 @@ from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_boo
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
 
-__all__ = ["find_missing_reservations", "find_missing_rules", "is_compared", "makes_nothing"]
-
 _BANDWIDTH: Final = "bandwidth"
 """The plugin, and its capability."""
 _RATES: Final = ("ingressRate", "egressRate")

@@ -14,9 +14,8 @@ from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.planning.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
-
-__all__ = ["Explanation", "explain", "preview_sandbox"]
 
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
@@ -26,6 +25,8 @@ _NAME_SERVERS: Final = {
     DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
     "without any, Docker's stay",
 }
+_MOVED: Final = "move for a container on several networks"
+_REFUSED: Final = "refused for a container on several networks, unless its link has a name of its own"
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
 
@@ -40,7 +41,7 @@ class Explanation:
         paths: Plugin → its executable.
         sandbox_sync: What would be synced after Docker has moved the link into the sandbox, in words.
         docker_network: Name of the Docker network; None if a CNI configuration is explained.
-        warnings: Assumptions about the plugins.
+        warnings: Assumptions about the plugins, and options that have no effect.
         dhcp: How addresses come from the LAN's DHCP server, in words; None if they do not.
     """
 
@@ -90,8 +91,9 @@ class Explanation:
             f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
             f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
         ]
-        if self.plan.attach.mode is AttachMode.HYBRID:
-            lines.append("               and move for a container on several networks")
+        if self.plan.attach.mode is AttachMode.HYBRID and self.plan.ifname is None:
+            is_movable = find_unsuitable(configuration) is None
+            lines.append(f"               and {_MOVED if is_movable else _REFUSED}")
         if self.docker_network is not None:
             lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
         if self.plan.addresses:

@@ -30,8 +30,6 @@ from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.reserved_list import ipam_configuration
 from cnm_bridge.core.planning.addresses.addressing import with_labels
 
-__all__ = ["ANY_ARGS", "Identified", "with_identity"]
-
 ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
 """Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
 

@@ -34,8 +34,6 @@ from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, giv
 from cnm_bridge.core.planning.options.cni_options import Options, WantedAddress, origin_of
 from cnm_bridge.core.planning.options.docker_options import LinkSetting
 
-__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctls"]
-
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""
 

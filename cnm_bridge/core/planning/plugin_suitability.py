@@ -15,8 +15,6 @@ from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.core.link_state import NotCarriable, Observation
 from cnm_bridge.core.model.endpoint import Endpoint
 
-__all__ = ["choose_observation", "describe_uncarriable", "find_unsuitable", "has_device"]
-
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses a link that is moved, and the lease expires; mode direct, from Engine 28 on, moves none",
     "vrf": "a VRF cannot be moved into the container",

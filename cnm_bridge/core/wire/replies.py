@@ -11,8 +11,6 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 
 from cni_bridge_spec import JsonObject
 
-__all__ = ["ChosenInterface", "Joined", "RouteType", "StaticRoute", "render_interface", "render_joined"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenInterface:

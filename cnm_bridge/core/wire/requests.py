@@ -37,22 +37,6 @@ from cni_bridge_spec import (
 from cni_bridge_state import EndpointId, NetworkId, PoolRecord, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
 
-__all__ = [
-    "CreateEndpoint",
-    "CreateNetwork",
-    "EndpointReference",
-    "Join",
-    "NetworkReference",
-    "PortRequest",
-    "ProgramExternalConnectivity",
-    "parse_create_endpoint",
-    "parse_create_network",
-    "parse_endpoint_reference",
-    "parse_external_connectivity",
-    "parse_join",
-    "parse_network_reference",
-]
-
 _GENERIC: Final = "com.docker.network.generic"
 _INTERNAL: Final = "com.docker.network.internal"
 _PORT_MAP: Final = "com.docker.network.portmap"

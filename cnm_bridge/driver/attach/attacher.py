@@ -31,8 +31,8 @@ class DeleteProgress(Protocol):
     """The indexes of the plugins in the list whose DEL must not run, because it has completed or is not wanted."""
 
     @property
-    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """Takes a slot for one execution of a plugin; None to use the runtime's slots."""
+    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]]:
+        """Takes a slot for one execution of a plugin."""
 
     async def save(self, record: EndpointRecord) -> None:
         """Store the record and the progress. A full disk is not an error."""

@@ -30,9 +30,9 @@ from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 
-__all__ = ["NewRecords"]
+__all__ = ["ANY_PORT", "NewRecords"]
 
-_ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
+ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
 """For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 
 
@@ -106,7 +106,7 @@ class NewRecords:
         pinned, its plugins ran there and made the link `pinned_link`; DEL of the whole list then includes that of an
         IPAM plugin that ran at CreateEndpoint.
         """
-        attachment = self._attachment(AttachmentId(endpoint_id), configuration, (), _ANY_PORT)
+        attachment = self._attachment(AttachmentId(endpoint_id), configuration, (), ANY_PORT)
         if pinned_link is not None:
             pin = pin_path(self._run_dir, attachment.id)
             attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin), ifname=pinned_link)

@@ -136,7 +136,7 @@ class SandboxSync:
         Rules that another endpoint of the sandbox needs are kept. Errors are only logged: nothing may block a Leave.
         The caller holds the endpoint's lock, and the link is still in the sandbox.
         """
-        if not (record.snapshot and record.snapshot.get("rules")):  # parsing the snapshot takes a millisecond
+        if not (record.snapshot and record.snapshot.get("rules")):
             return
         leaving = _Joined.of(Endpoint(record))
         if leaving is None:
@@ -155,7 +155,7 @@ class SandboxSync:
 
     def _beside(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of the same sandbox."""
-        for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
+        for record in self._store.endpoints_in_sandbox(joined.sandbox):
             other = _Joined.of(Endpoint(record))
             if other is not None and other.id != joined.id:
                 yield other

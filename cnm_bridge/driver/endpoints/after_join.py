@@ -3,17 +3,18 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, RecordNotFound, StateError, WrongPhase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
+from cnm_bridge.driver.endpoints.missed_ports import MissedPorts
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.unpublished import Unpublished
 from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S, ContentionResolver
@@ -27,6 +28,9 @@ log = structlog.get_logger()
 class JoinedEndpoints:
     """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
 
+    Attributes:
+        missed_ports: The requests for ports of endpoints without a record.
+
     Args:
         store: The records.
         port_publisher: Publishes ports.
@@ -35,7 +39,7 @@ class JoinedEndpoints:
         dns: Brings the name servers of results into containers.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
-        has_ended: Returns whether the container of an endpoint is known to have ended.
+        first_processes: Knows whether the container of an endpoint has ended.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class JoinedEndpoints:
         dns: DnsFiles,
         contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
-        has_ended: Callable[[EndpointRecord], Awaitable[bool]],
+        first_processes: FirstProcesses,
     ) -> None:
         self._store = store
         self._port_publisher = port_publisher
@@ -57,7 +61,8 @@ class JoinedEndpoints:
         self._dns = dns
         self._contention = contention
         self._locks = locks
-        self._has_ended = has_ended
+        self.missed_ports = MissedPorts(self.program_external_connectivity)
+        self._first_processes = first_processes
 
     async def oper_info(self, request: EndpointReference) -> None:
         """Sync the sandbox of an endpoint whose link may have been placed.
@@ -78,7 +83,8 @@ class JoinedEndpoints:
 
         Raises:
             Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
-            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
+            RecordNotFound: There is no endpoint with that ID. If its record is rebuilt, its ports are published then.
+            WrongPhase: It is not attached.
             CniError: A plugin failed.
             KernelError: The sandbox could not be synced.
         """
@@ -94,6 +100,9 @@ class JoinedEndpoints:
             await self._publish(request)
         except CannotPublish as exc:
             await self._unpublished.accept(request, exc)
+        except RecordNotFound:
+            self.missed_ports.keep(request)
+            raise
         except Refused:
             if not await self._contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
                 raise
@@ -112,19 +121,22 @@ class JoinedEndpoints:
             CniError: A plugin failed twice.
         """
         self._unpublished.forget(request.endpoint_id)
+        self.missed_ports.forget(request.endpoint_id)
         self._sandbox_sync.stop_being_gateway(request.endpoint_id)
         self._port_publisher.interrupt(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None or not record.phase.is_attached or not self._port_publisher.has_ports(record):
                 return
-            if not await self._has_ended(record):
+            if not await self._first_processes.has_ended(record):
                 await self._port_publisher.revoke(record)
 
     def stop(self, endpoint_id: EndpointId) -> None:
         """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
         self._sandbox_sync.forget(endpoint_id)
         self._dns.forget(endpoint_id)
+        self.missed_ports.forget(endpoint_id)
+        self._first_processes.forget(endpoint_id)
         self._port_publisher.interrupt(endpoint_id)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
@@ -137,3 +149,4 @@ class JoinedEndpoints:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
             await self._port_publisher.publish(record, request.ports)
         self._unpublished.forget(request.endpoint_id)
+        self._first_processes.find(request.endpoint_id)

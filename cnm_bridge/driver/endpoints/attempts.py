@@ -58,7 +58,20 @@ class Attempts:
         for call in self._calls.get(endpoint_id, ()):
             call.is_stopped = True
 
-    async def __call__(self, endpoint_id: EndpointId, cni_network: str, attempt: Attempt) -> EndpointRecord:
+    @contextmanager
+    def under_way(self, endpoint_id: EndpointId) -> Iterator["_Call"]:
+        """Yield a call for an endpoint, which `stop` finds during the block, also before the first attempt."""
+        call = _Call(endpoint_id)
+        calls = self._calls.setdefault(endpoint_id, set())
+        calls.add(call)
+        try:
+            yield call
+        finally:
+            calls.remove(call)
+            if not calls:
+                del self._calls[endpoint_id]
+
+    async def __call__(self, call: "_Call", cni_network: str, attempt: Attempt) -> EndpointRecord:
         """Return the record of the attempt that succeeded.
 
         Between two attempts, what was done before the first one is kept, such as a reservation. After an error nothing
@@ -66,8 +79,8 @@ class Attempts:
         attempt of another call is never undone.
 
         Args:
-            endpoint_id: The endpoint.
-            cni_network: The CNI network on which it contends.
+            call: What `under_way` has yielded.
+            cni_network: The CNI network on which the endpoint contends.
             attempt: Makes one attempt.
 
         Raises:
@@ -76,20 +89,18 @@ class Attempts:
                 before the first attempt.
         """
         contention = self._contention.begin(cni_network)
-        call = _Call(endpoint_id)
-        with self._under_way(call):
-            while True:
-                try:
-                    return await self._make(call, attempt, contention)
-                except Exception as exc:
-                    call.error = exc
-                    if not call.is_undoing:
-                        raise
-                    refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
-                    limit_s = UNDO_LIMIT_S if refusal is None else contention.undo_limit_s(endpoint_id)
-                    if not await self._teardowns.wait_undone(endpoint_id, limit_s) or refusal is None:
-                        raise
-                    await self._wait(call, refusal, contention)
+        while True:
+            try:
+                return await self._make(call, attempt, contention)
+            except Exception as exc:
+                call.error = exc
+                if not call.is_undoing:
+                    raise
+                refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
+                limit_s = UNDO_LIMIT_S if refusal is None else contention.undo_limit_s(call.endpoint_id)
+                if not await self._teardowns.wait_undone(call.endpoint_id, limit_s) or refusal is None:
+                    raise
+                await self._wait(call, refusal, contention)
 
     async def _make(self, call: "_Call", attempt: Attempt, contention: Contention) -> EndpointRecord:
         """Make one attempt. If it fails, begin to undo it before another call can see what it has left."""
@@ -125,17 +136,6 @@ class Attempts:
             if is_undoing:
                 await self._teardowns.wait_undone(call.endpoint_id)
             raise
-
-    @contextmanager
-    def _under_way(self, call: "_Call") -> Iterator[None]:
-        calls = self._calls.setdefault(call.endpoint_id, set())
-        calls.add(call)
-        try:
-            yield
-        finally:
-            calls.remove(call)
-            if not calls:
-                del self._calls[call.endpoint_id]
 
 
 class _Call:

@@ -72,22 +72,23 @@ class EndpointCreation:
             caller: The calling process, None if it is not visible.
 
         Raises:
-            BadOption, Refused: The request is invalid or not possible; nothing has been changed.
+            BadOption, Refused: The request is invalid or not possible, or Docker has deleted the endpoint before its
+                plugins ran; nothing has been changed.
             CniError: The network's configuration does not exist, or a plugin failed; the text is the plugin's.
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        async with self._locks.hold(request.endpoint_id):
-            stored = self._store.find_endpoint(request.endpoint_id)
-        if stored is not None:
-            return _same(stored, request)
-        # The plan is made before anything is stored or done, so an invalid request changes nothing.
-        network, plan = await self._networks.plan(request)
-        record = self._new_records.planned(request, network, plan, caller, now_s=time.time())
-        async with self._attachments.hold(record.attachment_id):
-            return await self._attempts(
-                record.id, plan.configuration.name, partial(self._create, request, record=record, plan=plan)
-            )
+        with self._attempts.under_way(request.endpoint_id) as call:
+            async with self._locks.hold(request.endpoint_id):
+                stored = self._store.find_endpoint(request.endpoint_id)
+            if stored is not None:
+                return _same(stored, request)
+            # The plan is made before anything is stored or done, so an invalid request changes nothing.
+            network, plan = await self._networks.plan(request)
+            record = self._new_records.planned(request, network, plan, caller, now_s=time.time())
+            create = partial(self._create, request, record=record, plan=plan)
+            async with self._attachments.hold(record.attachment.id):
+                return await self._attempts(call, plan.configuration.name, create)
 
     async def _create(
         self,
@@ -100,15 +101,15 @@ class EndpointCreation:
     ) -> EndpointRecord:
         if stored is not None:
             return _same(stored, request)
-        await contention.wait_for_attachment(record.attachment_id)
+        await contention.wait_for_attachment(record.attachment.id)
         await contention.wait_for_addresses(plan.fixed_addresses)
         contention.note_leaving()
         # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the DEL of
         # an endpoint with the same address can complete.
         with self._owners.claim(record.id, plan.fixed_addresses, plan.configuration):
             await self._store.put_endpoint(record)
-            record = await self._attachers[record.attach_mode].prepare(record, plan, self._store.put_endpoint)
-        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attach_mode.value)
+            record = await self._attachers[record.attachment.mode].prepare(record, plan, self._store.put_endpoint)
+        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
         return record
 
 

@@ -9,11 +9,10 @@ container's resolv.conf by then. The call comes several times, so a passing fail
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import container_of_cgroup
 from cnm_bridge.core.link_state import KernelError
@@ -72,7 +71,7 @@ class DnsFiles:
         if progress.done:
             return
         edit = partial(edit_resolv_conf, dns=result.dns, option=option, endpoint_id=endpoint_id)
-        edited = await self._try(Path(record.sandbox_key or ""), edit)
+        edited = await self._try(record, edit)
         if self._progress.get(endpoint_id) is not progress:  # it has left meanwhile
             return
         progress.done = not edited.obstacle
@@ -82,14 +81,14 @@ class DnsFiles:
             log.warning("endpoint.dns_not_set", endpoint_id=endpoint_id, error=edited.obstacle)
         progress.error = edited.obstacle
 
-    async def _try(self, sandbox: Path, edit: Callable[[str], FileEdit]) -> FileEdit:
-        """Edit the file of the container in a sandbox; a failure is an obstacle."""
-        owner = await self._owners.find(sandbox)
-        process = owner.process
-        container_id = None if process is None else container_of_cgroup(process.cgroup)
-        if process is None or container_id is None:
-            return FileEdit(obstacle=f"the container is not known: {owner.unknown}")
+    async def _try(self, record: EndpointRecord, edit: Callable[[str], FileEdit]) -> FileEdit:
+        """Edit the file of the container of an endpoint; a failure is an obstacle."""
         try:
+            owner = await self._owners.find(record.sandbox)
+            process = owner.process
+            container_id = None if process is None else container_of_cgroup(process.cgroup)
+            if process is None or container_id is None:
+                return FileEdit(obstacle=f"the container is not known: {owner.unknown}")
             return await self._kernel.edit_resolv_conf(process.pid, container_id, edit)
-        except KernelError as exc:
+        except (KernelError, NotJoined) as exc:
             return FileEdit(obstacle=str(exc))

@@ -70,8 +70,6 @@ class PortPublisher:
         """Claim the ports that the previous run published. Must complete before anything is published."""
         time_slice = TimeSlice()
         for record in self._store.endpoints():
-            if not record.has_capability_args:  # saves parsing most attachments before the first reply
-                continue
             for mapping in parse_mappings(record.attachment.capability_args):
                 self._claims.add(record.id, mapping)
                 await time_slice.pause()
@@ -96,7 +94,7 @@ class PortPublisher:
         """
         publishers = _publishers(record)
         if publishers is None:
-            name = record.cni_network
+            name = record.attachment.network
             raise CannotPublish(
                 f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
                 'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
@@ -140,7 +138,7 @@ class PortPublisher:
 
     def has_ports(self, record: EndpointRecord) -> bool:
         """Return whether ports of an endpoint are published, as far as its record says."""
-        return record.has_capability_args and bool(get_list(record.attachment.capability_args, CAPABILITY))
+        return bool(get_list(record.attachment.capability_args, CAPABILITY))
 
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
         """Revoke the endpoint's ports, if it has any; they stay reserved for it until it is deleted.

@@ -94,8 +94,9 @@ class EndpointService:
             Refused, CniError, KernelError: The endpoint cannot be attached.
             StateError: The record cannot be written.
         """
-        cni_network = self._store.get_endpoint(request.endpoint_id).cni_network
-        record = await self._attempts(request.endpoint_id, cni_network, partial(self._attach, request, caller))
+        cni_network = self._store.get_endpoint(request.endpoint_id).attachment.network
+        with self._attempts.under_way(request.endpoint_id) as call:
+            record = await self._attempts(call, cni_network, partial(self._attach, request, caller))
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -143,7 +144,8 @@ class EndpointService:
             raise WrongPhase(record.id, record.phase, Phase.JOINED)
         # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
         same_caller = caller if caller == record.caller else None
-        record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
+        process = record.first_process if record.sandbox_key == request.sandbox_key else None
+        record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
         contention.note_leaving()
         return await self._attacher(record).attach(record, self._store.put_endpoint)
 
@@ -152,4 +154,4 @@ class EndpointService:
         return record is not None and record.phase is Phase.DELETING
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
-        return self._attachers[record.attach_mode]
+        return self._attachers[record.attachment.mode]

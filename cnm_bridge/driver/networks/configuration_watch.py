@@ -66,14 +66,14 @@ class ConfigurationWatch:
         index = await asyncio.to_thread(self._directories.index)
         if index is self._index:
             return
-        digests = await asyncio.to_thread(_digests, index)
+        digests = await self._read(index)
         is_first, self._index = self._index is None, index
         before, self._digests = self._digests, digests
         seen, self._seen = self._seen, self._seen | digests.keys()
         changed = sorted(name for name in {*before, *digests} if before.get(name) != digests.get(name))
         if is_first or not changed:
             return
-        endpoints = await self._count(lambda one: (one.cni_network, self._is_outdated(one)))
+        endpoints = await self._count(lambda one: (one.attachment.network, _is_outdated(one, digests)))
         in_use = {*(name for name, _ in endpoints), *(one.configuration or one.name for one in self._store.networks())}
         for name in changed:
             if name in in_use:
@@ -85,16 +85,15 @@ class ConfigurationWatch:
         """Return how many endpoints of each network were made before their list changed, or was removed.
 
         Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
-        The lists are those of the last look.
+        The lists are those that are on disk now.
         """
-        if self._index is None:
-            return {}
-        return await self._count(lambda one: one.network_id if self._is_outdated(one) else None)
+        index = await asyncio.to_thread(self._directories.index)
+        digests = await self._read(index)
+        return await self._count(lambda one: one.network_id if _is_outdated(one, digests) else None)
 
-    def _is_outdated(self, one: EndpointRecord) -> bool:
-        """Return whether an endpoint was made from another content than the last look has found."""
-        made_from = one.configuration_digest
-        return made_from is not None and self._digests.get(one.cni_network) != made_from
+    async def _read(self, index: ConfigurationIndex) -> Mapping[str, str]:
+        """Return the digests of all lists by name; those of the last look are not made again."""
+        return self._digests if index is self._index else await asyncio.to_thread(_digests, index)
 
     async def _count(self, key: Callable[[EndpointRecord], _Key | None]) -> Counter[_Key]:
         """Return how many endpoints have each key, without those that have none."""
@@ -122,6 +121,12 @@ class ConfigurationWatch:
         except CniError as exc:
             return str(exc)
         return None if preflight.is_good else "; ".join(preflight.all_problems)
+
+
+def _is_outdated(one: EndpointRecord, digests: Mapping[str, str]) -> bool:
+    """Return whether an endpoint was made from another content than its list has."""
+    made_from = one.configuration_digest
+    return made_from is not None and digests.get(one.attachment.network) != made_from
 
 
 def _digests(index: ConfigurationIndex) -> Mapping[str, str]:

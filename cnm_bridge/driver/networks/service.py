@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES, local_mac
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.options.cni_options import (
@@ -23,11 +23,11 @@ from cnm_bridge.core.planning.options.cni_options import (
     INLINE,
     Options,
     different_options,
-    merge_options,
     origin_of,
+    parse_endpoint_options,
     parse_options,
 )
-from cnm_bridge.core.planning.options.docker_options import refuse_unread, split_unknown
+from cnm_bridge.core.planning.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import Plan, plan_attachment, with_mac
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
@@ -142,12 +142,7 @@ class NetworkService:
                 cannot provide what is requested.
             CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
-        given, unknown = split_unknown(request.options)
-        if INLINE in given:
-            raise BadOption(INLINE, "is an option of networks, not of containers")
-        for option in unknown:
-            log.warning("endpoint.option_unknown", option=option)
-        network, plan = await self._plan(request.network_id, given, request.requested)
+        network, plan = await self._plan(request.network_id, request.options, request.requested)
         if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
             plan = with_mac(plan, local_mac(secrets.token_bytes(MAC_BYTES)))
         return network, plan
@@ -171,20 +166,29 @@ class NetworkService:
                 "check --docker-host, or remove the Docker network and create it again"
             )
         self._managed.refuse_override(network.options, given)
-        options = parse_options(merge_options(network.options, given))
+        options = parse_endpoint_options(network.options, given)
+        for option in options.unknown:
+            log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
         negotiated = await self._runtime.negotiate(plan.configuration)
         return network, replace(
             plan,
             configuration=negotiated,
-            attach=await self._choose_mode(negotiated, options),
+            attach=await self._choose_mode(negotiated, options, network),
             source_digest=None if options.inline is not None else configuration_digest(configuration.document),
         )
 
-    async def _choose_mode(self, network: NetworkConfigurationList, options: Options) -> AttachChoice:
+    async def _choose_mode(
+        self, configuration: NetworkConfigurationList, options: Options, network: NetworkRecord
+    ) -> AttachChoice:
         return await choose_attach_mode(
-            self._runtime, network, options, default=self._attach, release=self._release.current
+            self._runtime,
+            configuration,
+            options,
+            has_pool=bool(network.pools),
+            default=self._attach,
+            release=self._release.current,
         )
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
@@ -284,7 +288,7 @@ class NetworkService:
                 f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
-        await self._choose_mode(await self._runtime.negotiate(planned), options)
+        await self._choose_mode(await self._runtime.negotiate(planned), options, network)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
 

@@ -17,10 +17,9 @@ import structlog
 
 from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
-from cnm_bridge.core.model.recent import Same, recently
+from cnm_bridge.core.model.dhcp import find_daemon_socket
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpConnection, DhcpDaemons
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -179,12 +178,6 @@ def _is_joined_with(record: EndpointRecord, socket: Path) -> bool:
 
 def _socket_of(record: EndpointRecord) -> Path | None:
     """Return the socket of an endpoint's DHCP daemon, None if it has no DHCP."""
-    if record.attach_mode is not AttachMode.DIRECT:
+    if record.attachment.mode is not AttachMode.DIRECT:
         return None
-    return _socket_in(Same(record.configuration))
-
-
-@recently  # thousands of endpoints share a few lists
-def _socket_in(configuration: Same) -> Path | None:
-    plugin = find_dhcp(NetworkConfigurationList.from_document(configuration.document))
-    return None if plugin is None else daemon_socket(plugin)
+    return find_daemon_socket(record.attachment.configuration)

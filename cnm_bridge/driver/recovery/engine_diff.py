@@ -118,8 +118,7 @@ def unknown_endpoints(
 def unchanged_since(earlier: Iterable[EndpointRecord], later: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
     """Return the later records that are also among the earlier ones and have not been stored again in between.
 
-    Records are compared by identity: the store returns the same object until a record changes. Comparing values would
-    parse the documents in the records, and for ten thousand of them block the event loop for most of a second.
+    Records are compared by identity: the store returns the same object until a record is stored again.
     """
     seen = {record.id: record for record in earlier}
     return tuple(record for record in later if seen.get(record.id) is record)

@@ -5,6 +5,7 @@
 So DEL is possible when Docker deletes them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,28 @@ class RebuildEndpoint:
         self._new_records = new_records
         self._kernel = kernel
         self._run_dir = run_dir
+        self._listeners: list[Callable[[EndpointId], None]] = []
+        self._without_sandbox: dict[EndpointId, EngineEndpoint] = {}
+
+    def when_rebuilt(self, listener: Callable[[EndpointId], None]) -> None:
+        """Have a function called with the ID of each endpoint whose record has been rebuilt."""
+        self._listeners.append(listener)
+
+    def may_help(self, endpoint: EngineEndpoint) -> bool:
+        """Return whether an endpoint has no record, or the engine may know the sandbox that its record lacks.
+
+        An engine that has answered without a sandbox is asked again if it lists the endpoint with other values.
+        """
+        endpoint_id = EndpointId(endpoint.id)
+        return self._store.find_endpoint(endpoint_id) is None or self._without_sandbox.get(endpoint_id) != endpoint
+
+    def ask_again(self) -> None:
+        """Forget which sandboxes the engine did not know, because it has been started again."""
+        self._without_sandbox.clear()
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Forget an endpoint whose record has been removed."""
+        self._without_sandbox.pop(endpoint_id, None)
 
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
         """Rebuild an endpoint whose network is unknown too, if the engine has both.
@@ -93,22 +116,28 @@ class RebuildEndpoint:
             KernelError: Its pinned sandbox cannot be read.
             StateError: The record cannot be written.
         """
-        sandbox = await self._find_sandbox(endpoint)
-        record = self._store.find_endpoint(EndpointId(endpoint.id))
-        if record is None:
+        endpoint_id, sandbox, has_answered = EndpointId(endpoint.id), None, True
+        try:
+            sandbox = await self._find_sandbox(endpoint)
+        except EngineUnavailable as exc:
+            log.info("endpoint.sandbox_unknown", endpoint_id=endpoint_id, reason=str(exc))
+            has_answered = False
+        if self._store.find_endpoint(endpoint_id) is None:
             await self._rebuild(network, endpoint, sandbox)
         elif sandbox is not None:
-            await self._add_sandbox(record.id, sandbox)
+            await self._add_sandbox(endpoint_id, sandbox)
+        if sandbox is None and has_answered and self._store.find_endpoint(endpoint_id) is not None:
+            self._without_sandbox[endpoint_id] = endpoint
 
     async def _find_sandbox(self, endpoint: EngineEndpoint) -> str | None:
-        """Return the sandbox of an endpoint, None if it is not known. No lock is held: the engine may be in a call."""
+        """Return the sandbox of an endpoint, None if it is not known. No lock is held: the engine may be in a call.
+
+        Raises:
+            EngineUnavailable: The engine does not answer.
+        """
         if endpoint.container_id is None:
             return None
-        try:
-            return await self._engine.find_sandbox(endpoint.container_id, endpoint.id)
-        except EngineUnavailable as exc:
-            log.info("endpoint.sandbox_unknown", endpoint_id=endpoint.id, reason=str(exc))
-            return None
+        return await self._engine.find_sandbox(endpoint.container_id, endpoint.id)
 
     async def _add_sandbox(self, endpoint_id: EndpointId, sandbox: str) -> None:
         async with self._locks.hold(endpoint_id):
@@ -137,3 +166,5 @@ class RebuildEndpoint:
                     )
                 )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
+                for listener in self._listeners:
+                    listener(endpoint_id)

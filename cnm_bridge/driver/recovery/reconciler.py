@@ -10,6 +10,7 @@ whose CreateEndpoint has not been answered yet is in no list of Docker's, and a 
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +114,7 @@ class Reconciler:
     async def run(self) -> None:
         """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._engine.follow(self._wanted.set))
+            tasks.create_task(self._engine.follow(self._begin_with_engine))
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._interval_s):
@@ -129,6 +130,10 @@ class Reconciler:
                 self._ended = self._begun
                 self._round_ended.set()
                 self._round_ended = asyncio.Event()
+
+    def _begin_with_engine(self) -> None:
+        self._rebuild_endpoint.ask_again()
+        self._wanted.set()
 
     async def wait_round(self) -> None:
         """Begin a round now, and wait for its end. If one is running, another follows it."""
@@ -171,6 +176,8 @@ class Reconciler:
     async def _compare(self) -> Differences:
         """Compare once, and do what needs no second comparison."""
         found = await self._comparison.find_differences()
+        unknown = {key: one for key, one in found.unknown.items() if self._rebuild_endpoint.may_help(one[1])}
+        found = replace(found, unknown=unknown)
         if found.answer is not None and found.answer.view is None and found.has_networks:
             identity = found.answer.identity
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)

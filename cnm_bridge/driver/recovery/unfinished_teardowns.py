@@ -14,18 +14,14 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import CniError
-from cni_invoker.advanced import RULES_BY_ADDRESS
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 from cnm_bridge.system.journal import Event, Journal
 
 __all__ = ["UnfinishedTeardowns"]
@@ -44,7 +40,6 @@ class UnfinishedTeardowns:
         orphaned_plugins: Kills the plugins that a killed daemon left running.
         liveness: Finds dead endpoints.
         in_use: Finds endpoints in use.
-        unrecorded: Finds running containers whose endpoint has no record.
         journal: Reports the plugins that have ended, and the endpoints that are gone.
         boot_id: The kernel's boot ID.
         limit_s: How long `wait` waits, and after a reboot, how long it waits for the next DEL to end.
@@ -59,7 +54,6 @@ class UnfinishedTeardowns:
         orphaned_plugins: OrphanedPlugins,
         liveness: Liveness,
         in_use: InUseCheck,
-        unrecorded: UnrecordedLinks,
         journal: Journal,
         boot_id: str,
         limit_s: float,
@@ -70,7 +64,6 @@ class UnfinishedTeardowns:
         self._orphaned_plugins = orphaned_plugins
         self._liveness = liveness
         self._in_use = in_use
-        self._unrecorded = unrecorded
         self._journal = journal
         self._boot_id = boot_id
         self._limit_s = limit_s
@@ -86,11 +79,6 @@ class UnfinishedTeardowns:
         """Add the teardowns of all such endpoints; return their number. No calls are running at that time."""
         unfinished = await self._add_unfinished()
         dead = await self._add_dead(besides=unfinished)
-        for endpoint_id in unfinished | dead:
-            if _finds_rules_by_address(self._store.get_endpoint(endpoint_id)):
-                await self._unrecorded.read_early()
-                break
-            await asyncio.sleep(0)
         return len(unfinished) + len(dead)
 
     async def wait(self) -> None:
@@ -135,7 +123,7 @@ class UnfinishedTeardowns:
         await self._orphaned_plugins.kill()
         for endpoint_id in unfinished:
             self._teardowns.add_later(endpoint_id)
-            await asyncio.sleep(0)  # there may be ten thousand
+            await asyncio.sleep(0)  # there may be thousands
         return frozenset(unfinished)
 
     async def _add_dead(self, besides: frozenset[EndpointId]) -> frozenset[EndpointId]:
@@ -151,14 +139,6 @@ class UnfinishedTeardowns:
             self._teardowns.add_later(record.id)
             await asyncio.sleep(0)
         return frozenset(record.id for record in gone)
-
-
-def _finds_rules_by_address(record: EndpointRecord) -> bool:
-    """Return whether the DEL of one of the plugins of an endpoint finds its rules by address alone."""
-    try:
-        return any(plugin.type in RULES_BY_ADDRESS for plugin in Endpoint(record).network.plugins)
-    except CniError:  # its teardown reports it
-        return False
 
 
 def _is_progress(event: Event) -> bool:

@@ -59,7 +59,7 @@ class CheckedTeardown:
             CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
-            await self._orphaned_plugins.ensure_none(record.attachment_id)
+            await self._orphaned_plugins.ensure_none(record.attachment.id)
             await self._teardown(record)
 
     async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
@@ -74,5 +74,5 @@ class CheckedTeardown:
         log.warning("endpoint.outdated", reason=_OUTDATED)
         if record.phase is Phase.PENDING:
             await self._store.put_endpoint(replace(record, phase=Phase.READY))
-        await self._store.put_endpoint(self._attachers[record.attach_mode].as_joined(record))
+        await self._store.put_endpoint(self._attachers[record.attachment.mode].as_joined(record))
         return True

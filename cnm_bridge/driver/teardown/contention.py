@@ -114,7 +114,7 @@ class ContentionResolver:
         finally:
             self._evicting.discard(record.id)
         if self._store.find_endpoint(record.id) is None:
-            self.evictions[record.cni_network] += 1
+            self.evictions[record.attachment.network] += 1
 
 
 class Contention:
@@ -230,7 +230,7 @@ class Contention:
         if self._remaining_s > 0 and self._evictions != self._resolver.evictions[self._network]:
             return True
         if not self._has_evicted_all and self._remaining_s > 0:
-            here = (record for record in self._store.endpoints() if record.cni_network == self._network)
+            here = (record for record in self._store.endpoints() if record.attachment.network == self._network)
             if await self._resolver.evict_dead(here, self._remaining_s):
                 return True
             self._has_evicted_all = True
@@ -296,7 +296,7 @@ class Contention:
         return self._deadline - asyncio.get_running_loop().time()
 
     def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
-        return frozenset(record.id for record in self._records(endpoints) if record.cni_network == self._network)
+        return frozenset(record.id for record in self._records(endpoints) if record.attachment.network == self._network)
 
     def _records(self, endpoints: Iterable[EndpointId]) -> Iterator[EndpointRecord]:
         """Return the records of these endpoints, without those that are gone."""

@@ -51,7 +51,7 @@ class InUseCheck:
         Raises:
             KernelError: The namespaces or their links cannot be read.
         """
-        wanted = {alternative_name(record.attachment_id): record.id for record in records}
+        wanted = {alternative_name(record.attachment.id): record.id for record in records}
         if not wanted:
             return frozenset()
         found = await self._kernel.altnames_in_use(self._run_dir)

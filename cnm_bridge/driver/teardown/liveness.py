@@ -54,6 +54,6 @@ class Liveness:
     async def _ask(self, query: Query, records: Records) -> tuple[EndpointRecord, ...]:
         by_mode: dict[AttachMode, list[EndpointRecord]] = {}
         for record in records:
-            by_mode.setdefault(record.attach_mode, []).append(record)
+            by_mode.setdefault(record.attachment.mode, []).append(record)
         answers = [await query(self._attachers[mode], own) for mode, own in by_mode.items()]
         return tuple(record for answer in answers for record in answer)

@@ -21,13 +21,14 @@ class TeardownProgress:
     """The progress of one endpoint's teardown, over all its attempts; a `DeleteProgress` (`driver/attach/attacher.py`).
 
     Attributes:
+        slot: Takes a slot for one execution of a plugin.
         kept: The indexes of the plugins whose DEL does not run in this attempt.
 
     Args:
         store: The records.
         find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
         unrecorded: Finds running containers whose endpoint has no record.
-        find_slot: Returns the function that takes a plugin slot, None to use the runtime's slots.
+        slot: As above.
     """
 
     def __init__(
@@ -35,12 +36,12 @@ class TeardownProgress:
         store: Store,
         find_owner: Callable[[EndpointRecord, str], EndpointId | None],
         unrecorded: UnrecordedLinks,
-        find_slot: Callable[[], Callable[[], AbstractAsyncContextManager[None]] | None],
+        slot: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         self._store = store
         self._find_owner = find_owner
         self._unrecorded = unrecorded
-        self._find_slot = find_slot
+        self.slot = slot
         self.kept: frozenset[int] = frozenset()
         self._deleted: frozenset[int] = frozenset()
 
@@ -52,11 +53,6 @@ class TeardownProgress:
     @deleted.setter
     def deleted(self, deleted: frozenset[int]) -> None:
         self._deleted = deleted - self.kept
-
-    @property
-    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """The function that takes a plugin slot in this attempt, None to use the runtime's slots."""
-        return self._find_slot()
 
     def with_deleted(self, record: EndpointRecord) -> EndpointRecord:
         """Return a copy of the record that lists the plugins whose DEL has completed."""

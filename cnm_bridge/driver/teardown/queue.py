@@ -13,7 +13,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError
+from cni_invoker import CniError, PluginFailed
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -113,7 +113,7 @@ class TeardownQueue:
         return self._retries.is_under_way(endpoint_id)
 
     def has_hung(self, endpoint_id: EndpointId) -> bool:
-        """Return whether a plugin of the last attempt was killed because it hung."""
+        """Return whether a plugin was killed because it hung, and none has answered since."""
         return self._slots.has_hung(endpoint_id)
 
     def find_error(self, endpoint_id: EndpointId) -> str | None:
@@ -311,7 +311,7 @@ class TeardownQueue:
 
     async def _attempt_in_slot(self, endpoint_id: EndpointId) -> bool:
         before = self._store.find_endpoint(endpoint_id)
-        network = "" if before is None else before.cni_network
+        network = "" if before is None else before.attachment.network
         async with self._slots.teardown(endpoint_id, network), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
@@ -338,6 +338,8 @@ class TeardownQueue:
         self._failures[endpoint_id] = Failure(error=str(exc), since=earlier.since if earlier else time.monotonic())
         if isinstance(exc, PluginTimeout) and exc.started:
             self._slots.note_hung(endpoint_id)
+        elif isinstance(exc, PluginFailed):  # it answers again, or the one that hung has completed
+            self._slots.forget_hung(endpoint_id)
 
     def _forget_failure(self, endpoint_id: EndpointId) -> None:
         self._failures.pop(endpoint_id, None)

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Limits concurrent teardowns in the background, so that plugins that hang do not hold up the others.
-
-A teardown that a call executes itself, such as the undo of a failed create, uses the runtime's own slots.
-"""
+"""Limits concurrent teardowns, so that plugins that hang do not hold up the others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
 from typing import Final
 
 from cni_bridge_state import EndpointId
@@ -37,7 +33,6 @@ class TeardownSlots:
         self._teardowns: PrioritySlots[EndpointId] = PrioritySlots(teardowns, for_preferred=teardowns)
         self._plugins: PrioritySlots[EndpointId] = PrioritySlots(plugins, for_preferred=plugins)
         self._preferred: set[EndpointId] = set()
-        self._in_background: dict[EndpointId, str] = {}
         self._hung: set[EndpointId] = set()
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 
@@ -50,24 +45,22 @@ class TeardownSlots:
 
     @asynccontextmanager
     async def teardown(self, endpoint_id: EndpointId, network: str) -> AsyncIterator[None]:
-        """Run the body, a teardown in the background on a CNI network, in a slot of its own."""
+        """Run the body, a teardown on a CNI network, in a slot of its own."""
         try:
             async with (
                 self._for_hung if endpoint_id in self._hung else nullcontext(),
                 self._teardowns.take(endpoint_id, network, preferred=endpoint_id in self._preferred),
             ):
-                self._in_background[endpoint_id] = network
                 yield
         finally:
-            self._in_background.pop(endpoint_id, None)
             self._preferred.discard(endpoint_id)
 
-    def find_plugin_slot(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """Return the function that takes a plugin slot; None for a teardown that a call executes itself."""
-        return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
+    def plugin(self, endpoint_id: EndpointId, network: str) -> AbstractAsyncContextManager[None]:
+        """Return the slot of one execution of a plugin, for a teardown on a CNI network."""
+        return self._plugins.take(endpoint_id, network, preferred=endpoint_id in self._preferred)
 
     def has_hung(self, endpoint_id: EndpointId) -> bool:
-        """Return whether a plugin of a teardown was killed because it hung."""
+        """Return whether a plugin of a teardown was killed because it hung, and none has answered since."""
         return endpoint_id in self._hung
 
     def note_hung(self, endpoint_id: EndpointId) -> None:
@@ -75,9 +68,5 @@ class TeardownSlots:
         self._hung.add(endpoint_id)
 
     def forget_hung(self, endpoint_id: EndpointId) -> None:
-        """Record that no plugin of a teardown hung, or that the teardown has completed."""
+        """Record that a plugin of a teardown has answered, or that the teardown has completed."""
         self._hung.discard(endpoint_id)
-
-    def _plugin(self, endpoint_id: EndpointId) -> AbstractAsyncContextManager[None]:
-        network = self._in_background[endpoint_id]
-        return self._plugins.take(endpoint_id, network, preferred=endpoint_id in self._preferred)

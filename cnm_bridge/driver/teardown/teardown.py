@@ -13,6 +13,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
+from cni_invoker.advanced import RULES_BY_ADDRESS
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -33,7 +34,7 @@ class Teardown:
         attachers: The attacher of each mode, which detaches its endpoints.
         owners: Finds the owners of addresses.
         unrecorded: Finds running containers whose endpoint has no record.
-        slots: Limits concurrent plugins of teardowns in the background.
+        slots: Limits concurrent plugins of teardowns.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Teardown:
             StateError: The record cannot be written; everything else is undone.
         """
         started = time.monotonic()
+        if record.addresses and _finds_rules_by_address(record):
+            await self._unrecorded.look(record.addresses)
         progress = self._progress_of(record)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
@@ -102,14 +105,14 @@ class Teardown:
     async def _detach(self, record: EndpointRecord, progress: TeardownProgress) -> str:
         kept = self._kept.get(record.id)
         progress.kept = frozenset() if kept is None else _attached_plugins(kept)
-        link = await self._attachers[record.attach_mode].detach(record, progress)
+        link = await self._attachers[record.attachment.mode].detach(record, progress)
         return link if kept is self._kept.get(record.id) else await self._detach(record, progress)
 
     async def _restore(self, kept: EndpointRecord) -> None:
         """Store what was there before an attempt to join, whose plugins have completed DEL."""
         self._restoring.add(kept.id)
         try:
-            self._attachers[kept.attach_mode].prepare_again(kept)
+            self._attachers[kept.attachment.mode].prepare_again(kept)
             await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
         finally:
             self._restoring.discard(kept.id)
@@ -120,7 +123,10 @@ class Teardown:
         if record.id not in self._progress:
             find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
             self._progress[record.id] = TeardownProgress(
-                self._store, find_owner, self._unrecorded, partial(self._slots.find_plugin_slot, record.id)
+                self._store,
+                find_owner,
+                self._unrecorded,
+                partial(self._slots.plugin, record.id, record.attachment.network),
             )
         progress = self._progress[record.id]
         progress.deleted |= frozenset(record.deleted)
@@ -130,6 +136,12 @@ class Teardown:
 def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
     """Return the indexes of the plugins for which a DEL is pending."""
     return frozenset(range(len(Endpoint(record).network.plugins))).difference(record.deleted)
+
+
+def _finds_rules_by_address(record: EndpointRecord) -> bool:
+    """Return whether a plugin whose DEL is pending finds its rules by address alone."""
+    plugins = enumerate(Endpoint(record).network.plugins)
+    return any(plugin.type in RULES_BY_ADDRESS for index, plugin in plugins if index not in record.deleted)
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:

@@ -46,8 +46,8 @@ class UnrecordedLinks:
     """Finds the links in running containers that belong to endpoints without a record.
 
     Only what existed when the daemon started can be without a record, because a record is stored before anything is
-    done. So the namespaces are read once: at the start, or when the first DEL needs it. They are read again only to see
-    whether such a link still exists.
+    done. So the namespaces are read once, before the first DEL that needs it. They are read again only to see whether
+    such a link still exists.
 
     Args:
         store: The records.
@@ -63,21 +63,22 @@ class UnrecordedLinks:
         self._unread: tuple[str, ...] = ()
         self._reading = asyncio.Lock()
 
-    async def read_early(self) -> None:
-        """Read the namespaces before the first DEL needs it, because that one would hold a plugin slot meanwhile."""
-        with suppress(KernelError):  # the first DEL tries again, and fails with the reason
+    async def look(self, addresses: Collection[str]) -> None:
+        """Read the namespaces if a DEL for some addresses needs it, which would hold a plugin slot meanwhile."""
+        with suppress(KernelError):  # that DEL tries again, and fails with the reason
             async with self._reading:
-                self._found = await self._read()
+                if self._found is None or self._user_of(addresses) is not None:
+                    self._found = await self._read()
 
     async def refuse_if_used(self, plugin: str, addresses: Collection[str]) -> None:
-        """Return if no such link has any of some addresses, which are without prefixes.
+        """Return if no such link has any of some addresses, which are without prefixes. The caller calls `look` before.
 
         Raises:
             AddressInUse: One has; `plugin` is the type of the plugin that would remove the rules.
             KernelError: It cannot be read which namespaces there are.
         """
         async with self._reading:
-            if self._found is None or self._user_of(addresses) is not None:
+            if self._found is None:
                 self._found = await self._read()
             user = self._user_of(addresses)
         if user is not None:

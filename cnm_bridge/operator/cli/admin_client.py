@@ -43,10 +43,12 @@ class AdminClient:
 
     Args:
         path: The socket.
+        limit_s: Time limit for each part of an answer.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit_s: float = _LIMIT_S) -> None:
         self._path = path
+        self._limit_s = limit_s
 
     def get(self, *path: str, **query: str) -> JsonObject:
         """Return the document at a path below the interface's version, e.g. `get("endpoints", "web")`.
@@ -67,7 +69,7 @@ class AdminClient:
                 yield self._parse(line)
 
     def _ask(self, verb: str, path: tuple[str, ...], query: Mapping[str, str]) -> JsonObject:
-        with self._answered(verb, path, query, limit_s=_LIMIT_S) as response:
+        with self._answered(verb, path, query, limit_s=self._limit_s) as response:
             return self._parse(response.read())
 
     @contextmanager
@@ -122,8 +124,8 @@ class AdminClient:
                 )
             case TimeoutError():
                 text = (
-                    f"no answer on {self._path} within {_LIMIT_S:g} s: the daemon is blocked, or does not start while "
-                    "systemd holds its socket; journalctl -u cni-bridge shows the reason"
+                    f"no answer on {self._path} within {self._limit_s:g} s: the daemon is blocked, or does not start "
+                    "while systemd holds its socket; journalctl -u cni-bridge shows the reason"
                 )
             case _:
                 text = f"no answer on {self._path}: {str(error) or type(error).__name__}"

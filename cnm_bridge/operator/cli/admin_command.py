@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
+import click
+
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.options import find_mistakes, with_settings
 
-__all__ = ["asks_daemon"]
+__all__ = ["asks_daemon", "warn_of_mistakes"]
 
 
 def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
@@ -21,10 +23,17 @@ def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
         command: Takes the path of the socket, and its own options by name; returns the exit status; see `exits`.
     """
 
-    @with_settings(ADMIN_SOCKET, RUN_DIR)
+    @with_settings(ADMIN_SOCKET, RUN_DIR, ignores_mistakes=True)
     @exits
     @wraps(command)
     def run(*, admin_socket: Path | None, run_dir: Path, **own: object) -> ExitStatus:
+        warn_of_mistakes(click.get_current_context())
         return command(Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path, **own)
 
     return run
+
+
+def warn_of_mistakes(context: click.Context) -> None:
+    """Print the mistakes in the configuration file that a command has ignored."""
+    for mistake in find_mistakes(context):
+        click.echo(f"cni-bridge: {mistake}; it is ignored here, but the daemon does not start with it", err=True)

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from cnm_bridge import __version__
+from cnm_bridge.operator.cli.command_group import CommandGroup
 
 __all__ = ["main"]
 
@@ -53,6 +54,7 @@ class _Imported(Mapping[str, click.Command]):
 
 
 @click.group(
+    cls=CommandGroup,
     commands=_Imported(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -179,6 +179,19 @@ class UnitFacts:
     before: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """The daemon's configuration file.
+
+    Attributes:
+        path: Where it is; it may not exist.
+        mistakes: What the daemon would refuse, with the key or the line.
+    """
+
+    path: Path
+    mistakes: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationFacts:
     """The installation of the daemon.
@@ -190,7 +203,8 @@ class InstallationFacts:
         free_bytes: Free space by directory.
         daemon_pid: The process ID of the running daemon, None if none runs.
         selinux: `enforcing` or `permissive`, "" without SELinux.
-        broken_files: Configuration files that cannot be used, with the reason.
+        mistakes: What is wrong in the daemon's configuration file.
+        broken_files: CNI configuration files that cannot be used, with the reason.
         shadowed_files: Configuration files that an earlier one hides.
     """
 
@@ -200,6 +214,7 @@ class InstallationFacts:
     free_bytes: Mapping[Path, int] = field(default_factory=dict)
     daemon_pid: int | None = None
     selinux: str = ""
+    mistakes: Sequence[str] = ()
     broken_files: Sequence[str] = ()
     shadowed_files: Sequence[str] = ()
 

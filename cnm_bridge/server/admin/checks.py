@@ -26,7 +26,7 @@ from cnm_bridge.core.planning.expected_artifacts import (
     is_compared,
     makes_nothing,
 )
-from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, known_addresses
+from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, choose_interface, known_addresses
 from cnm_bridge.core.planning.link.sandbox_difference import find_differences, find_missing_addresses
 from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -43,6 +43,9 @@ _KEPT_S: Final = 5.0
 
 _REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
 _NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
+
+_SBR: Final = "sbr"
+_IPV4: Final = 4
 
 _DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
 
@@ -141,10 +144,14 @@ class EndpointChecks:
         if network.disable_check:
             notes.append("the list has disableCheck, so no plugin was asked")
             return
-        is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+        is_moved = endpoint.record.attachment.mode is AttachMode.MOVE
         netns = endpoint.sandbox if is_moved else endpoint.netns
         attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
         given = None if result is None else _as_found(result, attachment.netns, found)
+        given_to_maker, reason = given, _unsuitable_addresses(endpoint)
+        if given is not None and reason is not None:
+            given_to_maker = Result.from_document({**given.document, "ips": [], "routes": []})
+            notes.append(f"plugin {network.plugins[0].type}: addresses and routes are left out of its CHECK: {reason}")
         for plugin in network.plugins:
             if is_compared(plugin.document) or makes_nothing(
                 plugin.document, endpoint.record.attachment.capability_args
@@ -154,7 +161,8 @@ class EndpointChecks:
                 continue  # the result of its ADD is lost, except for the addresses
             try:
                 async with asyncio.timeout(_LIMIT_S):
-                    await self._runtime.check(with_plugins(network, [plugin]), attachment, given)
+                    prev_result = given_to_maker if plugin is network.plugins[0] else given
+                    await self._runtime.check(with_plugins(network, [plugin]), attachment, prev_result)
             except VerbUnsupported as exc:
                 notes.append(f"no plugin was asked: {exc}")
                 return
@@ -180,12 +188,12 @@ def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str
     """Yield what the link in the sandbox lacks."""
     if endpoint.snapshot is None:
         return find_missing_addresses(known_addresses(endpoint), found)
-    is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+    is_moved = endpoint.record.attachment.mode is AttachMode.MOVE
     return find_differences(endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved)
 
 
 def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
-    plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
+    plugins, addresses = get_objects(endpoint.record.attachment.configuration, "plugins"), known_addresses(endpoint)
     for one in find_missing_reservations(plugins, addresses, owned.reservations):
         yield _Finding("reservation", f"{one} is missing")
     if shutil.which("iptables-save") is None:
@@ -195,6 +203,27 @@ def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Ite
     given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
     for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
         yield _Finding("rule", f"{one} is missing")
+
+
+def _unsuitable_addresses(endpoint: Endpoint) -> str | None:
+    """Return why the CHECK of the plugin that makes the link cannot succeed, whatever state the link is in, or None.
+
+    All these plugins expect each address with its prefix, and in the main table a route to its subnet and the routes of
+    the result (plugins 1.1.1 and 1.9.1, `ValidateExpectedInterfaceIPs`). Missing addresses are found elsewhere.
+    """
+    record, result, snapshot = endpoint.record, endpoint.result, endpoint.snapshot
+    if result is None or snapshot is None:
+        return None
+    if any(plugin.type == _SBR for plugin in endpoint.chain.plugins):
+        return "it looks for routes in the main table, and sbr has moved them to another one"
+    if record.attachment.mode is not AttachMode.MOVE:
+        return None
+    chosen = choose_interface(snapshot, record.requested)
+    for address in result.addresses_of(record.attachment.ifname):
+        told = chosen.address if address.version == _IPV4 else chosen.address_ipv6
+        if told is not None and told.ip == address.ip and told != address:
+            return f"it expects {address}, and Docker gives the link {told}"
+    return None
 
 
 def _as_found(result: Result, netns: str, found: Snapshot) -> Result:

@@ -5,7 +5,7 @@
 Names of containers are not in it: only the engine knows them, and the daemon does not ask it for this.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
 from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase
@@ -99,18 +99,15 @@ class EndpointDocuments:
 
     def _summary(self, endpoint: Endpoint) -> JsonObject:
         record = endpoint.record
-        ports: Iterable[JsonValue] = ()
-        if record.has_capability_args and CAPABILITY in record.attachment.capability_args:
-            ports = get_list(record.attachment.capability_args, CAPABILITY)
         return {
             "id": record.id,
             "networkId": record.network_id,
             "phase": record.phase.value,
-            "mode": record.attach_mode.value,
-            "configuration": record.cni_network or None,
+            "mode": record.attachment.mode.value,
+            "configuration": record.attachment.network or None,
             "addresses": [str(address) for address in known_addresses(endpoint)],
             "mac": _find_mac(endpoint),
-            "ports": list(ports),
+            "ports": [*get_list(record.attachment.capability_args, CAPABILITY)],
             "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
             "sandboxKey": record.sandbox_key,
             "createdAt": record.created_at,
@@ -121,7 +118,7 @@ class EndpointDocuments:
         record = endpoint.record
         last: dict[str, dict[str, JsonValue]] = {}
         for event in self._journal:
-            if event.name == "plugin.executed" and event.facts["containerId"] == record.attachment_id:
+            if event.name == "plugin.executed" and event.facts["containerId"] == record.attachment.id:
                 known = last.setdefault(str(event.facts["plugin"]), {})
                 known[str(event.facts["verb"])] = {
                     key: value for key, value in event.as_json().items() if key in {"time", "outcome", "durationMs"}
@@ -150,6 +147,6 @@ def _find_mac(endpoint: Endpoint) -> str | None:
 
 def _sync(endpoint: Endpoint) -> list[JsonValue]:
     """Return what is added to the sandbox, in words, beyond what libnetwork sets up there."""
-    if endpoint.snapshot is None or endpoint.record.attach_mode is not AttachMode.MOVE:
+    if endpoint.snapshot is None or endpoint.record.attachment.mode is not AttachMode.MOVE:
         return []
     return [*plan_sandbox(endpoint.snapshot, internal=endpoint.record.internal).parts]

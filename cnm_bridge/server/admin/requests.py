@@ -3,9 +3,12 @@
 """The table of all requests at the admin socket."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state.store import Store
+from cnm_bridge.core.settings import ManagedNetwork, Settings, option_name
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -13,7 +16,7 @@ from cnm_bridge.server.admin.events import EventStream
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.status import Status
 
-__all__ = ["admin_requests"]
+__all__ = ["admin_requests", "settings_request"]
 
 
 def admin_requests(
@@ -46,3 +49,35 @@ def admin_requests(
         Request(path="/v1/leftovers", answer=actions.show),
         Request(verb="POST", path="/v1/leftovers/{id}/release", answer=actions.release),
     )
+
+
+def settings_request(current: Callable[[], Settings]) -> Request:
+    """Return the request for the settings and limits, by the names and with the values of the configuration file.
+
+    Args:
+        current: Returns those in effect.
+    """
+
+    async def get_settings(_: Mapping[str, str]) -> JsonObject:
+        settings = current()
+        return {option_name(field.name): _to_json(getattr(settings, field.name)) for field in fields(settings)}
+
+    return Request(path="/v1/settings", answer=get_settings)
+
+
+def _to_json(value: object) -> JsonValue:
+    match value:
+        case bool() | int() | float() | None:
+            return value
+        case tuple():
+            return [_to_json(item) for item in value]
+        case ManagedNetwork():
+            return {
+                "name": value.name,
+                "configuration": value.configuration,
+                "locked": value.locked,
+                "internal": value.internal,
+                "options": dict(value.options),
+            }
+        case _:
+            return str(value)

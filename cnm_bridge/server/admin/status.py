@@ -60,6 +60,7 @@ class Status:
             },
             "networks": await describe_networks(self._store, self._watch),
             "pendingTeardowns": describe_pending(self._teardowns),
+            "untriedTeardowns": [*sorted(self._teardowns.untried)],
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
                 for orphan in self._audit.orphans
@@ -80,8 +81,8 @@ class Status:
             "id": record.id,
             "networkId": record.network_id,
             "phase": record.phase.value,
-            "mode": record.attach_mode.value,
-            "configuration": record.cni_network or None,
+            "mode": record.attachment.mode.value,
+            "configuration": record.attachment.network or None,
             "addresses": [str(address) for address in known_addresses(Endpoint(record))],
             "sandboxKey": record.sandbox_key,
             "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,

@@ -43,7 +43,7 @@ async def accepting(
 ) -> AsyncIterator[Callable[[Listener], None]]:
     """Accept connections on listening sockets during the block; then close the sockets.
 
-    Yields a function that takes a further socket, and closes the one that had the same address.
+    Yields a function that takes another socket instead, and closes the others.
 
     When the block has ended, each accepted socket has become a connection of its protocol, or is closed. What the
     kernel has not handed over stays in the queue: if systemd owns the socket, the next daemon accepts it.
@@ -52,20 +52,19 @@ async def accepting(
         listeners: The listening sockets.
         protocol_for: Returns the factory of the protocols of a listener's connections.
     """
-    acceptors = {one.address: _Acceptor(one, protocol_for(one)) for one in listeners}
+    acceptors = [_Acceptor(one, protocol_for(one)) for one in listeners]
 
     def renew(listener: Listener) -> None:
-        former = acceptors.get(listener.address)
-        if former is not None:
-            former.stop()
-        acceptors[listener.address] = _Acceptor(listener, protocol_for(listener))
+        for acceptor in acceptors:
+            acceptor.stop()
+        acceptors.append(_Acceptor(listener, protocol_for(listener)))
 
     try:
         yield renew
     finally:
-        for acceptor in acceptors.values():
+        for acceptor in acceptors:
             acceptor.stop()
-        for acceptor in acceptors.values():
+        for acceptor in acceptors:
             await acceptor.wait_begun()
 
 
@@ -91,11 +90,12 @@ class _Acceptor:
         self._start()
 
     def stop(self) -> None:
-        """Accept no more, and close the socket."""
+        """Accept no more, and close the socket, if that has not been done."""
         if self._pause is not None:
             self._pause.cancel()
-        self._loop.remove_reader(self._listener.sock)
-        self._listener.sock.close()
+        if self._listener.sock.fileno() >= 0:
+            self._loop.remove_reader(self._listener.sock)
+            self._listener.sock.close()
 
     async def wait_begun(self) -> None:
         """Wait until each accepted socket has become a connection; close those whose handshake takes long."""

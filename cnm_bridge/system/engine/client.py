@@ -30,12 +30,14 @@ from cnm_bridge.core.engine_facts import (
     EngineNetwork,
     EngineRelease,
     StartingContainer,
+    find_pools,
     find_sandbox,
     has_name,
     has_other_network,
     is_on_this_host,
 )
-from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
+from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.process.sockets import find_peer
 
 __all__ = ["Engine"]
@@ -144,10 +146,28 @@ class Engine:
         """Create a network, as `POST /networks/create` describes it. The engine calls the network's driver meanwhile.
 
         Raises:
-            EngineUnavailable: There is no valid answer, or the engine refuses; the text says why.
+            EngineRefused: The engine refuses; the text says why.
+            EngineUnavailable: There is no valid answer; the engine may make the network all the same.
         """
         async with self._asked() as docker:
             await docker.networks.create(dict(body))
+
+    async def remove_network(self, network_id: str) -> None:
+        """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile.
+
+        Raises:
+            EngineUnavailable: There is no valid answer, or the engine refuses; the text says why.
+        """
+        async with self._asked() as docker:
+            await DockerNetwork(docker, network_id).delete()  # type: ignore[no-untyped-call]
+
+    async def subnets(self) -> tuple[tuple[str, IpNetwork], ...]:
+        """Return the subnets that Docker's own IPAM uses, of all drivers, each with the name of its network."""
+        async with self._asked() as docker:
+            answer: object = await docker.networks.list()
+        with self._read():
+            found = _json_objects(answer, "the answer to GET /networks")
+            return tuple((get_str(network, "Name"), pool.subnet) for network in found for pool in find_pools(network))
 
     async def network_name(self, network_id: str) -> str | None:
         """Return the name of a network, None if the engine does not know it; see `find_network`."""
@@ -265,7 +285,9 @@ class Engine:
         except TimeoutError as exc:
             raise EngineUnavailable(f"{self._name} did not answer within {self._timeout_s:g} s") from exc
         except _NO_ANSWER as exc:
-            raise EngineUnavailable(f"{self._name} {_describe(exc)}") from exc
+            is_refused = isinstance(exc, DockerError) and exc.status != _NOT_CONNECTED
+            kind = EngineRefused if is_refused else EngineUnavailable
+            raise kind(f"{self._name} {_describe(exc)}") from exc
         except _MISSHAPEN as exc:
             raise EngineUnavailable(f"{self._name}: {exc}") from exc
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cnm_bridge.core.link_state import IpNetwork, KernelError, attempt
+from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, attempt
 from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import (
     MarkedAddresses,
     addresses_by_altname,
@@ -25,6 +25,7 @@ from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
     altnames_mounted,
     find_without_link,
     gone_sandboxes,
+    list_host_addresses,
     list_host_destinations,
     list_host_links,
     list_namespaces,
@@ -75,6 +76,14 @@ class KernelView:
             KernelError: The kernel refused.
         """
         return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def host_addresses(self) -> tuple[tuple[IpInterface, str], ...]:
+        """Return the addresses of the host namespace, each with the name of its link.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_host_addresses, reply_limit_s=self._reply_limit_s))
 
     async def host_destinations(self) -> tuple[tuple[IpNetwork, str], ...]:
         """Return the destination and the link's name of each route in the main table of the host namespace.

@@ -81,7 +81,7 @@ def keep_memory_small() -> None:
 def settle_memory() -> None:
     """Free the memory that reading the records needed, and switch garbage collection on, without existing objects.
 
-    Otherwise each collection would traverse ten thousand records and delay Docker's calls by tens of milliseconds.
+    Otherwise each collection would traverse all records and delay Docker's calls by tens of milliseconds.
     """
     gc.freeze()
     gc.enable()

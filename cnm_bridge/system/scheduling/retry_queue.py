@@ -20,7 +20,7 @@ _BEGUN_AT_ONCE: Final = 64
 
 
 class _Signal:
-    """An `asyncio.Event` that needs almost no memory until a task waits for it: there may be ten thousand keys."""
+    """An `asyncio.Event` that needs almost no memory until a task waits for it: there may be thousands of keys."""
 
     __slots__ = ("_event", "_is_set")
 
@@ -185,7 +185,7 @@ class RetryQueue(Generic[K]):
                 key = await self._wanted.get()
                 self._working.add(key)
                 tasks.create_task(self._work(key))
-                await asyncio.sleep(0)  # ten thousand keys must not all begin in one turn of the event loop
+                await asyncio.sleep(0)  # thousands of keys must not all begin in one turn of the event loop
 
     def _begin_due(self) -> None:
         for backlog in (self._urgent, self._later):

@@ -16,14 +16,17 @@ import pytest
 from cni_bridge_spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
 from cni_invoker import Attachment, PluginFailed, run_preflight
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
-from cni_invoker.execution.execute import execute
+from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Request
+from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.protocol import Verb
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network
 
 __all__ = ["RUNNERS"]
+
+EXECUTOR: Final = Executor((), LIMITS, None, RunningPlugins(None))
 
 FOO: Final = network({"type": "foo"})
 HANG_LIMIT_S: Final = 25.0
@@ -57,9 +60,9 @@ async def no_words(case: Case, scene: Scene) -> None:
 async def not_there(case: Case, _: Scene) -> None:
     """The error of a program that cannot be started has its path."""
     path = Path(get_str(case.inputs, "path"))
-    request = Request(plugin="foo", verb=Verb.ADD, environment={}, stdin=b"{}")
+    request = Request(plugin="foo", verb=Verb.ADD, environment={"CNI_CONTAINERID": "c1"}, stdin=b"{}")
     with pytest.raises(PluginNotStarted) as caught:
-        await execute(request, path, deadline=asyncio.get_running_loop().time() + 5, limits=LIMITS)
+        await EXECUTOR.execute(request, path)
     case.expects("error_contains", str(caught.value))
 
 
@@ -75,7 +78,7 @@ async def last_words(case: Case, scene: Scene) -> None:
     logged: list[tuple[str, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: logged.append((record.msg, str(record.__dict__.get("line"))))  # type: ignore[method-assign]
-    logger = logging.getLogger("cni_invoker.execution.execute")
+    logger = logging.getLogger("cni_invoker.execution.answer")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -137,8 +140,8 @@ async def stdio(case: Case, scene: Scene) -> None:
     stderr = get_str(case.plugin, "stderr")
     seen = scene.directory / "stdin"
     path = scene.script("foo", f"cat >{seen}", f"printf %s '{stdout}'", f"echo '{stderr}' >&2")
-    request = Request(plugin="foo", verb=Verb.ADD, environment=os.environ, stdin=stdin)
-    output = await execute(request, path, deadline=asyncio.get_running_loop().time() + 10, limits=LIMITS)
+    request = Request(plugin="foo", verb=Verb.ADD, environment={**os.environ, "CNI_CONTAINERID": "c1"}, stdin=stdin)
+    output = await EXECUTOR.execute(request, path)
     assert seen.read_bytes() == stdin
     assert output.stdout == stdout.encode()
     assert output.stderr_tail == (stderr,)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_str, get_str, parse_json, render_json
 from cni_invoker import SUPPORTED_VERSIONS, Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import parse_configuration, parse_result
-from cni_invoker.caching.libcni_record import parse_record
+from cni_invoker.caching.record import parse_record
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
-from cni_invoker.execution.plugin_failure import find_error
+from cni_invoker.execution.answer import find_error
 from cni_invoker.execution.request import Requests
 from cni_invoker.protocol import Verb
 from cni_invoker.versions import parse_version_info

@@ -9,7 +9,7 @@ import pytest
 
 UNDERSTAND = """
 import resource
-import cni_invoker.execution.execute
+import cni_invoker.execution.executor
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import parse_result
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
@@ -19,7 +19,7 @@ except OSError:
     print({expression})
 """
 EXPRESSIONS = [
-    ('cni_invoker.execution.plugin_failure.find_error(b\'{"code": 11, "msg": "later"}\')["code"]', "11"),
+    ('cni_invoker.execution.answer.find_error(b\'{"code": 11, "msg": "later"}\')["code"]', "11"),
     ('parse_result(b\'{"cniVersion": "1.0.0"}\', "1.0.0").cni_version', "1.0.0"),
     ('NetworkConfigurationList.from_document({"name": "lan", "plugins": [{"type": "bridge"}]}).name', "lan"),
     ('NetworkConfigurationList.from_plugin_document({"name": "lan", "type": "bridge"}).name', "lan"),

@@ -32,15 +32,15 @@ def test_smoke_tests_run_on_other_engines_or_plugins() -> None:
 
 
 def test_newer_engines_run_in_both_modes() -> None:
-    """The smoke tests run in one of them: in `auto` only on the newest engine."""
+    """The smoke tests run in one of them: in `fast` only on the newest engine."""
     newest = Engine(version=(29, 7, 2))
     engines = [*ENGINES, newest]
     modes = {engine.name: choose_modes(engine, engines, smoke=False) for engine in engines}
-    both = (AttachOption.MOVE, AttachOption.AUTO)
+    both = (AttachOption.MOVE, AttachOption.FAST)
     only = (AttachOption.MOVE,)
     assert modes == {"20.10.24": only, "26.1.5": only, "28.5.2": both, "29.7.2": both}
     assert choose_modes(ENGINES[-1], engines, smoke=True) == only
-    assert choose_modes(replace(newest), engines, smoke=True) == (AttachOption.AUTO,)  # another object for it
+    assert choose_modes(replace(newest), engines, smoke=True) == (AttachOption.FAST,)  # another object for it
 
 
 def test_the_counts_of_pytest_are_parsed() -> None:

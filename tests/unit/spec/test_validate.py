@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What cannot be checked is refused with a reason."""
+"""What is invalid, or cannot be checked, is refused with a reason."""
 
 import subprocess
 import sys
 from typing import Final
+
+import pytest
+
+from cni_bridge_spec import JsonObject, SchemaError, load_schema, load_validator, schema_names
+from cni_invoker.documents.schema import compile_check
+
+RECEIVED = [name for name in schema_names() if not name.startswith("admin/")]
+"""The daemon sends the documents of the admin socket, and validates none."""
 
 CHECK_WITHOUT_DESCRIPTORS: Final = """
 import os, resource
@@ -30,3 +38,21 @@ def test_a_document_that_cannot_be_checked() -> None:
     assert first.startswith("it cannot be checked: ")
     assert "Too many open files" in first
     assert second == "'NetworkID' is a required property"
+
+
+@pytest.mark.parametrize("name", sorted({*RECEIVED} - {"cnm/_defs", "state/endpoint", "state/snapshot"}))
+def test_every_schema_of_calls_and_plugins_has_a_quick_check(name: str) -> None:
+    """The daemon needs jsonschema only to explain an error."""
+    assert compile_check(load_schema(name)) is not None
+
+
+def test_an_invalid_value_is_explained() -> None:
+    """The error has the path of the value, with its index in an array."""
+    ports = [{"Proto": 6, "Port": 80}, {"Proto": 6, "Port": 70000}]
+    document: JsonObject = {
+        "NetworkID": "6f" * 32,
+        "EndpointID": "77" * 32,
+        "Options": {"com.docker.network.portmap": ports},
+    }
+    with pytest.raises(SchemaError, match=r"portmap\[1\].Port: 70000 is greater than the maximum of 65535"):
+        load_validator("cnm/ProgramExternalConnectivity")(document)

@@ -46,7 +46,7 @@ def network() -> NetworkRecord:
 
 @pytest.fixture
 def endpoint() -> EndpointRecord:
-    """An endpoint with a value in every field that is not a document."""
+    """An endpoint with a value in every field but the documents that its plugins return."""
     return EndpointRecord(
         id=EndpointId("e" * 64),
         network_id=NetworkId("a" * 64),
@@ -64,6 +64,7 @@ def endpoint() -> EndpointRecord:
             cni_version="1.0.0",
             args=(("IgnoreUnknown", "1"), ("K", "")),
             capability_args={"mac": "02:00:00:00:00:01"},
+            reservation={"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24", "gateway": "10.1.0.1"}]},
             reservation_input=ReservationInput(plugin={"type": "host-local"}, args=(("IgnoreUnknown", "1"),)),
             identity=IdentityRequest(kind=IdentityKind.DOCKER, labels=("app*",), is_required=True),
             dns=DnsOption.SEARCH,
@@ -71,7 +72,12 @@ def endpoint() -> EndpointRecord:
         ),
         deleted=(2, 1),
         ifname_prefix="lan",
+        sandbox_key="/var/run/docker/netns/5f1a",
         caller=ProcessRecord(pid=4711, started=815),
+        first_process=ProcessRecord(pid=4712, started=816),
+        lease_holder=ProcessRecord(pid=4713, started=817),
+        created_at=1767225600,
+        configuration_digest="9f86d081",
     )
 
 

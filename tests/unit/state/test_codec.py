@@ -2,36 +2,41 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Records are unchanged by storing and reading them; any other value is damaged."""
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cni_bridge_spec import JsonObject, get_object
+from cni_bridge_spec import JsonObject, JsonValue, as_object, get_object, parse_json, render_json
 from cni_bridge_state import (
-    AttachmentRecord,
     EndpointRecord,
     NetworkRecord,
     Phase,
     ProcessRecord,
     RecordDamaged,
     RequestedInterface,
+    codec,
 )
 from cni_bridge_state.codec import (
-    as_stored,
     document_of,
+    join_checksum,
     parse_endpoint,
     parse_network,
     render_endpoint,
     render_network,
     value_of,
-    value_of_stored,
 )
+from cni_bridge_state.forms import Fields
 
 NETWORK: Final = f"network/{'a' * 64}"
 ENDPOINT: Final = f"endpoint/{'e' * 64}"
+VERSION_1: Final = Path(__file__).with_name("version_1.json")
+"""A network and an endpoint as schema version 1 has them."""
 
 
 def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
@@ -78,46 +83,35 @@ def test_an_endpoint_record_is_read_unchanged(endpoint: EndpointRecord) -> None:
     assert parse_endpoint(ENDPOINT, render_endpoint(endpoint)) == endpoint
 
 
-def test_the_record_in_memory_equals_the_stored_one(endpoint: EndpointRecord) -> None:
-    """It has the same documents as a record that is read, and equal configurations are one object."""
-    full = with_documents(endpoint)
-    value = render_endpoint(full)
-    kept, read = as_stored(full, value), parse_endpoint(ENDPOINT, value)
-    assert kept == read == full
-    assert vars(kept) == vars(read)  # the documents as text
-    assert kept.attachment.configuration is read.attachment.configuration
-
-
 def test_an_endpoint_without_requested_values_is_read_unchanged(endpoint: EndpointRecord) -> None:
     """Docker may request no address and no MAC."""
     free = replace(endpoint, requested=RequestedInterface(), phase=Phase.DELETING, sandbox_key="/var/run/x")
     assert parse_endpoint(ENDPOINT, render_endpoint(free)) == free
 
 
-_LATER = ("pools", "ifnamePrefix", "caller", "engine")
+def test_the_stored_form_of_version_1(network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """The documents in the file are read by every later version, so their form never changes."""
+    documents = as_object(parse_json(VERSION_1.read_bytes()), "the file")
+    known = replace(network, name="shop", engine="AAAA", caller=ProcessRecord(pid=7, started=9))
+    records = known, with_documents(endpoint)
+    assert document_of(NETWORK, render_network(records[0])) == documents["network"]
+    assert document_of(ENDPOINT, render_endpoint(records[1])) == documents["endpoint"]
+    assert parse_network(NETWORK, value_of(NETWORK, documents["network"])) == records[0]
+    assert parse_endpoint(ENDPOINT, value_of(ENDPOINT, documents["endpoint"])) == records[1]
 
 
-def test_records_without_later_fields_are_read(network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Missing fields have defaults: no pools, the prefix `eth`, an unknown caller."""
-    old = {
-        key: value_of(key, {name: document[name] for name in document if name not in _LATER})
-        for key, value in {NETWORK: render_network(network), ENDPOINT: render_endpoint(endpoint)}.items()
-        if (document := document_of(key, value))
-    }
-    assert parse_network(NETWORK, old[NETWORK]) == replace(network, pools=())
-    assert parse_endpoint(ENDPOINT, old[ENDPOINT]) == replace(endpoint, ifname_prefix="eth", caller=None)
+def test_each_field_of_version_1_has_a_value() -> None:
+    """Two fields that are null could be exchanged, and the form would seem unchanged."""
+    documents = as_object(parse_json(VERSION_1.read_bytes()), "the file")
+    empty = [way for way in fields_of(documents) if find_in(documents, way) is None]
+    assert empty == []
 
 
-def test_attachments_without_later_fields_are_read(endpoint: EndpointRecord) -> None:
-    """Missing fields have defaults: nothing is requested, and the reason of the mode is unknown."""
-    document = document_of(ENDPOINT, render_endpoint(endpoint))
-    attachment = get_object(document, "attachment")
-    later = {"identity", "dns", "modeReason", "reservationInput"}
-    old = {name: attachment[name] for name in attachment if name not in later}
-    read = parse_endpoint(ENDPOINT, value_of(ENDPOINT, {**document, "attachment": old}))
-    assert read.attachment == replace(
-        endpoint.attachment, identity=None, dns=None, mode_reason="", reservation_input=None
-    )
+@pytest.mark.parametrize("fields", [found for found in vars(codec).values() if isinstance(found, Fields)])
+def test_every_field_is_stored(fields: Fields[Any]) -> None:
+    """A field of a record that its table lacks would be lost without an error."""
+    assert set(fields.forms) == {field.name for field in dataclasses.fields(fields.kind)}
+    assert len({name for name, _ in fields.forms.values()}) == len(fields.forms)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +133,107 @@ def test_an_invalid_document_is_rejected(endpoint: EndpointRecord, change: JsonO
     assert caught.value.key == ENDPOINT
 
 
+_FOREIGN: Final = frozenset({"configuration", "capabilityArgs", "plugin", "reservation", "result", "snapshot"})
+
+
+def fields_of(document: JsonObject, way: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the way to each field of a document and of the records in it."""
+    for name, value in document.items():
+        yield (*way, name)
+        if isinstance(value, dict) and name not in _FOREIGN:
+            yield from fields_of(value, (*way, name))
+
+
+def find_in(document: JsonObject, way: tuple[str, ...]) -> JsonValue:
+    """Return one field of a document."""
+    *outer, last = way
+    for name in outer:
+        document = get_object(document, name)
+    return document[last]
+
+
+def changed(document: JsonObject, way: tuple[str, ...], value: JsonValue) -> JsonObject:
+    """Return a document with another value of one field."""
+    name, *rest = way
+    return {**document, name: changed(get_object(document, name), tuple(rest), value) if rest else value}
+
+
+def without(document: JsonObject, way: tuple[str, ...]) -> JsonObject:
+    """Return a document without one field."""
+    *outer, last = way
+    if outer:
+        around = as_object(find_in(document, tuple(outer)), "the field")
+        return changed(document, tuple(outer), without(around, (last,)))
+    return {name: value for name, value in document.items() if name != last}
+
+
+def test_a_damaged_field_is_named(network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """A stored field of another type, a missing one and an unknown one are errors with the key and the field."""
+    known = replace(network, engine="AAAA", caller=ProcessRecord(pid=7, started=9))
+    stored = {NETWORK: render_network(known), ENDPOINT: render_endpoint(with_documents(endpoint))}
+    count = 0
+    for key, value in stored.items():
+        document = document_of(key, value)
+        parse = parse_network if key == NETWORK else parse_endpoint
+        for way in fields_of(document):
+            cases = {"must be": changed(document, way, [[]]), "is missing": without(document, way)}
+            if way[0] == "options" and len(way) > 1:
+                del cases["is missing"]  # all options are the user's
+            else:
+                cases["is not a field of the record"] = changed(document, (*way[:-1], "surprise"), 1)
+            for what, damaged in cases.items():
+                named = (*way[:-1], "surprise" if "not a field" in what else way[-1])
+                with pytest.raises(RecordDamaged) as caught:
+                    parse(key, join_checksum(render_json(damaged)))
+                assert caught.value.key == key
+                assert ": ".join(named) in caught.value.reason
+                assert what in caught.value.reason
+                count += 1
+    assert count > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bootId": None}, "bootId is null"),
+        ({"phase": "sleeping"}, "phase is not one of pending, ready, joining, joined, deleting"),
+        ({"answered": True}, "answered must be a number, not a boolean"),
+        ({"internal": None}, "internal is null"),
+        ({"requested": {"address": "10.0.0.0/99", "addressIPv6": None, "mac": None}}, "requested: address: "),
+        ({"id": "f" * 64}, f"it is the record of {'f' * 64}"),
+    ],
+)
+def test_a_damaged_value_is_named(endpoint: EndpointRecord, change: JsonObject, reason: str) -> None:
+    """The error says what is wrong with it."""
+    document = {**document_of(ENDPOINT, render_endpoint(endpoint)), **change}
+    with pytest.raises(RecordDamaged) as caught:
+        parse_endpoint(ENDPOINT, join_checksum(render_json(document)))
+    assert caught.value.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("place", [("args",), ("reservationInput", "args")])
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ({"key": "K", "value": "1", "surprise": 1}, "surprise is not a field of the record"),
+        ({"key": "K"}, "value is missing"),
+        ({"key": 5, "value": "1"}, "key must be a string, not a number"),
+    ],
+)
+def test_a_damaged_argument_is_named(
+    endpoint: EndpointRecord, place: tuple[str, ...], argument: JsonObject, reason: str
+) -> None:
+    """An argument of plugins is closed like any other document."""
+    document = changed(document_of(ENDPOINT, render_endpoint(endpoint)), ("attachment", *place), [argument])
+    with pytest.raises(RecordDamaged) as caught:
+        parse_endpoint(ENDPOINT, join_checksum(render_json(document)))
+    assert caught.value.reason == ": ".join(("attachment", *place, reason))
+
+
 @given(position=st.integers(min_value=0), bits=st.integers(min_value=1, max_value=255))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changed_byte_is_damage(endpoint: EndpointRecord, position: int, bits: int) -> None:
-    """The checksum also covers documents that are not parsed when the daemon starts."""
+    """The checksum also covers what could be read as another value."""
     value = bytearray(render_endpoint(with_documents(endpoint)))
     value[position % len(value)] ^= bits
     with pytest.raises(RecordDamaged):
@@ -168,61 +259,9 @@ def test_a_stored_network_can_be_exported_and_imported(network: NetworkRecord) -
     assert value_of(NETWORK, document_of(NETWORK, value)) == value
 
 
-def test_equal_documents_are_parsed_once(endpoint: EndpointRecord) -> None:
-    """The records of an endpoint's phases have the same documents: equal texts give the same object."""
-    value = render_endpoint(with_documents(endpoint))
-    record, later = parse_endpoint(ENDPOINT, value), parse_endpoint(ENDPOINT, bytes(bytearray(value)))
-    assert record.result is later.result
-    assert record.snapshot is later.snapshot
-    assert record == with_documents(endpoint)
-
-
-def test_the_attachment_is_parsed_on_first_use(endpoint: EndpointRecord) -> None:
-    """Without it, reading ten thousand records at start takes half the time; the parsed attachment is kept."""
-    record = parse_endpoint(ENDPOINT, render_endpoint(endpoint))
-    assert (record.attachment_id, record.has_capability_args) == (endpoint.attachment.id, True)
-    assert (record.cni_network, record.configuration) == ("blue", endpoint.attachment.configuration)
-    assert not isinstance(vars(record)["_attachment"], AttachmentRecord)
-    assert record.attachment == endpoint.attachment
-    assert record.attachment is record.attachment
-
-
-@pytest.mark.parametrize("args", [{}, {"portMappings": []}])
-def test_has_capability_args(endpoint: EndpointRecord, args: JsonObject) -> None:
-    """A record before it is stored, and one that is read, agree."""
-    changed = replace(endpoint, attachment=replace(endpoint.attachment, capability_args=args))
-    read = parse_endpoint(ENDPOINT, render_endpoint(changed))
-    assert read.has_capability_args is changed.has_capability_args is bool(args)
-
-
 def test_the_network_name_of_a_list_without_one_is_empty(endpoint: EndpointRecord) -> None:
     """It is empty in a record before it is stored, and in one that is read."""
     changed = replace(endpoint, attachment=replace(endpoint.attachment, configuration={"plugins": []}))
     value = render_endpoint(changed)
-    assert parse_endpoint(ENDPOINT, value).cni_network == changed.cni_network == ""
+    assert parse_endpoint(ENDPOINT, value).attachment.network == changed.attachment.network == ""
     assert value_of(ENDPOINT, document_of(ENDPOINT, value)) == value
-
-
-def test_an_invalid_attachment_of_an_earlier_version(endpoint: EndpointRecord) -> None:
-    """It is damage when the record is migrated, not when the attachment is first used."""
-    document = document_of(ENDPOINT, render_endpoint(endpoint))
-    attachment = {name: value for name, value in get_object(document, "attachment").items() if name != "netns"}
-    with pytest.raises(RecordDamaged, match="netns"):
-        value_of_stored(ENDPOINT, {**document, "attachment": attachment})
-
-
-def test_equal_configurations_are_one_object(endpoint: EndpointRecord) -> None:
-    """Ten thousand endpoints of one list share its configuration; 1 and true are different."""
-    one, two = (parse_endpoint(ENDPOINT, render_endpoint(endpoint)) for _ in range(2))
-    assert one.attachment.configuration is two.attachment.configuration
-    plain: JsonObject = {"name": "blue", "x": 1}
-    other: JsonObject = {"name": "blue", "x": True}
-    stored = [
-        parse_endpoint(
-            ENDPOINT,
-            render_endpoint(replace(endpoint, attachment=replace(endpoint.attachment, configuration=configuration))),
-        )
-        for configuration in (plain, other)
-    ]
-    assert [record.attachment.configuration["x"] for record in stored] == [1, True]
-    assert stored[1].attachment.configuration["x"] is True

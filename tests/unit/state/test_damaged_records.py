@@ -9,9 +9,8 @@ import plyvel
 import pytest
 
 from cni_bridge_state import EndpointRecord, NetworkRecord
-from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.codec import join_checksum, render_endpoint, render_network
 from cni_bridge_state.store import Store
-from cni_bridge_state.stored_value import join_lines
 
 
 def put(directory: Path, key: str, value: bytes) -> None:
@@ -37,10 +36,13 @@ async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRe
         ("endpoint/e1", b"[]", "its checksum is wrong"),
         ("endpoint/e1", b"\xff\xfe", "its checksum is wrong"),
         ("endpoint/e1", b"", "its checksum is wrong"),
-        ("endpoint/e1", join_lines([b"{}"]), "it has 2 lines, not 6"),
-        ("endpoint/e1", join_lines([b"", b"{}", b"{}", b"null", b"null"]), "Expecting value"),
-        ("network/n1", join_lines([b"[]"]), "must be an object"),
-        ("network/n1", join_lines([b'{"id": 7}']), "options is missing"),
+        ("endpoint/e1", join_checksum(b""), "Expecting value"),
+        ("endpoint/e1", join_checksum(b"\xff\xfe"), "not UTF-8"),
+        ("endpoint/e1", join_checksum(b"{}"), "id is missing"),
+        ("endpoint/e1", join_checksum(b'{"id": "e1"}'), "networkId is missing"),
+        ("network/n1", join_checksum(b"[]"), "must be an object"),
+        ("network/n1", join_checksum(b'{"id": 7}'), "id must be a string"),
+        ("network/n1", join_checksum(b'{"id": "n1", "configuration": null}'), "name is missing"),
     ],
 )
 def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, reason: str) -> None:

@@ -22,6 +22,7 @@ from cni_bridge_state import (
     EndpointId,
     EndpointRecord,
     NetworkRecord,
+    NotJoined,
     Phase,
     RecordDamaged,
     RecordNotFound,
@@ -77,7 +78,7 @@ async def test_records_are_found_after_reopening(
 
 
 async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: EndpointRecord) -> None:
-    """Decompressing takes longer than all else that LevelDB does to read ten thousand records."""
+    """Decompressing takes longer than all else that LevelDB does to read thousands of records."""
     store = Store.open(tmp_path)
     options = replace(endpoint.attachment, args=(("K8S_POD_NAME", "x" * 1000),))
     await store.put_endpoint(replace(endpoint, attachment=options))
@@ -155,11 +156,19 @@ async def test_endpoints_are_found_by_address_and_sandbox(store: Store, endpoint
 
     assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2", "10.0.0.1")) == (["e"], ["e", "f"], ["e", "f"])
     assert found("10.0.0.3") == []
-    assert [record.id for record in store.endpoints_in_sandbox("/run/x")] == [endpoint.id]
+    assert [record.id for record in store.endpoints_in_sandbox(Path("/run/x"))] == [endpoint.id]
     await store.put_endpoint(replace(other, addresses=("10.0.0.1",), phase=Phase.DELETING))
     assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2")) == (["e", "f"], ["e"], [])
     await store.remove_endpoint(other.id)
     assert found("10.0.0.1") == ["e"]
+
+
+def test_the_sandbox_of_an_endpoint(endpoint: EndpointRecord) -> None:
+    """It is a path; without one there is an error that names the endpoint, and never the working directory."""
+    assert replace(endpoint, sandbox_key="/run/x").sandbox == Path("/run/x")
+    for none in (None, ""):
+        with pytest.raises(NotJoined, match=f"endpoint {endpoint.id} has no sandbox"):
+            _ = replace(endpoint, sandbox_key=none).sandbox
 
 
 async def test_an_endpoint_is_found_by_its_attachment_id(store: Store, endpoint: EndpointRecord) -> None:
@@ -266,9 +275,9 @@ def test_a_newer_schema_is_not_changed(tmp_path: Path) -> None:
         assert db.get(b"meta/schema") == str(SCHEMA_VERSION + 1).encode()
 
 
-@pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b""])
+@pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b"", b"0", b"-1"])
 def test_an_invalid_schema_version_is_damage(tmp_path: Path, value: bytes) -> None:
-    """A schema version that is not a number is rejected."""
+    """A schema version that is not a number from 1 on is rejected."""
     Store.open(tmp_path).close()
     with plyvel.DB(str(tmp_path / "leveldb")) as db:
         db.put(b"meta/schema", value)

@@ -10,8 +10,6 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, find_object, find_str, get_list, get_objects
 from cni_invoker import NetworkConfigurationList
 
-__all__ = ["HOST_LOCAL", "AddressRange", "find_ranges", "parse_ranges", "reservation_directories"]
-
 HOST_LOCAL: Final = "host-local"
 _DATA_DIR: Final = "/var/lib/cni/networks"
 _IPV4: Final = 4

@@ -27,19 +27,6 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.options.cni_options import WantedAddress
 
-__all__ = [
-    "MAC_BYTES",
-    "Addressing",
-    "local_mac",
-    "parse_addresses",
-    "plan_addresses",
-    "plan_mac",
-    "receives_mac",
-    "requested_addresses",
-    "static_addresses",
-    "with_labels",
-]
-
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
 _READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})

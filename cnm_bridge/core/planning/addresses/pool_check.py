@@ -11,8 +11,6 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, parse_ranges
 
-__all__ = ["PoolProblem", "find_pool_problem", "refuse_other_pools"]
-
 _WITHOUT_POOL: Final = {
     4: "with --ipam-driver null, or from Engine 28 on --ipv4=false, and without --subnet",
     6: "with --ipam-driver null or without --ipv6",

@@ -42,27 +42,6 @@ from cnm_bridge.core.link_state import (
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.wire import ChosenInterface, Joined, StaticRoute
 
-__all__ = [
-    "DEFAULT_IPV4",
-    "DEFAULT_IPV6",
-    "DEFAULT_ROUTES",
-    "IPV6_LINK_LOCAL",
-    "choose_interface",
-    "chosen_routes",
-    "comes_by_itself",
-    "comes_with",
-    "describe_join",
-    "further_addresses",
-    "given_addresses",
-    "is_automatic",
-    "known_addresses",
-    "prefix_of",
-    "prefix_route",
-    "told_addresses",
-    "with_addresses",
-    "without_prefix_route",
-]
-
 A = TypeVar("A", IPv4Interface, IPv6Interface)
 
 DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")

@@ -27,18 +27,6 @@ from cnm_bridge.core.link_state import (
 )
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, is_automatic, prefix_route, told_addresses
 
-__all__ = [
-    "ANY_PLUGIN",
-    "DELEGATES",
-    "Delegate",
-    "describe_expected",
-    "for_join",
-    "for_move",
-    "known_families",
-    "refuse_changed",
-    "refuse_unexpected",
-]
-
 _IPV4: Final = 4
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
 
@@ -193,7 +181,8 @@ def refuse_changed(
     if difference is not None:
         raise Refused(
             f"the plugins of CNI configuration {configuration.name} changed what their IPAM plugin "
-            f"{configuration.plugins[0].type} had reserved: {difference}; make the network with -o cni.attach=move"
+            f"{configuration.plugins[0].type} had reserved: {difference}; make the network with "
+            "-o cni.attach=move, or direct if its list cannot be moved"
         )
 
 

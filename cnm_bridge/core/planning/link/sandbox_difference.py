@@ -11,8 +11,6 @@ from cnm_bridge.core.link_state import IpInterface, Route, Snapshot
 from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, given_addresses
 from cnm_bridge.core.planning.link.sandbox_plan import describe_placement, plan_sandbox
 
-__all__ = ["find_differences", "find_missing_addresses"]
-
 
 def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
     """Yield what differs: the kind (`link`, `address`, `route`, `rule`), and a text.

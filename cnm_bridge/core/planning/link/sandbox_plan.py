@@ -41,8 +41,6 @@ from cnm_bridge.core.planning.link.endpoint_replies import (
     without_prefix_route,
 )
 
-__all__ = ["describe_placement", "plan_sandbox"]
-
 _IPV6: Final = 6
 _BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
 _IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route

@@ -13,8 +13,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.errors import BadOption
 
-__all__ = ["BANDWIDTH_OPTIONS", "bandwidth_args"]
-
 _OPTION: Final = "cni.bandwidth."
 _DIRECTIONS: Final = ("ingress", "egress")
 BANDWIDTH_OPTIONS: Final = frozenset(f"{_OPTION}{way}-{what}" for way in _DIRECTIONS for what in ("rate", "burst"))

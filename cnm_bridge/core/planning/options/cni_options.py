@@ -4,7 +4,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
 
@@ -23,21 +23,9 @@ from cnm_bridge.core.planning.options.docker_options import (
     parse_ifname,
     parse_sysctls,
     refuse_docker_option,
+    split_unknown,
 )
 from cnm_bridge.core.settings import AttachOption
-
-__all__ = [
-    "CONFIGURATION",
-    "INLINE",
-    "OPTIONS",
-    "OPTION_FAMILIES",
-    "Options",
-    "WantedAddress",
-    "different_options",
-    "merge_options",
-    "origin_of",
-    "parse_options",
-]
 
 WantedAddress = IPv4Address | IPv6Address
 """A requested address; an `ip_interface` if its prefix length is requested as well."""
@@ -111,6 +99,7 @@ class Options:
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
         identity: Whether and how plugins receive the identity of the container; None if not.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
+        unknown: The names of Docker's options for the endpoint that this version does not know.
     """
 
     configuration: str | None = None
@@ -126,6 +115,7 @@ class Options:
     client_id: str | None = None
     identity: IdentityRequest | None = None
     dns: DnsOption | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
     def configuration_name(self) -> str | None:
@@ -181,6 +171,18 @@ def parse_options(options: Mapping[str, str]) -> Options:
         identity=_parse_identity(options),
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
     )
+
+
+def parse_endpoint_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> Options:
+    """Parse the options of an endpoint and of its network, of which the endpoint's take precedence.
+
+    Raises:
+        BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
+    """
+    given, unknown = split_unknown(endpoint)
+    if INLINE in given:
+        raise BadOption(INLINE, "is an option of networks, not of containers")
+    return replace(parse_options(merge_options(network, given)), unknown=unknown)
 
 
 def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:

@@ -13,18 +13,6 @@ from typing import Final
 
 from cnm_bridge.core.errors import BadOption
 
-__all__ = [
-    "IFNAME",
-    "NETWORK_OPTIONS",
-    "SYSCTLS",
-    "LinkSetting",
-    "parse_ifname",
-    "parse_sysctls",
-    "refuse_docker_option",
-    "refuse_unread",
-    "split_unknown",
-]
-
 _DOCKERS_NAMES: Final = "com.docker.network."
 
 SYSCTLS: Final = "com.docker.network.endpoint.sysctls"

@@ -11,8 +11,6 @@ from cni_bridge_state import EndpointId
 from cnm_bridge.core.planning.ports.port_mapping import PROTOCOLS, PortMapping
 from cnm_bridge.core.wire import PortRequest
 
-__all__ = ["PortClaims"]
-
 
 class PortClaims:
     """The ports of endpoints. Two endpoints may claim the same port; the caller decides whether that is allowed."""

@@ -16,16 +16,6 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.wire import PortRequest
 
-__all__ = [
-    "CAPABILITY",
-    "PROTOCOLS",
-    "FreePorts",
-    "PortMapping",
-    "parse_mappings",
-    "place_of",
-    "refuse_other_families",
-]
-
 CAPABILITY: Final = "portMappings"
 
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}

@@ -24,7 +24,7 @@ from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError, LinkMissing, Snapshot, Sysctl
-from cnm_bridge.core.model.endpoint import Endpoint, result_document, snapshot_document
+from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.planning.addresses.addressing import receives_mac, requested_addresses
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
@@ -44,7 +44,7 @@ from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.in_sandbox.placement import Placing, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel
@@ -103,10 +103,10 @@ class SandboxAttacher:
             )
         else:
             # Its name shows that the reservation is ours, even if the record is lost.
-            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment.id))
             reserved = await self._runtime.add(reservation, endpoint.attachment)
             attachment = replace(record.attachment, reservation=reserved.document)
-            record = replace(record, added_plugins=1, result=result_document(reserved), attachment=attachment)
+            record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
@@ -114,7 +114,7 @@ class SandboxAttacher:
         snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
         if reservation is not None:
             refuse_ignored(plan, snapshot)
-        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         await save(record)
         return record
 
@@ -130,15 +130,15 @@ class SandboxAttacher:
             return await self._attach(record, save)
 
     async def _attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
-        if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment_id) and _has_left(record):
+        if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment.id) and _has_left(record):
             return await self._join_again(record, save)
         place = await self._placing.find(record)
         record = place.identify(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle, save)
-        pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
-        if not await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname):
-            return await self._move_instead(record, _no_link_possible(record), save)
+        pin, ifname = pin_path(self._run_dir, record.attachment.id), record.attachment.ifname
+        if not await self._kernel.pin_sandbox(record.sandbox, pin, ifname):
+            return await self._move_instead(record, why_no_link(record), save)
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
@@ -155,9 +155,9 @@ class SandboxAttacher:
 
     def as_joined(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
-        pin = pin_path(self._run_dir, record.attachment_id)
+        pin = pin_path(self._run_dir, record.attachment.id)
         is_pinned = self._kernel.is_namespace(pin)
-        joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment_id))
+        joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment.id))
         plugins = len(Endpoint(joined).network.plugins)
         joined = replace(joined, phase=Phase.JOINED, added_plugins=plugins)
         return joined if is_pinned else _as_moved(joined, "its record was out of date, and its sandbox is not pinned")
@@ -170,7 +170,7 @@ class SandboxAttacher:
                 return left
             endpoint = Endpoint(record)
             await self._detacher.undo_before_link(endpoint)
-            pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment_id)
+            pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment.id)
             await self._kernel.bring_back(
                 staging,
                 record.attachment.ifname,
@@ -192,7 +192,7 @@ class SandboxAttacher:
     def prepare_again(self, record: EndpointRecord) -> None:
         """Make the file of the pin again, if there is a reservation."""
         if record.attachment.has_reservation:
-            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment.id))
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the joined endpoints whose sandbox Docker has removed."""
@@ -213,9 +213,7 @@ class SandboxAttacher:
 
         async def save_result(result: Result) -> None:
             nonlocal record
-            record = with_addresses(
-                replace(record, added_plugins=record.added_plugins + 1, result=result_document(result))
-            )
+            record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
                 await save(record)
 
@@ -231,7 +229,7 @@ class SandboxAttacher:
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(snapshot, known_families(expected))
-        joined = replace(record, phase=Phase.JOINED, snapshot=snapshot_document(left_to_docker), lease_holder=holder)
+        joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await save(record)
         self._sandbox_sync.join(Endpoint(record))
@@ -261,17 +259,11 @@ class SandboxAttacher:
 
     async def _move_instead(self, record: EndpointRecord, reason: str, save: SaveRecord) -> EndpointRecord:
         """Run the plugins in a staging namespace; libnetwork moves the link from there."""
-        if record.attach_mode is AttachMode.DIRECT:
-            raise Refused(
-                f"CNI configuration {record.cni_network} cannot be attached in the sandbox, as mode direct "
-                f"demands: {reason}"
-            )
-        if record.attachment.ifname != f"{record.ifname_prefix}0":
-            raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")
+        refuse_to_move(record, reason)
         log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
-        await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment_id))
+        await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment.id))
         expected = _snapshot(record)
-        record = _with_chain(record, staging_path(self._run_dir, record.attachment_id))
+        record = _with_chain(record, staging_path(self._run_dir, record.attachment.id))
         record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
         await save(record)
         record, snapshot = await self._move.run_plugins(record, save)
@@ -280,7 +272,7 @@ class SandboxAttacher:
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
-        record = with_addresses(replace(record, snapshot=snapshot_document(for_move(snapshot, expected))))
+        record = with_addresses(replace(record, snapshot=for_move(snapshot, expected).to_json()))
         return await self._move.attach(record, save)
 
     async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
@@ -297,15 +289,6 @@ class SandboxAttacher:
             await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
-
-
-def _no_link_possible(record: EndpointRecord) -> str:
-    """Return why no link can be made, and in mode *direct*, which moves none instead, what to do."""
-    reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
-    if record.attach_mode is not AttachMode.DIRECT:
-        return reason
-    option = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
-    return f"{reason}; if so, give this one another name: {option}"
 
 
 def _has_left(record: EndpointRecord) -> bool:

@@ -44,7 +44,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     processes = await kernel.find_process_namespaces()
 
     def is_abandoned(record: EndpointRecord) -> bool:
-        return alternative_name(record.attachment_id) not in processes.altnames and not (
+        return alternative_name(record.attachment.id) not in processes.altnames and not (
             record.sandbox_key and processes.includes(Path(record.sandbox_key))
         )
 
@@ -57,7 +57,7 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
     Raises:
         KernelError: A namespace cannot be read.
     """
-    joined = {alternative_name(record.attachment_id): record for record in _joined(endpoints)}
+    joined = {alternative_name(record.attachment.id): record for record in _joined(endpoints)}
     away = await kernel.find_without_link({name: one.sandbox_key for name, one in joined.items() if one.sandbox_key})
     return tuple(record for name, record in joined.items() if name in away)
 

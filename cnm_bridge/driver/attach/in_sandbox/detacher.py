@@ -66,7 +66,7 @@ class SandboxDetacher:
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo an attachment; see `Attacher.detach`."""
         endpoint = Endpoint(record)
-        pin, staging = pin_path(self._run_dir, record.attachment_id), staging_path(self._run_dir, record.attachment_id)
+        pin, staging = pin_path(self._run_dir, record.attachment.id), staging_path(self._run_dir, record.attachment.id)
         mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
         name = await self._kernel.find_pinned_link(
             pin, record.attachment.ifname, endpoint.altname, mac, plugins_have_run=endpoint.netns == pin

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Decides at Join whether the link is made in the sandbox, and at Leave whether the container has ended.
+"""Decides at Join whether the link is made in the sandbox, and at Leave whether processes still run there.
 
 A link that is made in the sandbox is unknown to libnetwork, which has three consequences:
 
@@ -8,7 +8,8 @@ A link that is made in the sandbox is unknown to libnetwork, which has three con
   (seen with Engine 28.5). So each sandbox gets one at most.
 * libnetwork numbers the links that it moves from the lowest number that is free among those it knows. If our link is
   `eth0`, its first link is to become `eth0`, too, and the start of the container fails. So a container with several
-  networks gets no such link.
+  networks gets no such link. If its networks are not known, as while dockerd boots, it gets none either, unless the
+  link cannot be moved: then it is made, because a container on one network starts with it.
 * Before Engine 28, dockerd fails to restore a sandbox with such a link after its own restart.
 """
 
@@ -23,19 +24,22 @@ from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.identity import with_identity
+from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["Place", "Placing"]
+__all__ = ["Place", "Placing", "refuse_to_move", "why_no_link"]
 
 log = structlog.get_logger()
 
 _OTHER_PREFIXES: Final = ("cni", "net")
 """Prefixes of links that libnetwork moves into a sandbox with a link that it does not know; the first that is free."""
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
+_GIVE_A_NAME: Final = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+"""How a user gives a link a name that no other link of the container has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +96,21 @@ class Placing:
 
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made."""
-        sandbox = Path(record.sandbox_key or "")
+        sandbox = record.sandbox
         if not self._kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, unknown=reason)
         await self._release.wait_looked()
         obstacle = self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
-        needs_networks = obstacle is None and record.attach_mode is AttachMode.HYBRID and may_collide
+        needs_networks = obstacle is None and record.attachment.mode is AttachMode.HYBRID and may_collide
         owner = SandboxOwner(unknown="it was not looked for")
         if obstacle is None or record.attachment.identity is not None:
             owner = await self._owners.find(sandbox)
         if needs_networks:
             if owner.container is None:
-                obstacle = f"the container's networks are not known: {owner.unknown}"
+                can_move = find_unsuitable(Endpoint(record).network) is None
+                obstacle = f"the container's networks are not known: {owner.unknown}" if can_move else None
             elif owner.container.has_further_network(record.network_id):
                 obstacle = "the container has further networks"
         process = owner.process
@@ -134,29 +139,40 @@ class Placing:
             KernelError: Processes cannot be read.
         """
         if record.first_process is not None:
-            return self._is_running(record.first_process)
+            return self._kernel.find_start(record.first_process.pid) == record.first_process.started
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
-
-    async def has_ended(self, record: EndpointRecord) -> bool:
-        """Return whether the container of a joined endpoint has certainly ended.
-
-        Its first process has, or, if that is not known, no process at all is in the sandbox: a container that shares it
-        may still run.
-        """
-        try:
-            if record.first_process is not None:
-                return not self._is_running(record.first_process)
-            return not await self._kernel.is_inhabited(Path(record.sandbox_key or ""))
-        except KernelError:  # it cannot be read
-            return False
-
-    def _is_running(self, process: ProcessRecord) -> bool:
-        return self._kernel.find_start(process.pid) == process.started
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""
         return [
             other
-            for other in self._store.endpoints_in_sandbox(record.sandbox_key or "")
-            if other.id != record.id and other.attach_mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
+            for other in self._store.endpoints_in_sandbox(record.sandbox)
+            if other.id != record.id and other.attachment.mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
         ]
+
+
+def why_no_link(record: EndpointRecord) -> str:
+    """Return why no link can be made in a sandbox, and in mode *direct*, which moves none instead, what to do."""
+    reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
+    if record.attachment.mode is not AttachMode.DIRECT:
+        return reason
+    return f"{reason}; if so, give this one another name: {_GIVE_A_NAME}"
+
+
+def refuse_to_move(record: EndpointRecord, reason: str) -> None:
+    """Refuse an endpoint whose link cannot be made in the sandbox, for a reason, and cannot be moved there either.
+
+    Raises:
+        Refused: The mode, a plugin or the link's name does not allow to move it.
+    """
+    refused = f"CNI configuration {record.attachment.network} cannot be attached in the sandbox"
+    if record.attachment.mode is AttachMode.DIRECT:
+        raise Refused(f"{refused}, as mode direct demands: {reason}")
+    unsuitable = find_unsuitable(Endpoint(record).network)
+    if unsuitable is not None:
+        raise Refused(
+            f"{refused}: {reason}; its link cannot be moved there because of {unsuitable}. On several networks, give "
+            f"this link a name of its own: {_GIVE_A_NAME}"
+        )
+    if record.attachment.ifname != f"{record.ifname_prefix}0":
+        raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")

@@ -16,7 +16,7 @@ from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
-from cnm_bridge.core.model.endpoint import Endpoint, result_document, snapshot_document
+from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
@@ -62,7 +62,7 @@ class MoveAttacher:
         record, snapshot = await self.run_plugins(record, save)
         refuse_ignored(plan, snapshot)
         snapshot = with_sysctls(plan, snapshot)
-        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         await save(record)
         return record
 
@@ -84,7 +84,7 @@ class MoveAttacher:
         async def save_result(result: Result) -> None:
             nonlocal record
             added = record.added_plugins + 1
-            record = with_addresses(replace(record, added_plugins=added, result=result_document(result)))
+            record = with_addresses(replace(record, added_plugins=added, result=result.document))
             await save(record)
 
         observation = choose_observation(configuration, ifname)
@@ -158,9 +158,9 @@ def warn_of_dns(record: EndpointRecord) -> None:
     dns = find_object(record.result or {}, "dns") or {}
     option = record.attachment.dns
     if any(dns.values()) and option is None:
-        log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=dns)
+        log.warning("endpoint.dns_unused", configuration=record.attachment.network, dns=dns)
     if option is DnsOption.REPLACE and not dns.get("nameservers"):
-        log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.cni_network)
+        log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.attachment.network)
 
 
 def _snapshot(endpoint: Endpoint) -> Snapshot:

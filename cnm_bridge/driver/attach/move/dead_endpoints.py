@@ -61,7 +61,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
 
     def is_abandoned(record: EndpointRecord) -> bool:
         return (
-            alternative_name(record.attachment_id) not in inside
+            alternative_name(record.attachment.id) not in inside
             and (record.id in without_caller or not _is_in_host_netns(record, in_host_netns))
             and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
         )
@@ -77,7 +77,7 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
     Raises:
         KernelError: A namespace cannot be read.
     """
-    joined = {alternative_name(record.attachment_id): record for record in endpoints if record.phase is Phase.JOINED}
+    joined = {alternative_name(record.attachment.id): record for record in endpoints if record.phase is Phase.JOINED}
     sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
     away = await kernel.find_without_link(sandboxes)
     if not away:
@@ -106,4 +106,4 @@ async def _names_in_host_netns(kernel: Kernel) -> frozenset[str]:
 
 
 def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> bool:
-    return not in_host_netns.isdisjoint((host_link_name(record.attachment_id), alternative_name(record.attachment_id)))
+    return not in_host_netns.isdisjoint((host_link_name(record.attachment.id), alternative_name(record.attachment.id)))

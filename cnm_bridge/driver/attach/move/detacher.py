@@ -17,7 +17,7 @@ from cni_bridge_state import EndpointRecord
 from cni_invoker import PluginFailed, Runtime
 from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.model.endpoint import Endpoint, snapshot_document
+from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.system.kernel import Kernel, LinkLocation
@@ -88,7 +88,7 @@ class MoveDetacher:
         found = await self._kernel.look_at_staged(netns, ifname)
         if not given_addresses(found):
             return endpoint
-        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=snapshot_document(found))))
+        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=found.to_json())))
         await progress.save(endpoint.record)
         return endpoint
 

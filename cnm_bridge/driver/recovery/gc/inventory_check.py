@@ -66,7 +66,7 @@ class InventoryCheck:
         # Read last, so that an endpoint created meanwhile has its record here.
         records = self._store.endpoints()
         unknown = in_engine - {record.id for record in records}
-        known = {record.attachment_id for record in records}
+        known = {record.attachment.id for record in records}
         if others - known:
             return f"endpoint {min(others - known)} belongs to another cni-bridge on this host"
         unknown |= attached - known

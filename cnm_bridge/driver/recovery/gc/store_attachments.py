@@ -49,7 +49,7 @@ class EndpointCache:
         found = []
         time_slice = TimeSlice()
         for record in self._store.endpoints():
-            if network in {None, record.cni_network}:
+            if network in {None, record.attachment.network}:
                 found.append(_cached(record))
                 await time_slice.pause()
         return tuple(found)
@@ -58,7 +58,7 @@ class EndpointCache:
 def _cached(record: EndpointRecord) -> CachedAttachment:
     configuration = _with_one_version(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
-        network=record.cni_network,
+        network=record.attachment.network,
         attachment=Endpoint(record).attachment,
         configuration=configuration,
         result=record.result,

@@ -140,7 +140,7 @@ class OrphanAudit:
         if orphan.container_id != _UNKNOWN:
             return None
         records = self._store.endpoints()
-        names = names_for_cache_files(files).union(*(hashed_names(one.cni_network, one.id) for one in records))
+        names = names_for_cache_files(files).union(*(hashed_names(one.attachment.network, one.id) for one in records))
         return "another container" if any(name in names for name in orphan.what.split()) else None
 
     async def scan(
@@ -160,7 +160,7 @@ class OrphanAudit:
         others = await self._find_others()
         links = await self._kernel.host_links()
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
-        names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
+        names = frozenset(networks).union(filter(None, (record.attachment.network for record in records)))
         rules = await find_rules()
         directories = await asyncio.to_thread(_reservation_directories, configurations, records)
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
@@ -177,7 +177,7 @@ class OrphanAudit:
             artifacts=(*rules.artifacts, *reservations.owned),
             empty_chains=rules.empty_chains,
         )
-        leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for ten thousand endpoints
+        leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for thousands of endpoints
         await self._update(orphans)
         return leftovers
 
@@ -220,7 +220,7 @@ class _Scan:
 
 def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
     """Return the leftovers of our endpoints, and the orphans; pure."""
-    known = {record.attachment_id: record.cni_network for record in scan.records}
+    known = {record.attachment.id: record.attachment.network for record in scan.records}
     links = _by_attachment(scan.links)
     mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
     ours = (mounted | links.keys()) - known.keys() - scan.others
@@ -262,9 +262,8 @@ def _reservation_directories(
     configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]
 ) -> frozenset[Path]:
     """Return host-local's data directories: the default, and those in these lists and in those of the records."""
-    # Thousands of records share a few lists.
-    shared = {id(configuration): configuration for configuration in (record.configuration for record in records)}
-    return data_directories((*configurations, *shared.values())) | {DATA_DIRECTORY}
+    stored = (record.attachment.configuration for record in records)
+    return data_directories((*configurations, *stored)) | {DATA_DIRECTORY}
 
 
 def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> Reservations:

@@ -61,7 +61,7 @@ class OwnedArtifacts:
 class HostArtifacts:
     """The artifacts of all plugins on the host, read once and then looked up by endpoint.
 
-    Checking ten thousand endpoints would otherwise print and parse all rules ten thousand times.
+    Checking thousands of endpoints would otherwise print and parse all rules thousands of times.
 
     Attributes:
         began_s: When reading them began, by the monotonic clock.
@@ -101,8 +101,8 @@ class HostArtifacts:
         return await asyncio.to_thread(self._find, record)
 
     def _find(self, record: EndpointRecord) -> OwnedArtifacts:
-        network, container_id = record.cni_network, record.attachment_id
-        directories = sorted({DATA_DIRECTORY, *data_directories([record.configuration])})
+        network, container_id = record.attachment.network, record.attachment.id
+        directories = sorted({DATA_DIRECTORY, *data_directories([record.attachment.configuration])})
         reservations = (
             file
             for directory in directories

@@ -14,13 +14,14 @@ import click
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.settings.settings_last import SettingsLast
 
 if TYPE_CHECKING:  # these imports are slow and would delay `--help`
     from cni_bridge_spec import JsonObject
@@ -39,8 +40,8 @@ class _UnknownNetwork(Refused):
     exit_status = ExitStatus.USAGE
 
 
-@click.command(cls=SettingsLast)
-@with_settings(*SETTINGS)
+@click.command(cls=CommandWithSettings)
+@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
 @click.argument("network")
@@ -57,9 +58,9 @@ def test(
     after a failure and after Ctrl-C. The exit status is 1 if a step fails.
     """
     from cnm_bridge.operator.connectivity.step import failed_steps  # noqa: PLC0415
-    from cnm_bridge.operator.doctor.gathering.installation import find_daemon  # noqa: PLC0415
 
-    settings = daemon_settings(context, given, find_daemon(Path(str(given["state_dir"]))))
+    warn_of_mistakes(context)
+    settings = daemon_settings(context, given)
     steps, is_interrupted = _run(settings, network, outside, busybox)
     has_failed = is_interrupted or bool(failed_steps(steps))
     return _shown(steps, network), ExitStatus.FINDINGS if has_failed else ExitStatus.FINE

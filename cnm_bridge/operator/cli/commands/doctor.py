@@ -2,23 +2,21 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge doctor`: examines the host, before and after the installation."""
 
-from pathlib import Path
-
 import click
 
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import configuration_file, with_settings
-from cnm_bridge.operator.cli.settings.settings_last import SettingsLast
+from cnm_bridge.operator.cli.settings.options import configuration_file, find_mistakes, with_settings
 
 __all__ = ["doctor"]
 
 
-@click.command(cls=SettingsLast)
-@with_settings(*SETTINGS)
+@click.command(cls=CommandWithSettings)
+@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
@@ -27,20 +25,22 @@ __all__ = ["doctor"]
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[object, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
-    Each finding comes with the command that fixes it. No daemon is needed; if one runs with the same --state-dir, its
-    own settings are used, changed by the options given here. The exit status is 0 if there are only notes, else 1.
+    Each finding comes with the command that fixes it. No daemon is needed; if one answers at the --admin-socket, where
+    systemd may start it, its own settings are used, changed by the options given here. The exit status is 0 if there
+    are only notes, else 1.
     """
     # These imports are slow and would delay `--help`.
     import asyncio  # noqa: PLC0415
 
     from cni_bridge_spec import get_objects  # noqa: PLC0415
     from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415
+    from cnm_bridge.operator.doctor.facts import ConfigurationFile  # noqa: PLC0415
     from cnm_bridge.operator.doctor.gathering.gather import gather  # noqa: PLC0415
-    from cnm_bridge.operator.doctor.gathering.installation import find_daemon  # noqa: PLC0415
     from cnm_bridge.operator.doctor.report import Report  # noqa: PLC0415
 
-    settings = daemon_settings(context, given, find_daemon(Path(str(given["state_dir"]))))
-    report = Report.of(asyncio.run(gather(settings, configuration_file(context), quick=quick)))
+    settings = daemon_settings(context, given)
+    file = ConfigurationFile(configuration_file(context), find_mistakes(context))
+    report = Report.of(asyncio.run(gather(settings, file, quick=quick)))
     document = report.render_json()
     shown = Shown(document=document, rows=get_objects(document, "findings"), parts=[report.render_text(quick=quick)])
     return shown, ExitStatus.FINE if report.is_good else ExitStatus.FINDINGS

@@ -4,15 +4,17 @@
 
 import sys
 from ipaddress import IPv4Interface, IPv6Interface
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cnm_bridge.core.errors import BadOption, BridgeError
 from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.settings.all_settings import ATTACH, DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET
+from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `--help`
@@ -50,8 +52,8 @@ class _Interface(click.ParamType[Any]):
             self.fail(f"{value!r} is not an address with a prefix length, such as {self._example}", param, ctx)
 
 
-@click.command()
-@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET, DRIVER, ATTACH)
+@click.command(cls=CommandWithSettings)
+@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
     "-o",
     "--option",
@@ -66,15 +68,11 @@ class _Interface(click.ParamType[Any]):
 @click.option("--internal", is_flag=True, help="As given to docker network create.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("network")
+@click.pass_context
 def explain(
+    context: click.Context,
+    /,
     *,
-    cni_conf_dirs: tuple[Path, ...],
-    cni_bin_dirs: tuple[Path, ...],
-    run_dir: Path,
-    docker_host: str,
-    socket: Path,
-    driver: str,
-    attach: AttachOption,
     options: tuple[str, ...],
     ip: IPv4Interface | None,
     ip6: IPv6Interface | None,
@@ -82,10 +80,13 @@ def explain(
     internal: bool,
     as_json: bool,
     network: str,
+    **given: object,
 ) -> None:
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
     NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
+    No daemon is needed; if one runs at the --admin-socket, its own settings are used, changed by the options given
+    here.
 
     The exit status is 0; 1 if a container on it would be refused; 2 if NETWORK or an option is unknown.
     """
@@ -96,18 +97,11 @@ def explain(
     from cni_invoker import CniError  # noqa: PLC0415
 
     requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
-    given = dict(_split(option) for option in options)
-    settings = Settings(
-        cni_conf_dirs=cni_conf_dirs,
-        cni_bin_dirs=cni_bin_dirs,
-        run_dir=run_dir.absolute(),
-        docker_host=docker_host,
-        socket=socket,
-        driver=driver,
-        attach=attach,
-    )
+    chosen = dict(_split(option) for option in options)
+    warn_of_mistakes(context)
+    settings = daemon_settings(context, given)
     try:
-        found = asyncio.run(_explain(settings, network, given, requested, internal=internal))
+        found = asyncio.run(_explain(settings, network, chosen, requested, internal=internal))
     except (BridgeError, CniError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         wrong = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
@@ -147,13 +141,27 @@ async def _explain(
     internal = internal or (docker is not None and docker.internal)
     plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
     runtime = Runtime(settings.cni_bin_dirs, Limits())
-    warnings = (await run_preflight(runtime, plan.configuration)).all_warnings
+    ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
+    warnings = (*(await run_preflight(runtime, plan.configuration)).all_warnings, *ignored)
     negotiated = await runtime.negotiate(plan.configuration)
     try:
         release = await engine.release()
     except EngineUnavailable:
         release = None
-    choice = await choose_attach_mode(runtime, negotiated, network.options, default=settings.attach, release=release)
+    if release is None and (network.options.attach or settings.attach) is not AttachOption.MOVE:
+        click.echo(
+            "cni-bridge: the attach mode may be another one: it depends on the release of the Docker Engine, which is "
+            "not known here",
+            err=True,
+        )
+    choice = await choose_attach_mode(
+        runtime,
+        negotiated,
+        network.options,
+        has_pool=bool(pools or requested.address or requested.address_ipv6),
+        default=settings.attach,
+        release=release,
+    )
     has_reservation = choice.mode is AttachMode.HYBRID
     negotiated = with_reservation(negotiated, None) if has_reservation else negotiated
     plan = replace(plan, configuration=negotiated, attach=choice)

@@ -1,117 +1,252 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge network create`: makes a Docker network with the options that its engine needs."""
+"""`cni-bridge network`: makes a Docker network, with its list if there is none yet, and removes both."""
 
-import shlex
-import sys
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from cnm_bridge.core.errors import BridgeError, Refused
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.command_group import CommandGroup
+from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
+from cnm_bridge.operator.cli.output.fields import templates_have
+from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
+
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
+    from cni_bridge_spec import JsonObject
+    from cnm_bridge.operator.networks.creation import PlannedNetwork
 
 __all__ = ["network"]
 
-_ENGINE_LIMIT_S = 60.0
-
-
 _ELSEWHERE: Final = {
-    **dict.fromkeys(("rm", "remove", "delete"), "`docker network rm` removes one"),
     **dict.fromkeys(("ls", "list"), "`cni-bridge ls --networks` lists them"),
     "inspect": "`docker network inspect` and `cni-bridge ls --networks` show them",
     **dict.fromkeys(("connect", "disconnect", "prune"), "`docker network` does that"),
 }
 """Where the subcommands of `docker network` are that this command does not have."""
+_SAME: Final = {"remove": "rm", "delete": "rm"}
 
 
-class _NetworkGroup(click.Group):
+class _NetworkGroup(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; the error for one of `docker network` says what to use."""
         if args and args[0] in _ELSEWHERE:
             ctx.fail(f"No such command {args[0]!r}: {_ELSEWHERE[args[0]]}.")
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [_SAME.get(args[0], args[0]), *args[1:]] if args else args)
 
 
 @click.group("network", cls=_NetworkGroup)
 def network() -> None:
-    """Make Docker networks; `docker network` does everything else with them."""
+    """Make and remove Docker networks; `docker network` does everything else with them."""
 
 
-@network.command("create")
-@with_settings(*(one for one in DIRECTORIES if one.name == "cni-conf-dir"), DOCKER_HOST, SOCKET, DRIVER)
+@network.command("create", cls=CommandWithSettings)
+@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
-    "-o", "--option", "options", metavar="KEY=VALUE", multiple=True, help="Option of the network. Repeatable."
+    "--subnet", "subnets", metavar="SUBNET", multiple=True, help="The containers' addresses; one for each IP version."
 )
-@click.option("--internal", is_flag=True, help="Without a gateway.")
-@click.option("--dry-run", is_flag=True, help="Only print the docker command.")
+@click.option(
+    "--gateway", "gateways", metavar="ADDRESS", multiple=True, help="In a subnet.  [default: its first address]"
+)
+@click.option(
+    "--range",
+    "ranges",
+    metavar="RANGE",
+    multiple=True,
+    help="Which addresses of a subnet containers get: SUBNET or FIRST-LAST.  [default: all]",
+)
+@click.option("--parent", metavar="LINK", help="Put the containers on the LAN of this link, without a bridge.")
+@click.option(
+    "--type", "parent_type", type=click.Choice(["macvlan", "ipvlan"]), help="With --parent.  [default: macvlan]"
+)
+@click.option("--dhcp", is_flag=True, help="With --parent: take the addresses from the LAN's DHCP server.")
+@click.option("--no-masquerade", is_flag=True, help="Packets that leave the host keep the container's address.")
+@click.option(
+    "--isolated", "--internal", "isolated", is_flag=True, help="Containers reach each other, and nothing else."
+)
+@click.option("--mtu", type=int, metavar="BYTES", help="The MTU of the containers' links.")
+@click.option(
+    "-o", "--option", "options", metavar="KEY=VALUE", multiple=True, help="Option of the Docker network. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Show the list and the docker command, and change nothing.")
 @click.argument("name")
 @click.argument("configuration", required=False)
+@click.pass_context
+@exits
+@templates_have("Name", "Configuration", "File", "Commands")
+@shows_once
 def create(
+    context: click.Context,
+    /,
     *,
-    cni_conf_dirs: tuple[Path, ...],
-    docker_host: str,
-    socket: Path,
-    driver: str,
+    subnets: tuple[str, ...],
+    gateways: tuple[str, ...],
+    ranges: tuple[str, ...],
+    parent: str | None,
+    parent_type: str | None,
+    dhcp: bool,
+    no_masquerade: bool,
+    isolated: bool,
+    mtu: int | None,
     options: tuple[str, ...],
-    internal: bool,
     dry_run: bool,
     name: str,
     configuration: str | None,
-) -> None:
-    """Make the Docker network NAME of the CNI network configuration CONFIGURATION, by default that of the same name.
+    **given: object,
+) -> tuple[object, ExitStatus]:
+    r"""Make the Docker network NAME.
 
-    Docker must not choose addresses, because the plugins do. How to switch that off depends on the engine, which is
-    asked. The docker command that does the same is printed to standard error, the network's name to standard output.
+    With --subnet or --dhcp its CNI configuration list is made as well, in the first --cni-conf-dir: a bridge with
+    masquerading and published ports, or links on a --parent. Otherwise the network gets the existing list
+    CONFIGURATION, by default that of its own name.
 
-    The exit status is 0; 1 if the network cannot be made; 2 if an option is wrong.
+    Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
+    bridges, files, names. Docker gets the flags that this engine needs. The commands that do the same are shown.
+
+    \b
+    Examples:
+      cni-bridge network create blue --subnet 10.22.0.0/16
+      cni-bridge network create dual --subnet 10.23.0.0/16 --subnet fd23::/64
+      cni-bridge network create lan --parent eth0 --subnet 192.0.2.0/24 --range 192.0.2.200-192.0.2.220
+      cni-bridge network create leased --parent eth0 --dhcp
+      cni-bridge network create --dry-run blue --subnet 10.22.0.0/16
+
+    The exit status is 0; 1 if the network cannot be made; 2 if an option is wrong; 3 if the daemon does not run.
     """
     import asyncio  # noqa: PLC0415
 
-    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.core.planning.options.cni_options import parse_options  # noqa: PLC0415
-    from cnm_bridge.system.engine import Engine  # noqa: PLC0415
+    from cnm_bridge.operator.networks.creation import (  # noqa: PLC0415 - slow, and would delay `--help`
+        make_network,
+        plan_docker_network,
+        plan_network,
+    )
+    from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted  # noqa: PLC0415
 
-    engine = Engine(docker_host, _ENGINE_LIMIT_S)
-    try:
-        found = ConfigurationDirectories(cni_conf_dirs).index().find(configuration or name)
-        given = {"cni.network": found.name, **_parse(options)}
-        parse_options(given)
-        release = asyncio.run(engine.release())
-        if release is None:
-            raise Refused(
-                "the engine does not report its version; use docker network create, see docs/configuration.md"
+    pairs = _parse(options)
+    makes_list = any((subnets, gateways, ranges, parent, parent_type, dhcp, no_masquerade, mtu is not None))
+    if makes_list and configuration is not None:
+        raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
+    settings = _settings(context, given, is_needed=not dry_run)
+    with _refusals():
+        if makes_list:
+            wanted = parse_wanted(
+                name,
+                subnets=subnets,
+                gateways=gateways,
+                ranges=ranges,
+                parent=parent,
+                parent_type=None if parent_type is None else ParentType(parent_type),
+                dhcp=dhcp,
+                no_masquerade=no_masquerade,
+                isolated=isolated,
+                mtu=mtu,
             )
-        flags = ["--ipv4=false"] if release.makes_sandbox_first else ["--ipam-driver", "null"]
-        flags += ["--internal"] if internal else []
-        settings = [part for key, value in given.items() for part in ("-o", f"{key}={value}")]
-        click.echo(
-            shlex.join(["docker", "network", "create", "-d", driver or socket.stem, *flags, *settings, name]), err=True
-        )
+            planned = asyncio.run(plan_network(settings, wanted, pairs))
+        else:
+            planned = asyncio.run(plan_docker_network(settings, name, configuration or name, pairs, internal=isolated))
         if not dry_run:
-            addressing = {"EnableIPv4": False} if release.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
-            wanted = {
-                "Name": name,
-                "Driver": driver or socket.stem,
-                "Options": given,
-                "Internal": internal,
-                "CheckDuplicate": True,
-            }
-            asyncio.run(engine.create_network(wanted | addressing))
-            click.echo(name)
-    except (BridgeError, CniError, OSError) as exc:
-        click.echo(f"cni-bridge: {exc}", err=True)
-        sys.exit(ExitStatus.FINDINGS)
+            asyncio.run(make_network(planned, settings))
+    return _show(planned, is_made=not dry_run), ExitStatus.FINE
+
+
+@network.command("rm", cls=CommandWithSettings)
+@with_settings(*SETTINGS, ignores_mistakes=True)
+@click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")
+@click.argument("name")
+@click.pass_context
+@exits
+@templates_have("Done")
+@shows_once
+def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[object, ExitStatus]:
+    r"""Remove the Docker network NAME, which has no containers.
+
+    With --configuration the file of its CNI configuration list is removed as well, if no other Docker network has the
+    list, and the bridge that `network create` has made. Without such a Docker network, only these are removed.
+
+    \b
+    Examples:
+      cni-bridge network rm blue
+      cni-bridge network rm --configuration blue
+
+    The exit status is 0; 1 if something is in use; 2 if NAME is unknown; 3 if the daemon does not run.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415 - slow, and would delay `--help`
+    from cnm_bridge.operator.networks.removal import remove_network  # noqa: PLC0415
+
+    settings = _settings(context, given, is_needed=True)
+    with _refusals():
+        done = asyncio.run(remove_network(settings, name, with_list=with_list))
+    rows: list[JsonObject] = [{"done": one} for one in done]
+    return Shown(document=rows, rows=rows, parts=["\n".join(done)]), ExitStatus.FINE
+
+
+def _settings(context: click.Context, given: Mapping[str, object], *, is_needed: bool) -> Settings:
+    """Return the daemon's settings; if it is needed, it must run."""
+    warn_of_mistakes(context)
+    if not is_needed:
+        return daemon_settings(context, given)
+    try:
+        return running_settings(context, given)
+    except DaemonError as exc:
+        if isinstance(exc.__cause__, PermissionError):
+            raise
+        raise DaemonError(
+            f"{exc}. Nothing was changed. Start the daemon first: systemctl start cni-bridge, or without systemd: "
+            "cni-bridge serve",
+            exc.exit_status,
+        ) from exc
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the errors of lower layers into a `Refused`, which ends the command with its text."""
+    from cni_invoker import CniError  # noqa: PLC0415 - slow, and would delay `--help`
+    from cnm_bridge.core.link_state import KernelError  # noqa: PLC0415
+
+    try:
+        yield
+    except (CniError, KernelError, OSError) as exc:
+        raise Refused(str(exc)) from exc
+
+
+def _show(planned: "PlannedNetwork", *, is_made: bool) -> object:
+    from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415 - slow, and would delay `--help`
+
+    name, file = planned.request.name, str(planned.file)
+    document: JsonObject = {
+        "name": name,
+        "configuration": planned.configuration,
+        "file": file,
+        "list": planned.document,
+        "commands": list(planned.commands),
+        "isMade": is_made,
+    }
+    commands = "\n".join(planned.commands)
+    if is_made:
+        commands = f"Docker network {name} has the list {file}\nThe same by hand:\n{commands}"
+    return Shown(document=document, rows=[document], parts=[commands], notes=planned.notes)
 
 
 def _parse(options: tuple[str, ...]) -> dict[str, str]:
+    from cnm_bridge.core.planning.options.cni_options import CONFIGURATION  # noqa: PLC0415 - slow, would delay `--help`
+
     pairs = [option.partition("=") for option in options]
     for key, equals, _ in pairs:
         if not equals:
             raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+        if key == CONFIGURATION:
+            raise click.BadParameter(f"{key} is the argument CONFIGURATION here; leave it out")
     return {key: value for key, _, value in pairs}

@@ -9,8 +9,7 @@ import click
 
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import settings_from
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.operator.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.system.lean_imports import lean_imports
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners

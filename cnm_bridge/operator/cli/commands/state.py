@@ -13,6 +13,7 @@ import click
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.command_group import CommandGroup
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
@@ -27,7 +28,7 @@ __all__ = ["state"]
 _STDIO = Path("-")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def state() -> None:
     """Show, export and import the stored state. `import` needs a stopped daemon."""
 
@@ -60,15 +61,18 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: 
 
 @state.command()
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.argument("file", type=File(), default=_STDIO)
-def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: Path) -> None:
+def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: bool, file: Path) -> None:
     """Write the whole state as JSON to FILE, or to standard output.
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
     owner only.
 
-    The exit status is 0; 1 if the state cannot be read or written; 2 if an option is wrong.
+    The exit status is 0; 1 if the state cannot be read or written; 2 if an option is wrong, or FILE exists.
     """
+    if file != _STDIO and file.exists() and not force:
+        raise click.UsageError(f"{file} exists, and is not replaced; choose another name, or give --force")
     from cni_bridge_spec import render_json  # noqa: PLC0415
 
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)

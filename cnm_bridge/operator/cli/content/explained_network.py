@@ -3,7 +3,7 @@
 """Resolves the name that `cni-bridge explain` receives: a Docker network or a CNI configuration."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
@@ -11,6 +11,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options
+from cnm_bridge.core.planning.options.docker_options import split_unknown
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.system.engine import Engine
 
@@ -58,14 +59,15 @@ async def find_explained_network(
         Refused: The Docker network has the name of no configuration.
         CniError: The configuration that the options name does not exist.
     """
-    parse_options(given)  # reports errors in the given options, before they are merged
+    known, unknown = split_unknown(given)
+    parse_options(known)  # reports errors in the given options, before they are merged
     docker, doubt = None, None
     try:
         docker = await engine.find_network(name)
     except EngineUnavailable as exc:
         doubt = f"whether there is a Docker network {name!r} is not known: {exc}"
     ours = docker if docker is not None and docker.driver == driver else None
-    options = parse_options(merge_options(ours.options if ours else {}, given))
+    options = replace(parse_options(merge_options(ours.options if ours else {}, known)), unknown=unknown)
     index = ConfigurationDirectories(conf_dirs).index()
     if options.inline is not None:
         return ExplainedNetwork(configuration=options.inline, options=options, docker=ours, doubt=doubt)

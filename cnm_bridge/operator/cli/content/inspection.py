@@ -17,7 +17,8 @@ from cni_bridge_spec import (
     get_strings,
     render_json,
 )
-from cnm_bridge.operator.cli.content.listing import age, port_text
+from cnm_bridge.operator.cli.content.listing import age
+from cnm_bridge.operator.cli.content.port_text import ports_text
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 
 __all__ = ["show_inspected"]
@@ -44,7 +45,7 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
         "attach mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
         "addresses": ", ".join(get_strings(document, "addresses")),
         "MAC": find_str(document, "mac") or "",
-        "ports": ", ".join(map(port_text, get_objects(document, "ports"))),
+        "ports": ports_text(get_objects(document, "ports")),
         "not published": find_str(document, "notPublished") or "",
         "sandbox": find_str(document, "sandboxKey") or "",
         "CNI container": get_str(document, "containerId"),

@@ -10,17 +10,19 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, find_int, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.content.port_text import ports_text
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import changed_text
 
-__all__ = ["age", "port_text", "show_endpoints", "show_networks", "with_container"]
+__all__ = ["age", "show_endpoints", "show_networks", "with_container"]
 
 _UNKNOWN: Final = "?"
 _ENDPOINTS: Final = (
     *(("CONTAINER", "container"), ("IMAGE", "image"), ("NETWORK", "network"), ("ADDRESSES", "addresses")),
     *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
 )
+_OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -47,7 +49,12 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
         "networks": [*get_objects(inventory.document, "networks")],
         "endpoints": [with_container(one, inventory) for one in found],
     }
-    return Shown(document=document, rows=rows, parts=[Table(columns=_ENDPOINTS, rows=rows)], notes=inventory.notes)
+    return Shown(
+        document=document,
+        rows=rows,
+        parts=[Table(columns=_ENDPOINTS, rows=rows, optional=_OPTIONAL)],
+        notes=inventory.notes,
+    )
 
 
 def show_networks(inventory: Inventory, network: str | None) -> Shown:
@@ -80,13 +87,6 @@ def with_container(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
     return {**endpoint, **named, "container": shown}
 
 
-def port_text(port: JsonObject) -> str:
-    """Return a published port as docker writes it, e.g. `127.0.0.1:8080->80/tcp`."""
-    host = find_str(port, "hostIP") or ""
-    host = f"[{host}]:" if ":" in host else f"{host}:" if host else ""
-    return f"{host}{port.get('hostPort')}->{port.get('containerPort')}/{find_str(port, 'protocol') or 'tcp'}"
-
-
 def age(created_at: int | None) -> str:
     """Return how long ago a time was, e.g. `3h`."""
     if created_at is None:
@@ -105,7 +105,7 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
         "network": inventory.networks.get(network_id, network_id),
         "addresses": " ".join(get_strings(endpoint, "addresses")),
         "mac": find_str(endpoint, "mac"),
-        "ports": ", ".join(map(port_text, get_objects(endpoint, "ports"))) or _not_published(endpoint),
+        "ports": ports_text(get_objects(endpoint, "ports")) or _not_published(endpoint),
         "mode": get_str(endpoint, "mode"),
         "age": age(find_int(endpoint, "createdAt")),
         "phase": get_str(endpoint, "phase"),

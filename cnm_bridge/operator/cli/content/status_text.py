@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The tables of `cni-bridge status`. Pure."""
+"""The verdict and the tables of `cni-bridge status`. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.table import SHORT, changed_text
+from cnm_bridge.operator.cli.output.table import SHORT, changed_text, count
 
-__all__ = ["find_dhcp_problems", "show_status"]
+__all__ = ["find_dhcp_problems", "has_teardowns", "knows_teardowns", "show_status"]
 
 _NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
 _ENDPOINTS: Final = (
@@ -17,6 +17,7 @@ _ENDPOINTS: Final = (
 )
 _CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
+_UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 _ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
@@ -29,10 +30,9 @@ _NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares no
 
 
 def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
-    """Return a line about the engine, a table of networks and one of endpoints.
+    """Return a verdict, a table of networks and one of endpoints.
 
-    Changed configurations, pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there
-    are any.
+    Changed configurations, teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are any.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -48,9 +48,11 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
     ]
     not_published = [one for one in endpoints if find_str(one, "notPublished")]
     changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
+    untried: list[JsonObject] = [{"endpointId": one} for one in _untried(status)]
     further = (
         (_CHANGED, changed),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
+        (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
         (_ORPHANS, get_objects(status, "orphans")),
         (_DHCP, find_dhcp_problems(status)),
@@ -59,13 +61,51 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
         document=status,
         rows=endpoints,
         parts=[
-            f"engine  {'up' if get_bool(get_object(status, 'engine'), 'isUp') else 'away'}",
+            _verdict(status),
             Table(columns=_NETWORKS, rows=networks),
             Table(columns=_ENDPOINTS, rows=endpoints),
             *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
             *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
         ],
     )
+
+
+def has_teardowns(status: JsonObject) -> bool:
+    """Return whether a teardown is pending, tried or not."""
+    return bool(_untried(status) or get_objects(status, "pendingTeardowns"))
+
+
+def knows_teardowns(status: JsonObject) -> bool:
+    """Return whether the daemon reports teardowns that have not failed yet; an older one does not."""
+    return "untriedTeardowns" in status
+
+
+def _verdict(status: JsonObject) -> str:
+    """Return one line: what needs attention, else what there is."""
+    is_up = get_bool(get_object(status, "engine"), "isUp")
+    not_published = sum(find_str(one, "notPublished") is not None for one in get_objects(status, "endpoints"))
+    found = (
+        (not is_up, "the Docker Engine does not answer"),
+        *(
+            (number > 0, f"{count(number, noun)} {verb}".rstrip())
+            for number, noun, verb in (
+                (len(get_objects(status, "pendingTeardowns")), "teardown", "failed, and will be repeated"),
+                (len(get_objects(status, "orphans")), "leftover", "of plugins"),
+                (not_published, "endpoint", "without published ports"),
+                (len(find_dhcp_problems(status)), "problem", "of DHCP"),
+            )
+        ),
+    )
+    problems = [text for applies, text in found if applies]
+    if problems:
+        return f"attention: {'; '.join(problems)}"
+    networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
+    under_way = f", {count(len(_untried(status)), 'teardown')} under way" if _untried(status) else ""
+    return f"fine: the Docker Engine answers; {networks}, {endpoints}{under_way}"
+
+
+def _untried(status: JsonObject) -> Sequence[str]:
+    return get_strings(status, "untriedTeardowns") if knows_teardowns(status) else ()
 
 
 def find_dhcp_problems(status: JsonObject) -> list[JsonObject]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import click
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cnm_bridge.operator.cli.output.table import SHORT, table
+from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, table
 from cnm_bridge.operator.cli.output.template import Template
 
 __all__ = ["Format", "Shown", "Table", "parse_format", "render"]
@@ -37,10 +37,12 @@ class Table:
     Attributes:
         columns: Heading and key of each column.
         rows: The values by key.
+        optional: The keys of the columns that a narrow terminal does not show, the first one first.
     """
 
     columns: Sequence[tuple[str, str]]
     rows: Sequence[JsonObject]
+    optional: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +109,22 @@ def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
         if number:
             console.print()
         if isinstance(part, str):
-            console.print(Text(part))
+            console.print(Text(part), soft_wrap=True)  # a command that is wrapped cannot be pasted
             continue
+        heads, keys = zip(*part.columns, strict=True)
+        rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in part.rows]
+        fitting = fit_columns(keys, [heads, *rows], part.optional, console.width)
         drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for heading, _ in part.columns:
-            drawn.add_column(heading, no_wrap=no_trunc, overflow="fold")
-        for row in part.rows:
-            cells = (_cell(row, key, no_trunc=no_trunc) for _, key in part.columns)
+        for heading, key in part.columns:
+            if key in fitting:
+                drawn.add_column(heading, no_wrap=no_trunc, overflow="fold", width=fitting[key])
+        for row in rows:
+            cells = (cell for cell, key in zip(row, keys, strict=True) if key in fitting)
             drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
         console.print(drawn)
+        hidden = [heading for heading, key in part.columns if key not in fitting]
+        if hidden:
+            console.print(Text(f"without {', '.join(hidden)}: --no-trunc shows all columns", style="dim"))
 
 
 def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from cnm_bridge.core.errors import BadOption
 
-__all__ = ["TomlValue", "ValueKind", "read_config_file"]
+__all__ = ["TomlValue", "ValueKind", "fits", "read_config_file"]
 
 TomlValue = str | int | float | bool | list[str] | list[dict[str, Any]]
 
@@ -44,14 +44,15 @@ def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str,
     for key, value in document.items():
         if key not in kinds:
             raise BadOption.unknown(key, kinds)
-        if not _is(kinds[key], value):
+        if not fits(kinds[key], value):
             from cni_invoker.documents.schema import show  # noqa: PLC0415 - only a mistake needs it
 
             raise BadOption(key, f"must be {kinds[key].value}, not {show(value)}")
     return document
 
 
-def _is(kind: ValueKind, value: object) -> bool:
+def fits(kind: ValueKind, value: object) -> bool:
+    """Return whether a value has the type of a key."""
     match kind:
         case ValueKind.TEXT:
             return isinstance(value, str)

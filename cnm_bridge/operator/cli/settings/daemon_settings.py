@@ -1,88 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's settings from the values of options, and those of a daemon that runs already."""
+"""The settings of a daemon that runs already."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
+from cni_bridge_spec import JsonValue
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.config_file import fits
+from cnm_bridge.operator.cli.settings.options import settings_from
+from cnm_bridge.operator.cli.settings.setting import Setting
 
-__all__ = ["daemon_settings", "settings_from"]
+__all__ = ["daemon_settings", "running_settings"]
 
-_COMMAND: Final = "serve"
-_PREFIX: Final = "CNI_BRIDGE_"
-
-
-def settings_from(values: Mapping[str, Any]) -> Settings:
-    """Return the settings for the options' values; relative paths start at the working directory."""
-    given = Settings(**values)
-    return replace(
-        given,
-        socket=given.socket.absolute(),
-        admin_socket=given.admin_path.absolute(),
-        state_dir=given.state_dir.absolute(),
-        run_dir=given.run_dir.absolute(),
-        tls_cert=given.tls_cert.absolute(),
-        tls_key=given.tls_key.absolute(),
-        tls_ca=given.tls_ca.absolute(),
-    )
+_LIMIT_S: Final = 5.0
+"""How long the daemon is waited for; its settings take it a millisecond."""
 
 
-def daemon_settings(context: click.Context, values: Mapping[str, Any], pid: int | None) -> Settings:
-    """Return the settings of a running daemon, changed by what was given on this command line.
+def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settings:
+    """Return the settings of the daemon that answers at the admin socket, changed by this command line.
 
     Args:
         context: The context of a command with all settings as options.
-        values: The values of these options.
-        pid: The daemon's process ID; None if none runs: then the settings are those of `values`.
+        values: The values of these options. If no daemon answers, or one whose settings this version does not know, the
+            settings are those.
     """
-    running = None if pid is None else _read_settings(pid)
-    if running is None:
-        return settings_from(values)
+    try:
+        return running_settings(context, values)
+    except (DaemonError, click.BadParameter) as exc:
+        own = settings_from(values)
+        if own.admin_path.exists():
+            reason = exc.message if isinstance(exc, click.BadParameter) else exc
+            click.echo(
+                f"cni-bridge: the daemon's settings are not known, and those of this command count: {reason}", err=True
+            )
+        return own
+
+
+def running_settings(context: click.Context, values: Mapping[str, Any]) -> Settings:
+    """Return the settings as `daemon_settings` does, for a command that needs the daemon.
+
+    Raises:
+        DaemonError: No daemon answers.
+        click.BadParameter: This version does not know one of the daemon's settings.
+    """
+    document = AdminClient(settings_from(values).admin_path, _LIMIT_S).get("settings")
+    running = {
+        setting.parameter: _convert(setting, document[setting.name], context)
+        for setting in SETTINGS
+        if setting.name in document
+    }
     given = {name for name in values if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    return settings_from({**running, **{name: values[name] for name in given}})
+    return settings_from({**values, **running, **{name: values[name] for name in given}})
 
 
-@click.command(_COMMAND)
-@with_settings(*SETTINGS)
-def _serve(**_: object) -> None: ...
+def _convert(setting: Setting, value: JsonValue, context: click.Context) -> object:
+    """Return the value of a setting for its document.
 
-
-def _read_settings(pid: int) -> Mapping[str, Any] | None:
-    """Return the values of a daemon's options from its command line, its environment and its file.
-
-    None if it has just ended, or if its file is invalid by now.
+    Raises:
+        click.BadParameter: It is not one; its text names the setting.
     """
-    process = Path("/proc", str(pid))
-    try:
-        words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0")[:-1]]
-        variables = [os.fsdecode(entry) for entry in (process / "environ").read_bytes().split(b"\0")[:-1]]
-        arguments = words[words.index(_COMMAND) + 1 :]
-        with _environment(dict(entry.split("=", 1) for entry in variables if "=" in entry)):
-            return _serve.make_context(_COMMAND, arguments).params
-    except (OSError, ValueError, click.ClickException):
+    if value is None and setting.default is None:
         return None
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Replace the variables of settings by those of another process; click reads them from this process."""
-    before = dict(os.environ)
-    names = {name for setting in SETTINGS for name in setting.variables} | {f"{_PREFIX}CONFIG"}
-    try:
-        for name in names:
-            os.environ.pop(name, None)
-        os.environ.update({name: variables[name] for name in names & variables.keys()})
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    if value == [] and setting.multiple:
+        return ()
+    if not fits(setting.kind, value):
+        raise click.BadParameter(f"{setting.name} is not {setting.kind.value}", context)
+    if isinstance(value, list):
+        return tuple(setting.type.convert(item, None, context) for item in value)
+    return setting.type.convert(value, None, context)

@@ -4,43 +4,49 @@
 
 The first source that has a value wins: the command line, the environment (`CNI_BRIDGE_<OPTION>`), the configuration
 file, the default. The error for an invalid value names its source.
+
+A mistake in the file does not keep an operator from examining a daemon that runs: such commands ignore it, and say so.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from cnm_bridge.core.errors import BridgeError, Refused
-from cnm_bridge.core.settings import ManagedNetwork
+from cnm_bridge.core.settings import ManagedNetwork, Settings
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.config_file import read_config_file
 from cnm_bridge.operator.cli.settings.network_type import refuse_conflicts
 from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
 
-__all__ = ["configuration_file", "is_setting", "with_settings"]
+__all__ = ["configuration_file", "find_mistakes", "is_setting", "settings_from", "with_settings"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
+_MISTAKES_KEY: Final = "cnm_bridge.mistakes"
 
 
-def with_settings(*settings: Setting, has_config: bool = True) -> Callable[[F], F]:
+def with_settings(*settings: Setting, has_config: bool = True, ignores_mistakes: bool = False) -> Callable[[F], F]:
     """Return a decorator that adds settings and `--config` as options to a command.
 
     Args:
         settings: The settings.
         has_config: Whether to add `--config`; only one of several such decorators does.
+        ignores_mistakes: Whether a mistake in the configuration file counts as if the key or the file were missing; see
+            `find_mistakes`.
     """
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):
             function = _option(setting)(function)
-        return _CONFIG(function) if has_config else function
+        return _config_option(ignores_mistakes)(function) if has_config else function
 
     return decorate
 
@@ -54,6 +60,10 @@ class _Option(click.Option):
             return super().process_value(ctx, value)
         except click.BadParameter as exc:
             text = f"{exc.message.rstrip('.')} ({self._origin(ctx)})"
+            mistakes = ctx.meta.get(_MISTAKES_KEY)
+            if mistakes is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.DEFAULT_MAP:
+                mistakes.append(text)
+                return super().process_value(ctx, self.default)
             raise click.BadParameter(text, exc.ctx or ctx, exc.param or self) from exc
 
     def _origin(self, ctx: click.Context) -> str:
@@ -69,9 +79,29 @@ class _Option(click.Option):
                 return "the default"
 
 
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """Return the settings for the options' values; relative paths start at the working directory."""
+    given = Settings(**values)
+    return replace(
+        given,
+        socket=given.socket.absolute(),
+        admin_socket=given.admin_path.absolute(),
+        state_dir=given.state_dir.absolute(),
+        run_dir=given.run_dir.absolute(),
+        tls_cert=given.tls_cert.absolute(),
+        tls_key=given.tls_key.absolute(),
+        tls_ca=given.tls_ca.absolute(),
+    )
+
+
 def is_setting(parameter: click.Parameter) -> bool:
     """Return whether a command's parameter was added by `with_settings`."""
     return isinstance(parameter, _Option) or parameter.name == "config"
+
+
+def find_mistakes(context: click.Context) -> Sequence[str]:
+    """Return the mistakes in the configuration file that a command with `ignores_mistakes` has ignored."""
+    return tuple(context.meta.get(_MISTAKES_KEY, ()))
 
 
 def configuration_file(context: click.Context) -> Path:
@@ -114,19 +144,29 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     try:
         values = read_config_file(path, {setting.name: setting.kind for setting in SETTINGS})
     except (OSError, ValueError, BridgeError) as exc:
+        if _MISTAKES_KEY in context.meta and not isinstance(exc, OSError):
+            context.meta[_FILE_KEY] = path
+            context.meta[_MISTAKES_KEY].append(f"{path}: {exc}")
+            return
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
     parameters = {setting.name: setting.parameter for setting in SETTINGS}
     context.meta[_FILE_KEY] = path
     context.default_map = {parameters[key]: value for key, value in values.items()}
 
 
-_CONFIG: Final = click.option(
-    "--config",
-    cls=_Option,
-    type=FILE,
-    envvar="CNI_BRIDGE_CONFIG",
-    is_eager=True,
-    expose_value=False,
-    callback=_load_config,
-    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
-)
+def _config_option(ignores_mistakes: bool) -> Callable[[F], F]:
+    def load(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+        if ignores_mistakes:
+            context.meta[_MISTAKES_KEY] = []
+        _load_config(context, parameter, path)
+
+    return click.option(
+        "--config",
+        cls=_Option,
+        type=FILE,
+        envvar="CNI_BRIDGE_CONFIG",
+        is_eager=True,
+        expose_value=False,
+        callback=load,
+        help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+    )

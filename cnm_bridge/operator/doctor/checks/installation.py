@@ -31,6 +31,14 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             fix="run it as root",
         )
     yield from _check_daemon(facts)
+    for mistake in facts.installation.mistakes:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="settings-invalid",
+            subject="settings",
+            text=f"{mistake}: the daemon does not start with this file",
+            fix="correct the file, then: systemctl restart cni-bridge",
+        )
     yield from _check_units(facts)
     yield from _check_permissions(facts)
     yield from _check_space(facts)

@@ -30,7 +30,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="no-configuration",
             subject="configurations",
             text=f"there are none in {directories}",
-            fix="put a network configuration list there, e.g. the one in README.md",
+            fix="cni-bridge network create NAME --subnet 10.22.0.0/16 makes one, with its Docker network",
         )
     for file in facts.installation.broken_files:
         yield Finding(

@@ -3,15 +3,21 @@
 """Reads all facts."""
 
 import os
-from pathlib import Path
 
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts import EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.doctor.facts import DockerNetwork, EngineFacts, Facts, InstallationFacts, RouteFacts
+from cnm_bridge.operator.doctor.facts import (
+    ConfigurationFile,
+    DockerNetwork,
+    EngineFacts,
+    Facts,
+    InstallationFacts,
+    RouteFacts,
+)
 from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
 from cnm_bridge.operator.doctor.gathering.installation import (
     find_daemon,
@@ -30,21 +36,22 @@ from cnm_bridge.system.kernel import KernelView
 __all__ = ["gather"]
 
 
-async def gather(settings: Settings, configuration: Path, *, quick: bool) -> Facts:
+async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) -> Facts:
     """Read all facts about the host; what cannot be read is left out.
 
     Args:
         settings: The settings of the daemon, or those that it would have.
-        configuration: Its configuration file.
+        file: Its configuration file.
         quick: Whether no plugin may be executed.
     """
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
     lists = tuple(index.find(name) for name in index.names)
-    networks = await gather_networks(lists, settings, quick=quick)
+    engine = await _gather_engine(settings)
+    networks = await gather_networks(lists, settings, EngineRelease.parse(engine.version or ""), quick=quick)
     return Facts(
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
-        engine=await _gather_engine(settings),
+        engine=engine,
         networks=networks,
         routes=await _gather_routes(settings),
         conf_dirs=settings.cni_conf_dirs,
@@ -52,10 +59,11 @@ async def gather(settings: Settings, configuration: Path, *, quick: bool) -> Fac
         installation=InstallationFacts(
             is_root=os.geteuid() == 0,
             units=await gather_units(),
-            paths=gather_paths(settings, configuration),
+            paths=gather_paths(settings, file.path),
             free_bytes=gather_space(settings),
             daemon_pid=find_daemon(settings.state_dir),
             selinux=read_selinux(),
+            mistakes=file.mistakes,
             broken_files=tuple(str(problem) for problem in index.problems),
             shadowed_files=tuple(
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed

@@ -9,6 +9,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError
 from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
+from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.planning.addresses.address_ranges import parse_ranges, reservation_directories
@@ -25,27 +26,30 @@ _SYSTEMD: Final = 1
 
 
 async def gather_networks(
-    networks: Sequence[NetworkConfigurationList], settings: Settings, *, quick: bool
+    networks: Sequence[NetworkConfigurationList], settings: Settings, release: EngineRelease | None, *, quick: bool
 ) -> tuple[ConfiguredNetwork, ...]:
     """Return what is known about networks.
 
     Args:
         networks: Their lists.
         settings: The daemon's settings.
+        release: The engine's release, None if it is not known.
         quick: Whether no plugin may be executed.
     """
-    return tuple([await _gather(network, settings, quick=quick) for network in networks])
+    return tuple([await _gather(network, settings, release, quick=quick) for network in networks])
 
 
-async def _gather(network: NetworkConfigurationList, settings: Settings, *, quick: bool) -> ConfiguredNetwork:
+async def _gather(
+    network: NetworkConfigurationList, settings: Settings, release: EngineRelease | None, *, quick: bool
+) -> ConfiguredNetwork:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     if not quick:
         preflight = await run_preflight(Runtime(settings.cni_bin_dirs, Limits()), network)
         problems, warnings = preflight.all_problems, preflight.all_warnings
-    unsuitable = find_unsuitable(network) if settings.attach is AttachOption.MOVE else None
-    if unsuitable is not None:
-        warnings = (*warnings, f"a container on it does not start in attach mode move: {unsuitable}")
+    refusal = _find_refusal(network, settings.attach, release)
+    if refusal is not None:
+        warnings = (*warnings, refusal)
     try:
         parse_ranges(network)
         reserved = _reserved(network)
@@ -53,6 +57,21 @@ async def _gather(network: NetworkConfigurationList, settings: Settings, *, quic
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
     dhcp = await _examine_dhcp(network)
     return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=reserved, dhcp=dhcp)
+
+
+def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, release: EngineRelease | None) -> str | None:
+    """Return why a container on a network without `cni.attach` does not start, None if its list is no reason."""
+    unsuitable = find_unsuitable(network)
+    if unsuitable is None:
+        return None
+    if release is not None and not release.makes_sandbox_first:
+        return (
+            f"a container on it does not start with Docker Engine {release}: {unsuitable}; "
+            f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
+        )
+    if attach is AttachOption.MOVE:
+        return f"a container on it does not start in attach mode move: {unsuitable}"
+    return None
 
 
 async def _examine_dhcp(network: NetworkConfigurationList) -> tuple[str, str] | None:

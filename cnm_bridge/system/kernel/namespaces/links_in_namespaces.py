@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import IpNetwork, NamespaceMissing, attempt
+from cnm_bridge.core.link_state import IpInterface, IpNetwork, NamespaceMissing, attempt
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, altnames_inside, process_namespaces
+from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import (
     Link,
     delete_link,
@@ -29,6 +30,7 @@ __all__ = [
     "delete_host_link",
     "find_without_link",
     "gone_sandboxes",
+    "list_host_addresses",
     "list_host_destinations",
     "list_host_links",
     "list_namespaces",
@@ -44,6 +46,14 @@ def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
     """Return all links of the namespace that the calling thread is in."""
     with attempt("list", "links"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         return list_links(netlink)
+
+
+def list_host_addresses(*, reply_limit_s: float) -> tuple[tuple[IpInterface, str], ...]:
+    """Return the addresses of the namespace that the calling thread is in, each with the name of its link."""
+    with attempt("list", "addresses"), Netlink(reply_limit_s=reply_limit_s) as netlink:
+        return tuple(
+            (found.address, link.state.name) for link in list_links(netlink) for found in find_addresses(netlink, link)
+        )
 
 
 def list_host_destinations(*, reply_limit_s: float) -> tuple[tuple[IpNetwork, str], ...]:

@@ -66,12 +66,14 @@ class Link:
         is_up: Whether it is administratively up.
         altnames: Its alternative names, which it keeps when it moves to another namespace.
         state: Its other properties.
+        master: The index of the bridge or bond that it is a port of, None if it is none.
     """
 
     index: int
     is_up: bool
     altnames: tuple[str, ...]
     state: LinkState
+    master: int | None = None
 
 
 def get_link(netlink: Netlink, name: str) -> Link:
@@ -169,6 +171,7 @@ def parse_link(message: Message) -> Link:
             mtu=message.number("IFLA_MTU") or 0,
             noarp=bool(message.field("flags") & _IFF_NOARP),
         ),
+        master=message.number("IFLA_MASTER"),
     )
 
 

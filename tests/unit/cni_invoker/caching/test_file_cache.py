@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import AttachmentKey, FileCache
-from cni_invoker.caching.libcni_record import render_record
+from cni_invoker.caching.record import render_record
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, InvalidParameter
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from tests.unit.cni_invoker.processes import is_alive
 
@@ -55,13 +56,11 @@ async def run(
 ) -> Ended:
     """Run a program under small limits."""
     return await run_program(
-        program,
+        [str(program)],
         ENVIRONMENT,
         stdin,
+        Limits(grace_s=grace_s, stdout_bytes=stdout_bytes, stderr_bytes=stderr_bytes),
         deadline=asyncio.get_running_loop().time() + timeout_s,
-        grace_s=grace_s,
-        stdout_bytes=stdout_bytes,
-        stderr_bytes=stderr_bytes,
         on_started=on_started,
     )
 

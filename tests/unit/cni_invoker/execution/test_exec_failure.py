@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.execution.plugin_failure import find_obstacle
+from cni_invoker.execution.answer import find_obstacle
 
 
 def test_an_executable_file_has_no_obstacle(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import run_program
 from tests.unit.cni_invoker.execution.programs import (
     DEADLINE_S,
@@ -69,14 +70,11 @@ async def test_a_program_has_its_own_limit_of_descriptors(tmp_path: Path) -> Non
     program = script(tmp_path, "until [ $(ulimit -S -n) = 123 ]; do :; done")
     loop = asyncio.get_running_loop()
     ended = await run_program(
-        program,
+        [str(program)],
         {"PATH": "/usr/bin:/bin"},
         b"",
+        Limits(grace_s=1, stdout_bytes=100, stderr_bytes=100, descriptors=123),
         deadline=loop.time() + 10,
-        grace_s=1,
-        stdout_bytes=100,
-        stderr_bytes=100,
-        descriptors=123,
     )
     assert (ended.timed_out, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 123) == (False, False)
 
@@ -88,14 +86,11 @@ async def test_a_program_has_its_own_oom_score(tmp_path: Path) -> None:
     )
     for score, script_lines, expected in ((700, (wait,), b"reset\n"), (None, ("cat /proc/self/oom_score_adj",), None)):
         ended = await run_program(
-            script(tmp_path, *script_lines),
+            [str(script(tmp_path, *script_lines))],
             dict(os.environ),
             b"",
+            Limits(grace_s=GRACE_S, stdout_bytes=100, stderr_bytes=100, oom_score=score),
             deadline=time.monotonic() + DEADLINE_S,
-            grace_s=GRACE_S,
-            stdout_bytes=100,
-            stderr_bytes=100,
-            oom_score=score,
         )
         assert ended.stdout == (expected or INHERITED_SCORE)
 

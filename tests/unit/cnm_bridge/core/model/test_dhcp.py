@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList, PluginFailed
 from cni_invoker.errors import PluginError, PluginTimeout
-from cnm_bridge.core.model.dhcp import explain_no_lease
+from cnm_bridge.core.model.dhcp import daemon_socket, explain_no_lease, find_daemon_socket, find_dhcp
 
 PATH = Path("/opt/cni/bin/bridge")
 NO_ADDRESS = "error calling DHCP.Allocate: no more tries"
@@ -63,3 +63,21 @@ def test_the_plugin_was_killed() -> None:
 def test_other_failures(error: PluginError) -> None:
     """They stay as they are."""
     assert explain(error) is None
+
+
+@pytest.mark.parametrize(
+    ("ipam", "socket"),
+    [
+        ({"type": "dhcp"}, "/run/cni/dhcp.sock"),
+        ({"type": "dhcp", "daemonSocketPath": "/run/lan.sock"}, "/run/lan.sock"),
+        ({"type": "host-local", "daemonSocketPath": "/run/lan.sock"}, None),
+        (None, None),
+    ],
+)
+def test_the_socket_of_a_stored_list(ipam: JsonObject | None, socket: str | None) -> None:
+    """It is the same for the document and for the typed list; only a list with DHCP has one."""
+    main: JsonObject = {"type": "bridge"} if ipam is None else {"type": "bridge", "ipam": ipam}
+    document: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "tuning"}, main]}
+    assert find_daemon_socket(document) == (None if socket is None else Path(socket))
+    typed = find_dhcp(NetworkConfigurationList.from_document(document))
+    assert (None if typed is None else daemon_socket(typed)) == find_daemon_socket(document)

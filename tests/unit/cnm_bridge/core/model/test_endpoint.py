@@ -16,9 +16,7 @@ from cni_bridge_state import (
     RequestedInterface,
     ReservationInput,
 )
-from cni_invoker import Result
-from cnm_bridge.core.model.endpoint import Endpoint, result_document, snapshot_document
-from tests.unit.cnm_bridge.core.planning.snapshots import snapshot
+from cnm_bridge.core.model.endpoint import Endpoint
 
 CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
 RECORD = EndpointRecord(
@@ -65,25 +63,6 @@ def test_the_list_has_the_version_of_add() -> None:
 def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
     """They exist when the plugins have completed ADD."""
     assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
-
-
-def test_documents_are_parsed_once_for_all_phases() -> None:
-    """The next call has another record of the same endpoint, with the same documents: they are not parsed again."""
-    result: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.0.2/24"}]}
-    record = replace(RECORD, result=result)
-    first, second = Endpoint(record), Endpoint(replace(record, phase=Phase.READY))
-    assert first.result is not None
-    assert second.result is first.result
-    assert second.network is first.network
-
-
-def test_what_a_record_receives_is_not_parsed() -> None:
-    """A result and a snapshot that were put into a record are those that its endpoint has."""
-    result = Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/24"}]})
-    taken = snapshot()
-    endpoint = Endpoint(replace(RECORD, result=result_document(result), snapshot=snapshot_document(taken)))
-    assert endpoint.result is result
-    assert endpoint.snapshot is taken
 
 
 def test_documents_of_different_records_are_kept_apart() -> None:

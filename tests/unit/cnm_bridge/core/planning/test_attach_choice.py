@@ -3,21 +3,36 @@
 """The attach mode depends on the option, the list, the engine, and the plugin `static`."""
 
 from collections.abc import Collection
+from typing import Final
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode
+from cni_bridge_state import AttachMode, IdentityKind, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
-from cnm_bridge.core.planning.attach_choice import AttachChoice, AttachRequest, can_choose_mac, choose_mode
+from cnm_bridge.core.planning.attach_choice import (
+    AttachChoice,
+    AttachRequest,
+    can_choose_mac,
+    choose_mode,
+    depends_on_static,
+)
 from cnm_bridge.core.settings import AttachOption
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
 VERSIONS = ("0.4.0", "1.0.0")
 HOST_LOCAL: JsonObject = {"type": "host-local"}
 BRIDGE: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
+CALICO: JsonObject = {"type": "calico", "ipam": {"type": "calico-ipam"}}
+TUNED: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"})
+VRF: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "vrf"})
+DHCP: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
+PTP: JsonObject = {"type": "ptp", "ipam": HOST_LOCAL}
+NAMED, POOL = "ifname", "pool"
+KNOWN = IdentityRequest(kind=IdentityKind.DOCKER)
+REQUIRED = IdentityRequest(kind=IdentityKind.DOCKER, is_required=True)
 
 
 def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfigurationList:
@@ -25,25 +40,171 @@ def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfiguratio
     return NetworkConfigurationList.from_document({"cniVersion": version, "name": "blue", "plugins": list(plugins)})
 
 
+def asking(option: AttachOption, need: IdentityRequest | str | None) -> AttachRequest:
+    """Return a request that needs the name of the link, Docker's IPAM, an identity, or none of these."""
+    identity = need if isinstance(need, IdentityRequest) else None
+    return AttachRequest(option=option, has_ifname=need == NAMED, has_pool=need == POOL, identity=identity)
+
+
 def choose(
     *plugins: JsonObject,
     option: AttachOption = AttachOption.AUTO,
     release: EngineRelease | None = NEW,
     static_versions: Collection[str] | None = VERSIONS,
+    need: IdentityRequest | str | None = None,
 ) -> AttachChoice:
     """Choose the mode for a list of these plugins."""
-    return choose_mode(AttachRequest(option=option), network(*plugins), release, static_versions=static_versions)
+    return choose_mode(asking(option, need), network(*plugins), release, static_versions=static_versions)
+
+
+# `auto`: the first of move, hybrid and direct that can do what the list and the options need
+
+NEEDS_SANDBOX = "needs plugins that run in the sandbox"
+TO_EXPLAIN = "; hybrid is not possible: "
+
+
+@pytest.mark.parametrize("release", [OLD, NEW, None])
+@pytest.mark.parametrize(
+    "plugins", [[BRIDGE], [CALICO], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TUNED]
+)
+def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: EngineRelease | None) -> None:
+    """With every engine, and whether or not `static` is installed: Docker knows such a link."""
+    for static_versions in (VERSIONS, None):
+        choice = choose(*plugins, release=release, static_versions=static_versions)
+        assert (choice.mode, choice.reason) == (AttachMode.MOVE, "Docker knows all of a link that it moves itself")
+
+
+@pytest.mark.parametrize(
+    ("plugins", "need", "mode", "reason"),
+    [
+        # a list that cannot be moved: hybrid, if the IPAM plugin runs by itself
+        (VRF, None, AttachMode.HYBRID, "of plugin vrf: a VRF cannot be moved into the container"),
+        ([{"type": "vlan", "ipam": HOST_LOCAL}, {"type": "vrf"}], None, AttachMode.HYBRID, "of plugin vrf: "),
+        ([*VRF, {"type": "istio-cni"}], None, AttachMode.HYBRID, "of plugin vrf: "),
+        ([DHCP], None, AttachMode.DIRECT, f"moves none{TO_EXPLAIN}IPAM plugin dhcp is not known to work without"),
+        ([CALICO, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin calico is not known to leave"),
+        ([*TUNED, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin tuning sets a MAC"),
+        # the whole name of the link, which mode move refuses
+        ([BRIDGE], NAMED, AttachMode.HYBRID, f"com.docker.network.endpoint.ifname {NEEDS_SANDBOX}"),
+        ([BRIDGE, {"type": "istio-cni"}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
+        ([{"type": "vlan", "ipam": HOST_LOCAL}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
+        ([CALICO], NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin calico is not known to leave"),
+        (TUNED, NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin tuning sets a MAC"),
+        (VRF, NAMED, AttachMode.HYBRID, "of plugin vrf: "),
+        # addresses of Docker's IPAM, which mode move refuses for plugins that remove the route of the prefix
+        ([PTP], POOL, AttachMode.HYBRID, "plugin ptp would give a moved link another prefix than Docker's IPAM"),
+        ([BRIDGE, {"type": "sbr"}], POOL, AttachMode.HYBRID, "plugin sbr would give a moved link another prefix"),
+        ([{"type": "ptp", "ipam": {"type": "x"}}], POOL, AttachMode.DIRECT, f"{TO_EXPLAIN}IPAM plugin x is not known"),
+        ([BRIDGE], POOL, AttachMode.MOVE, "Docker knows all of a link that it moves itself"),
+        ([PTP], None, AttachMode.MOVE, "Docker knows all of a link that it moves itself"),
+        # an identity that is required, which mode move refuses
+        ([BRIDGE], REQUIRED, AttachMode.HYBRID, f"cni.identity {NEEDS_SANDBOX}"),
+        ([CALICO], REQUIRED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin calico is not known to leave"),
+        # an identity that is not: no reason to hide addresses from Docker
+        ([BRIDGE], KNOWN, AttachMode.HYBRID, f"cni.identity {NEEDS_SANDBOX}"),
+        ([CALICO], KNOWN, AttachMode.MOVE, "plugin calico is not known to leave its addresses"),
+        ([DHCP], KNOWN, AttachMode.DIRECT, "of plugin dhcp: "),
+    ],
+)
+def test_auto_in_the_sandbox(
+    plugins: list[JsonObject], need: IdentityRequest | str | None, mode: AttachMode, reason: str
+) -> None:
+    """From Engine 28 on *hybrid*, in which Docker knows the addresses, else *direct*; the reason says what needs it."""
+    choice = choose(*plugins, need=need)
+    assert choice.mode is mode
+    assert reason in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("static_versions", "reason"),
+    [(None, "is not installed"), (["0.4.0"], "does not support CNI version 1.0.0")],
+)
+def test_auto_without_static(static_versions: Collection[str] | None, reason: str) -> None:
+    """Mode *hybrid* gives the reserved addresses to the first plugin by `static`."""
+    for choice in (
+        choose(*VRF, static_versions=static_versions),
+        choose(BRIDGE, static_versions=static_versions, need=NAMED),
+    ):
+        assert choice.mode is AttachMode.DIRECT
+        assert choice.reason.endswith(f"{TO_EXPLAIN}plugin static {reason}")
+
+
+@pytest.mark.parametrize(
+    ("plugins", "need", "error", "text"),
+    [
+        ([DHCP], None, Refused, r"blue cannot be used: plugin dhcp: .*; Docker Engine 27.5 makes the sandbox after"),
+        (VRF, None, Refused, r"blue cannot be used: plugin vrf: .*; Docker Engine 27.5 makes the sandbox after"),
+        ([BRIDGE], NAMED, BadOption, r"ifname.*Docker Engine 27.5 makes the sandbox after.*cni.ifname-prefix"),
+        ([BRIDGE], REQUIRED, Refused, r"identity-required: .* because Docker Engine 27.5 .*; use Docker Engine 28 or"),
+    ],
+)
+def test_auto_refuses_what_an_older_engine_cannot_do(
+    plugins: list[JsonObject], need: IdentityRequest | str | None, error: type[Exception], text: str
+) -> None:
+    """The error names the plugin or the option, and the engine."""
+    with pytest.raises(error, match=text):
+        choose(*plugins, release=OLD, need=need)
+
+
+@pytest.mark.parametrize(("plugin", "need"), [(BRIDGE, KNOWN), (PTP, POOL)])
+def test_auto_moves_on_older_engines(plugin: JsonObject, need: IdentityRequest | str) -> None:
+    """Plugins do not learn the identity, and the address is compared with that of Docker's IPAM."""
+    choice = choose(plugin, release=OLD, need=need)
+    assert choice.mode is AttachMode.MOVE
+    assert "Docker Engine 27.5" in choice.reason
+
+
+def test_auto_while_the_release_is_not_known() -> None:
+    """In mode *hybrid* the sandbox is looked for at Join; what nothing else can do is refused."""
+    assert choose(BRIDGE, release=None, need=NAMED).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, release=None, need=REQUIRED).mode is AttachMode.HYBRID
+    assert choose(CALICO, release=None, need=KNOWN).reason == "the release of the Docker Engine was not known"
+    with pytest.raises(Refused, match=r"blue cannot be used: plugin vrf: .*; the release of the Docker Engine was not"):
+        choose(*VRF, release=None)
+    with pytest.raises(BadOption, match="the release of the Docker Engine was not known"):
+        choose(CALICO, release=None, need=NAMED)
+    with pytest.raises(Refused, match=r"choose cni.attach=direct, or leave out cni.identity-required"):
+        choose(CALICO, release=None, need=REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("option", "plugins", "need", "depends"),
+    [
+        (AttachOption.AUTO, [BRIDGE], None, False),
+        (AttachOption.AUTO, VRF, None, True),
+        (AttachOption.AUTO, [BRIDGE], NAMED, True),
+        (AttachOption.AUTO, [PTP], POOL, True),
+        (AttachOption.AUTO, [BRIDGE], POOL, False),
+        (AttachOption.AUTO, [BRIDGE], KNOWN, True),
+        (AttachOption.FAST, [BRIDGE], None, True),
+        (AttachOption.HYBRID, [BRIDGE], None, True),
+        (AttachOption.DIRECT, VRF, REQUIRED, False),
+        (AttachOption.MOVE, [BRIDGE], KNOWN, False),
+        (AttachOption.MOVE, [BRIDGE], REQUIRED, True),
+    ],
+)
+def test_static_is_asked_only_if_the_mode_depends_on_it(
+    option: AttachOption, plugins: list[JsonObject], need: IdentityRequest | str | None, *, depends: bool
+) -> None:
+    """A container that is moved does not pay for an execution."""
+    assert depends_on_static(asking(option, need), network(*plugins)) is depends
+
+
+# `fast`: in the sandbox where Docker learns the same addresses and MAC
 
 
 @pytest.mark.parametrize("plugin", ["bridge", "dummy", "ipvlan", "macvlan", "ptp", "tap"])
-def test_auto_prefers_hybrid(plugin: str) -> None:
+def test_fast_prefers_hybrid(plugin: str) -> None:
     """All plugins that are known to use the reserved addresses run in the sandbox."""
-    assert choose({"type": plugin, "ipam": HOST_LOCAL}, {"type": "firewall"}).mode is AttachMode.HYBRID
+    assert (
+        choose({"type": plugin, "ipam": HOST_LOCAL}, {"type": "firewall"}, option=AttachOption.FAST).mode
+        is AttachMode.HYBRID
+    )
 
 
-def test_auto_moves_while_the_release_is_not_known() -> None:
+def test_fast_moves_while_the_release_is_not_known() -> None:
     """The engine may be an older one; with the option `hybrid`, the sandbox is looked for at Join."""
-    choice = choose(BRIDGE, release=None)
+    choice = choose(BRIDGE, release=None, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert "was not known" in choice.reason
     assert choose(BRIDGE, release=None, option=AttachOption.HYBRID).mode is AttachMode.HYBRID
@@ -52,26 +213,26 @@ def test_auto_moves_while_the_release_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("plugins", "reason"),
     [
-        ([{"type": "calico", "ipam": {"type": "calico-ipam"}}], "plugin calico is not known"),
+        ([CALICO], "plugin calico is not known"),
         ([{"type": "bridge"}], "plugin bridge has no IPAM plugin"),
         ([{"type": "bridge", "ipam": {"type": "azure-ipam"}}], "IPAM plugin azure-ipam is not known"),
         ([BRIDGE, {"type": "macvlan", "ipam": HOST_LOCAL}], "plugin macvlan has an IPAM plugin as well"),
         ([{"type": "host-device", "ipam": HOST_LOCAL}], "would not learn the MAC"),
         ([{"type": "vlan", "ipam": HOST_LOCAL}], "would not learn the MAC"),
         ([BRIDGE, {"type": "istio-cni"}], "plugin istio-cni is not known to leave addresses and MAC as they are"),
-        ([BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"}], "plugin tuning sets a MAC"),
+        (TUNED, "plugin tuning sets a MAC"),
     ],
 )
-def test_auto_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], reason: str) -> None:
+def test_fast_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], reason: str) -> None:
     """The reason names the plugin."""
-    choice = choose(*plugins)
+    choice = choose(*plugins, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert reason in choice.reason
 
 
-def test_auto_moves_on_older_engines() -> None:
+def test_fast_moves_on_older_engines() -> None:
     """They make the sandbox after Join."""
-    choice = choose(BRIDGE, release=OLD)
+    choice = choose(BRIDGE, release=OLD, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert "Docker Engine 27.5" in choice.reason
 
@@ -81,21 +242,24 @@ def test_auto_moves_on_older_engines() -> None:
     [(None, "static is not installed"), (["0.4.0"], "does not support CNI version 1.0.0")],
 )
 def test_hybrid_needs_static(static_versions: Collection[str] | None, reason: str) -> None:
-    """Without it `auto` moves, and `hybrid` is refused."""
-    assert reason in choose(BRIDGE, static_versions=static_versions).reason
+    """Without it `fast` moves, and `hybrid` is refused."""
+    assert reason in choose(BRIDGE, static_versions=static_versions, option=AttachOption.FAST).reason
     with pytest.raises(Refused, match=reason):
         choose(BRIDGE, static_versions=static_versions, option=AttachOption.HYBRID)
 
 
-@pytest.mark.parametrize("plugin", [{"type": "vrf"}, {"type": "macvlan", "ipam": {"type": "dhcp"}}])
-def test_what_cannot_be_moved_is_attached_directly(plugin: JsonObject) -> None:
+@pytest.mark.parametrize("plugins", [VRF, [DHCP]])
+def test_fast_attaches_directly_what_cannot_be_moved(plugins: list[JsonObject]) -> None:
     """On an engine that is old or unknown it is refused, as with the option `move`."""
-    assert choose(plugin).mode is AttachMode.DIRECT
+    assert choose(*plugins, option=AttachOption.FAST).mode is AttachMode.DIRECT
     for release in (OLD, None):
         with pytest.raises(Refused, match="blue cannot be used: plugin"):
-            choose(plugin, release=release)
+            choose(*plugins, release=release, option=AttachOption.FAST)
     with pytest.raises(Refused, match="blue cannot be used: plugin"):
-        choose(plugin, option=AttachOption.MOVE)
+        choose(*plugins, option=AttachOption.MOVE)
+
+
+# modes that are demanded
 
 
 @pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT])
@@ -105,12 +269,41 @@ def test_an_option_that_the_engine_cannot_do_is_refused(option: AttachOption) ->
         choose(BRIDGE, option=option, release=OLD)
 
 
+@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT])
+@pytest.mark.parametrize(
+    ("plugins", "need"), [(VRF, None), ([DHCP], None), ([BRIDGE], NAMED), ([BRIDGE], REQUIRED), ([PTP], POOL)]
+)
+def test_an_older_engine_is_the_only_obstacle(
+    option: AttachOption, plugins: list[JsonObject], need: IdentityRequest | str | None
+) -> None:
+    """If mode *move* is not possible either, the error names no mode of this engine."""
+    with pytest.raises(
+        Refused, match=r"Docker Engine 27.5 .*; use Docker Engine 28 or newer, where direct is possible$"
+    ):
+        choose(*plugins, option=option, release=OLD, need=need)
+    assert choose(*plugins, option=AttachOption.DIRECT, need=need).mode is AttachMode.DIRECT
+
+
+@pytest.mark.parametrize("release", [NEW, None])
+@pytest.mark.parametrize("need", [NAMED, REQUIRED, POOL])
+def test_the_mode_instead_of_hybrid_does_what_the_options_need(
+    release: EngineRelease | None, need: IdentityRequest | str
+) -> None:
+    """Mode *move* would refuse the whole name, the required identity, and the prefix of Docker's IPAM."""
+    plugins: list[JsonObject] = [{"type": "ptp"}]
+    with pytest.raises(Refused, match=r"plugin ptp has no IPAM plugin; direct is possible$"):
+        choose(*plugins, option=AttachOption.HYBRID, release=release, need=need)
+    assert choose(*plugins, option=AttachOption.DIRECT, release=release, need=need).mode is AttachMode.DIRECT
+
+
 def test_hybrid_is_refused_for_a_list_that_cannot_do_it() -> None:
     """The error names the plugin, the reason, and the mode that is possible."""
     with pytest.raises(Refused, match=r"blue: IPAM plugin dhcp is not known .*; direct is possible"):
         choose({"type": "macvlan", "ipam": {"type": "dhcp"}}, option=AttachOption.HYBRID)
     with pytest.raises(Refused, match=r"blue: plugin calico is not known .*; move is possible"):
         choose({"type": "calico"}, option=AttachOption.HYBRID)
+    with pytest.raises(Refused, match=r"blue: plugin tuning sets a MAC; move is possible"):
+        choose(*TUNED, option=AttachOption.HYBRID)
 
 
 @pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
@@ -134,28 +327,54 @@ def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
 
 def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
     """Libnetwork chooses the number of a link that it moves."""
-    wanted = network(BRIDGE)
-    choice = choose_mode(
-        AttachRequest(option=AttachOption.AUTO), wanted, NEW, static_versions=VERSIONS, has_ifname=True
-    )
-    assert choice.mode is AttachMode.HYBRID
+    assert choose(BRIDGE, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
     with pytest.raises(BadOption, match=r"ifname.*Docker Engine 27.5.*cni.ifname-prefix"):
-        choose_mode(AttachRequest(option=AttachOption.AUTO), wanted, OLD, static_versions=VERSIONS, has_ifname=True)
+        choose(BRIDGE, option=AttachOption.FAST, need=NAMED, release=OLD)
+    with pytest.raises(BadOption, match=r"ifname.*cni.attach=move.*cni.ifname-prefix"):
+        choose(BRIDGE, option=AttachOption.MOVE, need=NAMED)
 
 
 @pytest.mark.parametrize("plugins", [[{"type": "vlan", "ipam": HOST_LOCAL}], [BRIDGE, {"type": "istio-cni"}]])
-def test_auto_does_what_move_refuses(plugins: list[JsonObject]) -> None:
+def test_fast_does_what_move_refuses(plugins: list[JsonObject]) -> None:
     """With the whole name of a link nothing is lost by mode *hybrid*, because mode *move* is not possible."""
-    request = AttachRequest(option=AttachOption.AUTO)
-    assert choose_mode(request, network(*plugins), NEW, static_versions=VERSIONS).mode is AttachMode.MOVE
-    choice = choose_mode(request, network(*plugins), NEW, static_versions=VERSIONS, has_ifname=True)
-    assert choice.mode is AttachMode.HYBRID
+    assert choose(*plugins, option=AttachOption.FAST).mode is AttachMode.MOVE
+    assert choose(*plugins, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
+
+
+def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
+    """Mode *hybrid* would refuse the MAC at Join."""
+    with pytest.raises(BadOption, match=r"ifname.*plugin tuning sets a MAC.*cni.ifname-prefix"):
+        choose(*TUNED, option=AttachOption.FAST, need=NAMED)
+
+
+@pytest.mark.parametrize(
+    ("option", "plugins", "release", "remedy"),
+    [
+        (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=hybrid"),
+        (AttachOption.MOVE, TUNED, NEW, "because cni.attach=move; choose cni.attach=direct"),
+        (AttachOption.FAST, TUNED, NEW, "because plugin tuning sets a MAC; choose cni.attach=direct"),
+        (AttachOption.FAST, [CALICO], NEW, "; choose cni.attach=direct"),
+        (AttachOption.FAST, [BRIDGE], OLD, "; use Docker Engine 28 or newer"),
+    ],
+)
+def test_a_required_identity_in_mode_move(
+    option: AttachOption, plugins: list[JsonObject], release: EngineRelease, remedy: str
+) -> None:
+    """The error names a mode that is possible, and that mode is."""
+    with pytest.raises(Refused, match="plugins cannot know the container in mode move") as refused:
+        choose(*plugins, option=option, release=release, need=REQUIRED)
+    assert str(refused.value).endswith(f"{remedy}, or leave out cni.identity-required")
+    assert choose(*plugins, option=option, release=release, need=KNOWN).mode is AttachMode.MOVE
+    named = remedy.partition("choose cni.attach=")[2]
+    if named:
+        possible = choose(*plugins, option=AttachOption(named), release=release, need=REQUIRED)
+        assert possible.mode is AttachMode(named)
 
 
 @pytest.mark.parametrize("plugin", sorted({"bandwidth", "firewall", "portmap", "sbr", "tuning"}))
-def test_auto_knows_what_the_reference_plugins_leave_as_it_is(plugin: str) -> None:
+def test_fast_knows_what_the_reference_plugins_leave_as_it_is(plugin: str) -> None:
     """They can run in the sandbox after any plugin that delegates IPAM."""
-    assert choose(BRIDGE, {"type": plugin}).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, {"type": plugin}, option=AttachOption.FAST).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(("plugin", "possible"), [("bridge", True), ("ipvlan", False), ("vlan", False), ("x", False)])

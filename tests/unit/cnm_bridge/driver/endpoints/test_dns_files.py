@@ -73,9 +73,9 @@ def mount(process: Path, source: str) -> None:
     (process / "mountinfo").write_text(f"{number} 20 8:1 {source} /etc/resolv.conf rw - ext4 /dev/sda1 rw\n")
 
 
-async def join(store: Store) -> None:
+async def join(store: Store, sandbox_key: str | None = "/run/docker/netns/1") -> None:
     """Store a joined endpoint whose result has a search domain."""
-    made = endpoint(ID)
+    made = replace(endpoint(ID), sandbox_key=sandbox_key)
     attachment = replace(made.attachment, dns=DnsOption.SEARCH)
     await put(store, replace(made, attachment=attachment, result={"cniVersion": "1.0.0", "dns": {"search": ["lan"]}}))
 
@@ -110,3 +110,17 @@ async def test_a_file_that_is_not_dockers(store: Store, file: Path, tmp_path: Pa
     mount(tmp_path / "proc/1", f"/var/lib/docker/containers/{CONTAINER}/resolv.conf")
     await files.apply(ID)
     assert is_edited(file)
+
+
+async def test_an_endpoint_whose_sandbox_is_not_known(store: Store, file: Path, tmp_path: Path) -> None:
+    """No container is looked for, and the log says why."""
+    await join(store, sandbox_key=None)
+    owners = Owners()
+    files = DnsFiles(store, Kernel(reply_limit_s=5.0, processes=tmp_path / "proc"), owners)
+    with structlog.testing.capture_logs() as logged:
+        await files.apply(ID)
+    assert [(line["event"], line["error"]) for line in logged] == [
+        ("endpoint.dns_not_set", f"endpoint {ID} has no sandbox: it has not been joined, or that is not known")
+    ]
+    assert not owners.asked.is_set()
+    assert not is_edited(file)

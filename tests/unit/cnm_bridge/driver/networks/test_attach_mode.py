@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The choice of an attach mode asks `static` for its versions, and names a mode in which the container is known."""
+"""The choice of an attach mode passes the options of the call, and asks `static` for its versions if that matters."""
 
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, IdentityKind, IdentityRequest
+from cni_bridge_state import AttachMode, DnsOption, IdentityKind, IdentityRequest
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
@@ -18,48 +18,59 @@ from cnm_bridge.driver.networks.attach_mode import choose_attach_mode
 from tests.plugins import FakePlugins
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 5)
-REQUIRED = IdentityRequest(kind=IdentityKind.DOCKER, is_required=True)
+BLUE: JsonObject = {
+    "cniVersion": "1.0.0",
+    "name": "blue",
+    "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}],
+}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> FakePlugins:
+    """The plugin `static`."""
+    plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("static")
+    return plugins
 
 
 async def choose(
-    tmp_path: Path, option: AttachOption, plugin: str, release: EngineRelease, identity: IdentityRequest
+    plugins: FakePlugins,
+    options: Options,
+    *,
+    default: AttachOption = AttachOption.AUTO,
+    release: EngineRelease = NEW,
 ) -> AttachChoice:
-    """Choose the mode for a network with this option, whose list has one plugin with host-local."""
-    plugins = FakePlugins(tmp_path / "bin")
-    plugins.install("static")
-    document: JsonObject = {
-        "cniVersion": "1.0.0",
-        "name": "blue",
-        "plugins": [{"type": plugin, "ipam": {"type": "host-local"}}],
-    }
+    """Choose the mode for a network with these options."""
+    network = NetworkConfigurationList.from_document(BLUE)
     return await choose_attach_mode(
-        Runtime([plugins.directory], Limits()),
-        NetworkConfigurationList.from_document(document),
-        Options(attach=option, identity=identity),
-        default=AttachOption.AUTO,
-        release=release,
+        Runtime([plugins.directory], Limits()), network, options, has_pool=False, default=default, release=release
     )
 
 
 @pytest.mark.parametrize(
-    ("option", "plugin", "release", "remedy"),
+    ("options", "mode"),
     [
-        (AttachOption.MOVE, "bridge", NEW, "choose cni.attach=hybrid, or leave out cni.identity-required"),
-        (AttachOption.AUTO, "calico", NEW, "choose cni.attach=direct, or leave out cni.identity-required"),
-        (AttachOption.AUTO, "bridge", OLD, "use Docker Engine 28 or newer, or leave out cni.identity-required"),
+        (Options(), AttachMode.MOVE),
+        (Options(ifname="wan7"), AttachMode.HYBRID),
+        (Options(identity=IdentityRequest(kind=IdentityKind.DOCKER)), AttachMode.HYBRID),
     ],
 )
-async def test_a_required_identity_in_mode_move(
-    tmp_path: Path, option: AttachOption, plugin: str, release: EngineRelease, remedy: str
-) -> None:
-    """The error names a mode that is possible."""
-    with pytest.raises(Refused) as refused:
-        await choose(tmp_path, option, plugin, release, REQUIRED)
-    assert str(refused.value).endswith(remedy)
+async def test_the_options_of_the_call(plugins: FakePlugins, options: Options, mode: AttachMode) -> None:
+    """By default they decide, and `static` is executed only for what cannot be moved."""
+    assert (await choose(plugins, options)).mode is mode
+    assert bool(plugins.commands) is (mode is AttachMode.HYBRID)
 
 
-@pytest.mark.parametrize(("option", "plugin"), [(AttachOption.HYBRID, "bridge"), (AttachOption.DIRECT, "calico")])
-async def test_the_mode_that_the_error_names(tmp_path: Path, option: AttachOption, plugin: str) -> None:
-    """It is possible."""
-    choice = await choose(tmp_path, option, plugin, NEW, REQUIRED)
-    assert choice.mode is AttachMode(option.value)
+async def test_the_option_precedes_the_setting(plugins: FakePlugins) -> None:
+    """The reason says which of them it was."""
+    choice = await choose(plugins, Options(), default=AttachOption.DIRECT)
+    assert (choice.mode, choice.reason) == (AttachMode.DIRECT, "the daemon's --attach=direct")
+    choice = await choose(plugins, Options(attach=AttachOption.HYBRID), default=AttachOption.DIRECT)
+    assert (choice.mode, choice.reason) == (AttachMode.HYBRID, "cni.attach=hybrid")
+
+
+async def test_name_servers_need_an_engine_that_calls_in_time(plugins: FakePlugins) -> None:
+    """In every mode; the error names the engines."""
+    with pytest.raises(Refused, match=r"cni.dns=search is not possible: Docker Engine 27.5 .*; 28.1 and newer do"):
+        await choose(plugins, Options(dns=DnsOption.SEARCH), release=OLD)
+    assert (await choose(plugins, Options(dns=DnsOption.SEARCH))).mode is AttachMode.MOVE

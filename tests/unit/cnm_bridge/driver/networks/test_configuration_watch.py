@@ -74,6 +74,33 @@ async def test_changes_of_a_list_in_use(store: Store, watch: ConfigurationWatch,
     assert "lan" in logs[2]["error"]
 
 
+async def test_a_list_that_is_used_before_the_next_look(
+    store: Store, watch: ConfigurationWatch, tmp_path: Path
+) -> None:
+    """Its endpoints are not outdated."""
+    await watch.look()
+    (tmp_path / "conf/lan.conflist").write_text(json.dumps(document("good")))
+    await put(store, replace(endpoint("1" * 64), configuration_digest=configuration_digest(document("good"))))
+    assert await watch.outdated() == {}
+
+
+async def test_counting_executes_nothing(store: Store, watch: ConfigurationWatch, tmp_path: Path) -> None:
+    """A plugin that hangs delays the report of a change, and no answer; the change is reported all the same."""
+    file = tmp_path / "conf/lan.conflist"
+    file.write_text(json.dumps(document("good")))
+    await put(store, replace(endpoint("1" * 64), configuration_digest=configuration_digest(document("good"))))
+    await watch.look()
+    (tmp_path / "bin/good").write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\nexit 1\n")
+    file.write_text(json.dumps(document("good", "good")))
+    with capture_logs() as logs:
+        assert await watch.outdated() == {NETWORK: 1}
+        assert not (tmp_path / "executed").exists()
+        assert logs == []
+        await watch.look()
+    assert (tmp_path / "executed").exists()
+    assert [one["event"] for one in logs] == ["configuration.changed"]
+
+
 async def test_a_list_that_nothing_uses(watch: ConfigurationWatch, tmp_path: Path) -> None:
     """Its changes are not logged."""
     with capture_logs() as logs:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
-from cni_bridge_state.lazy_field import StoredDocument
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.driver.recovery.engine_diff import (
     EngineView,
@@ -144,9 +143,3 @@ def test_only_unchanged_findings_count() -> None:
     assert unchanged_since([ENDPOINT, other], [ENDPOINT]) == (ENDPOINT,)
     assert unchanged_since([ENDPOINT], [stored_again]) == ()
     assert unchanged_since([], [ENDPOINT]) == ()
-
-
-def test_findings_are_compared_without_parsing_documents() -> None:
-    """Parsing those of ten thousand records would block the event loop; here they cannot be parsed at all."""
-    record = replace(ENDPOINT, result=StoredDocument(b"no value", 3), snapshot=StoredDocument(b"no value", 4))
-    assert len(unchanged_since([record], [record])) == 1

@@ -61,12 +61,9 @@ class Teardowns:
         await self.run_until_blocked()
 
     async def _run(self, endpoint_id: EndpointId, network: str) -> None:
-        async with self.slots.teardown(endpoint_id, network):
-            plugin_slot = self.slots.find_plugin_slot(endpoint_id)
-            assert plugin_slot is not None
-            async with plugin_slot():
-                self.running.append(endpoint_id)
-                await asyncio.Event().wait()
+        async with self.slots.teardown(endpoint_id, network), self.slots.plugin(endpoint_id, network):
+            self.running.append(endpoint_id)
+            await asyncio.Event().wait()
 
 
 async def test_preferred_teardowns_have_slots_of_their_own() -> None:
@@ -133,9 +130,3 @@ async def test_a_preference_lasts_for_one_attempt() -> None:
         await teardowns.end(first)
         await teardowns.begin([*others, first])
         assert teardowns.running == [first, *others[:PLUGINS]]
-
-
-async def test_a_teardown_within_a_call_needs_no_slot() -> None:
-    """Its plugins are not counted."""
-    (endpoint_id,) = ids(1)
-    assert TeardownSlots(PLUGINS).find_plugin_slot(endpoint_id) is None

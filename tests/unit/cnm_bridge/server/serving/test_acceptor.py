@@ -3,15 +3,17 @@
 """At the cap, only a connection that no call can have arrived on is closed."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 
 from cnm_bridge.server.serving import accepting
-from cnm_bridge.system.process.network_sockets import Capacity, Listener
+from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Capacity, Listener
 from cnm_bridge.system.process.sockets import listening
 
 
@@ -111,3 +113,55 @@ async def test_a_connection_that_is_closed_for_a_new_one_gets_no_call(serving: S
     assert await _read(first) == b""
     assert await _read(others[0]) == b"1"
     assert serving.made == [1]
+
+
+async def test_descriptors_that_are_kept_for_the_plugin_socket(tmp_path: Path) -> None:
+    """Connections of another listener take three quarters at most; then a call of Docker is still answered."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = 2 * max(_descriptors()) + 80
+    with ExitStack() as stack, structlog.testing.capture_logs() as logged:
+        others = stack.enter_context(listening(tmp_path / "others"))
+        plugin = Listener(stack.enter_context(listening(tmp_path / "plugin")), capacity=PLUGIN_SOCKET)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        async with accepting([Listener(others, capacity=Capacity(waiting=limit)), plugin], lambda _: _Greeting):
+            greetings = [b"!"]
+            while greetings[-1]:
+                greetings.append(await _read(_connect(tmp_path / "others", stack)))
+            assert len(_descriptors()) == pytest.approx(limit * 0.75, abs=3)
+            assert await _read(_connect(tmp_path / "plugin", stack)) == b"!"
+    reasons = [line["reason"] for line in logged if line["event"] == "listener.crowded"]
+    assert reasons == ["too few descriptors are free for the plugin socket"]
+
+
+@pytest.mark.parametrize("name", ["file", "\0cni-bridge-test"], ids=["path", "abstract"])
+async def test_a_socket_in_the_place_of_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is accepted on, and the former one is closed, whatever its name was: systemd's may have no file."""
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as stack:
+        former = stack.enter_context(socket.socket(socket.AF_UNIX))
+        former.bind(name)
+        former.listen()
+        async with accepting([Listener(former)], lambda _: _Greeting) as renew:
+            renew(Listener(stack.enter_context(listening(tmp_path / "admin"))))
+            assert former.fileno() == -1
+            assert await _read(_connect(tmp_path / "admin", stack)) == b"!"
+
+
+def _descriptors() -> list[int]:
+    return [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+
+
+class _Greeting(asyncio.Protocol):
+    """Sends a byte."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"!")
+
+
+def _connect(path: Path, stack: ExitStack) -> socket.socket:
+    client = stack.enter_context(socket.socket(socket.AF_UNIX))
+    client.connect(str(path))
+    client.setblocking(False)
+    return client

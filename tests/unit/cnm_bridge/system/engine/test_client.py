@@ -18,7 +18,7 @@ from cnm_bridge.system.engine import Engine
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def serve(path: Path, networks: Handler) -> web.AppRunner:
+async def serve(path: Path, networks: Handler, *, path_of_networks: str = "/{api}/networks/{id}") -> web.AppRunner:
     """Start an engine that answers requests for its version, and those for networks with `networks`."""
 
     async def version(request: web.Request) -> web.Response:  # noqa: ARG001
@@ -26,7 +26,7 @@ async def serve(path: Path, networks: Handler) -> web.AppRunner:
 
     app = web.Application()
     app.router.add_get("/version", version)
-    app.router.add_get("/{api}/networks/{id}", networks)
+    app.router.add_get(path_of_networks, networks)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, path).start()
@@ -140,3 +140,23 @@ async def test_a_network_of_a_swarm(tmp_path: Path, containers: dict[str, object
         return web.json_response(network)
 
     assert await ask(tmp_path / "s", networks) == name
+
+
+async def test_the_subnets_of_all_networks(tmp_path: Path) -> None:
+    """Only what the IPAM of Docker uses counts: not the null driver, and not a family that is switched off."""
+    networks = [
+        {"Id": "n1", "Name": "bridge", "IPAM": {"Config": [{"Subnet": "172.17.0.0/16"}, {"Subnet": "fd17::/64"}]}},
+        {"Id": "n2", "Name": "host", "IPAM": {"Config": None}},
+        {"Id": "n3", "Name": "blue", "IPAM": {"Driver": "null", "Config": [{"Subnet": "0.0.0.0/0"}]}},
+        {"Id": "n4", "Name": "four", "EnableIPv6": False, "IPAM": {"Config": [{"Subnet": "fd18::/64"}]}},
+    ]
+
+    async def listed(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response(networks)
+
+    runner = await serve(tmp_path / "s", listed, path_of_networks="/{api}/networks")
+    try:
+        found = await Engine(f"unix://{tmp_path}/s", 5).subnets()
+    finally:
+        await runner.cleanup()
+    assert [(name, str(subnet)) for name, subnet in found] == [("bridge", "172.17.0.0/16"), ("bridge", "fd17::/64")]

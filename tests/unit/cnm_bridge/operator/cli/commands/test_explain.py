@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.operator.cli.main import main
 from tests.plugins import FakePlugins
 
@@ -87,6 +87,21 @@ def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
     assert "run again with the ports to publish" in done.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_said"),
+    [((), True), (("-o", "cni.attach=direct"), True), (("--attach=fast", "-o", "cni.attach=move"), False)],
+)
+def test_the_release_of_the_engine_is_not_known(
+    tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], *, is_said: bool
+) -> None:
+    """Only mode *move* works with every engine."""
+    done = explain(tmp_path, *arguments, "--json", "blue")
+    assert done.exit_code == 0, done.output
+    text = "the attach mode may be another one: it depends on the release of the Docker Engine, which is not known here"
+    assert (text in done.stderr) is is_said
+    assert plugins.commands
+
+
 def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
     """The warning is in the text and in the JSON."""
     document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
@@ -96,6 +111,15 @@ def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) 
     warning = f"azure-cns (ipam): not found in {tmp_path}/bin {guess}"
     assert json.loads(explain(tmp_path, "--json", "azure").stdout)["warnings"] == [warning]
     assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
+
+
+def test_an_option_of_a_newer_engine_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
+    """The daemon ignores it, too; one of the driver's own is refused."""
+    option = "com.docker.network.endpoint.foo"
+    warning = f"option {option} is not known to this version, and is ignored"
+    assert json.loads(explain(tmp_path, "--json", "-o", f"{option}=1", "blue").stdout)["warnings"] == [warning]
+    assert f"\nwarning        {warning}\n" in explain(tmp_path, "-o", f"{option}=1", "blue").output
+    assert plugins.commands
 
 
 def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlugins) -> None:
@@ -117,10 +141,18 @@ def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlug
 def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
     """Its networks are known at Join only."""
     plugins.install("static")
-    lines = explain(tmp_path, "-o", "cni.attach=hybrid", "blue").output.splitlines()
+    hybrid = ("-o", "cni.attach=hybrid")
+    lines = explain(tmp_path, *hybrid, "blue").output.splitlines()
     index = lines.index("attach mode    hybrid, because cni.attach=hybrid")
     assert lines[index + 1] == "               and move for a container on several networks"
     assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
+    named = ("-o", "com.docker.network.endpoint.ifname=wan7")
+    assert "several networks" not in explain(tmp_path, *hybrid, *named, "blue").output
+    plugins.install("vrf")
+    document = {**LIST, "name": "red", "plugins": [*get_objects(LIST, "plugins"), {"type": "vrf"}]}
+    (tmp_path / "conf" / "red.conflist").write_text(json.dumps(document))
+    shown = explain(tmp_path, *hybrid, "red").output
+    assert "refused for a container on several networks, unless its link has a name of its own" in shown
 
 
 @pytest.mark.parametrize(
@@ -162,7 +194,9 @@ def test_options_are_rejected_as_by_docker_calls(
     ("arguments", "mode", "asked"),
     [
         (("--attach=hybrid",), "hybrid", True),
-        (("--attach=auto",), "move", True),
+        (("--attach=fast",), "move", True),
+        (("--attach=auto",), "move", False),
+        (("--attach=auto", "-o", "cni.identity=docker"), "hybrid", True),
         (("--attach=move",), "move", False),
         (("--attach=auto", "-o", "cni.attach=direct"), "direct", False),
     ],
@@ -170,7 +204,7 @@ def test_options_are_rejected_as_by_docker_calls(
 def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
     tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], mode: str, *, asked: bool
 ) -> None:
-    """Without an engine all modes are possible, and auto chooses move; the endpoint's option overrides the setting."""
+    """Without an engine hybrid and direct are possible, and fast chooses move; the option overrides the setting."""
     plugins.install("static")
     done = explain(tmp_path, *arguments, "--json", "blue")
     assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output

@@ -12,7 +12,8 @@ from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.containers import Inventory
-from cnm_bridge.operator.cli.content.listing import age, port_text, show_endpoints, show_networks
+from cnm_bridge.operator.cli.content.listing import age, show_endpoints, show_networks
+from cnm_bridge.operator.cli.content.port_text import ports_text
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
@@ -205,7 +206,19 @@ def test_an_unknown_network_has_a_hint() -> None:
 )
 def test_ports_are_shown_as_docker_shows_them(port: JsonObject, text: str) -> None:
     """With the address of the host, if it is restricted to one."""
-    assert port_text(port) == text
+    assert ports_text([port]) == text
+
+
+def test_successive_ports_are_a_range() -> None:
+    """In order, whatever the order of the document; a gap on either side ends it, and so does another address."""
+    numbers = [(9001, 81), (9000, 80), (10000, 90), (9003, 83), (9004, 85), (9002, 82)]
+    ports: list[JsonObject] = [
+        {"hostPort": host, "containerPort": inside, "protocol": "tcp"} for host, inside in numbers
+    ]
+    ports += [{**ports[0], "protocol": "udp"}, {**ports[2], "hostIP": "10.0.0.1"}]
+    assert ports_text(ports) == (
+        "9000-9003->80-83/tcp, 9004->85/tcp, 10000->90/tcp, 9001->81/udp, 10.0.0.1:10000->90/tcp"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59, "59s"), (61, "1m"), (7300, "2h"), (200_000, "2d")])

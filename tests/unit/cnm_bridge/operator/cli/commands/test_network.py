@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge network`: what it does not do, `docker network` does."""
+"""`cni-bridge network`: what it does not do, `docker network` does; what it cannot do changes nothing."""
+
+import socket
+from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from cnm_bridge.operator.cli.main import main
 
 
+def network(tmp_path: Path, subcommand: str, *arguments: str) -> Result:
+    """Run the command without a daemon and without an engine."""
+    places = (
+        f"--admin-socket={tmp_path}/admin.sock",
+        f"--cni-conf-dir={tmp_path}/net.d",
+        f"--docker-host=unix://{tmp_path}/docker.sock",
+    )
+    return CliRunner().invoke(main, ["network", subcommand, *places, *arguments])
+
+
 @pytest.mark.parametrize(
     ("subcommand", "hint"),
-    [("rm", "docker network rm"), ("ls", "cni-bridge ls --networks"), ("inspect", "docker network inspect")],
+    [("prune", "docker network"), ("ls", "cni-bridge ls --networks"), ("inspect", "docker network inspect")],
 )
 def test_a_subcommand_of_docker_has_a_hint(subcommand: str, hint: str) -> None:
     """The error says what to use instead."""
@@ -26,3 +39,40 @@ def test_another_subcommand_is_unknown() -> None:
     """As of any other command."""
     result = CliRunner().invoke(main, ["network", "xyzzy"])
     assert (result.exit_code, "No such command 'xyzzy'" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("subcommand", "arguments"),
+    [("create", ("blue",)), ("create", ("blue", "--subnet", "10.22.0.0/16")), ("rm", ("blue",)), ("remove", ("blue",))],
+)
+def test_without_a_daemon(tmp_path: Path, subcommand: str, arguments: tuple[str, ...]) -> None:
+    """The error has the command that starts it, and nothing was written."""
+    done = network(tmp_path, subcommand, *arguments)
+    assert (done.exit_code, "Start the daemon first: systemctl start cni-bridge" in done.output) == (3, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    """A dry run needs it, because the flags depend on it."""
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(f"{tmp_path}/docker.sock")
+        done = network(tmp_path, "create", "--dry-run", "blue", "--subnet", "10.22.0.0/16")
+    assert (done.exit_code, "cannot be reached: Connection refused" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("blue", "--subnet", "10.22.0.1/16"), "did you mean 10.22.0.0/16?"),
+        (("blue", "--parent", "eth0"), "--subnet 10.22.0.0/16"),
+        (("blue", "red", "--subnet", "10.22.0.0/16"), "existing list 'red'"),
+        (("blue", "--mtu", "1500"), "--subnet 10.22.0.0/16"),
+        (("blue", "-o", "cni.ips"), "is not KEY=VALUE"),
+        (("blue", "--subnet", "10.22.0.0/16", "-o", "cni.netwrk=red"), "did you mean cni.network?"),
+        (("blue", "--subnet", "10.22.0.0/16", "-o", "cni.network=red"), "leave it out"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    """The text says what to write instead; the exit status is that of a wrong usage."""
+    done = network(tmp_path, "create", "--dry-run", *arguments)
+    assert (done.exit_code, text in done.output) == (2, True), done.output

@@ -109,6 +109,17 @@ def test_show_prints_one_record(directory: Path) -> None:
     assert "begins with f" in error_of("show", "f", where=directory)
 
 
+def test_an_export_does_not_replace_a_file(directory: Path, tmp_path: Path) -> None:
+    """It may be the only copy of an earlier state; `--force` replaces it."""
+    file = tmp_path / "export.json"
+    file.write_text("precious")
+    refused = command("export", str(file), where=directory)
+    assert (refused.returncode, file.read_text()) == (2, "precious")
+    assert b"--force" in refused.stderr
+    assert command("export", "--force", str(file), where=directory).returncode == 0
+    assert json.loads(file.read_text())["networks"]
+
+
 def test_export_and_import(directory: Path, tmp_path: Path) -> None:
     """An export, by file or by pipe, gives the same state elsewhere; the file is private."""
     file = tmp_path / "export.json"

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.content.status_text import show_status
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import render
@@ -54,7 +55,7 @@ def render_status(document: JsonObject, names: Mapping[str, str] | None = None) 
 def test_networks_and_endpoints_have_tables() -> None:
     """Identifiers are shortened, and endpoints have their network's name."""
     assert render_status(STATUS).splitlines() == [
-        "engine  up",
+        "fine: the Docker Engine answers; 1 network, 2 endpoints",
         "",
         "NETWORK       NAME  CONFIGURATION",
         "6f6f6f6f6f6f  blue  lan",
@@ -104,6 +105,39 @@ def test_pending_teardowns_and_leftovers_have_tables() -> None:
     assert "lan          cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
 
 
+PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
+ORPHAN: JsonObject = {"network": "lan", "containerId": "cnitool-1", "what": "/x"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "fine: the Docker Engine answers; 1 network, 2 endpoints"),
+        (
+            {"untriedTeardowns": ["88" * 32]},
+            "fine: the Docker Engine answers; 1 network, 2 endpoints, 1 teardown under way",
+        ),
+        (
+            {"engine": {"isUp": False, "identity": None, "rounds": 2}},
+            "attention: the Docker Engine does not answer",
+        ),
+        (
+            {"pendingTeardowns": [PENDING], "orphans": [ORPHAN, ORPHAN]},
+            "attention: 1 teardown failed, and will be repeated; 2 leftovers of plugins",
+        ),
+    ],
+)
+def test_the_first_line_is_a_verdict(changes: JsonObject, verdict: str) -> None:
+    """It says what needs attention, else what there is."""
+    assert render_status({**STATUS, **changes}).splitlines()[0] == verdict
+
+
+def test_a_teardown_under_way_has_a_table() -> None:
+    """It has not failed."""
+    text = render_status({**STATUS, "untriedTeardowns": ["88" * 32]})
+    assert text.splitlines()[-2:] == ["TEARDOWN UNDER WAY", "888888888888"]
+
+
 def test_unpublished_ports_have_a_table() -> None:
     """Each endpoint whose ports could not be published has a line with the reason."""
     (first, *others) = get_objects(STATUS, "endpoints")
@@ -120,3 +154,11 @@ def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert str(tmp_path / "none.sock") in result.output
     assert "cni-bridge state show" in result.output
+
+
+def test_waiting_for_a_daemon_that_does_not_report_teardowns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is older than the command; without an error a script would take a teardown under way for none."""
+    monkeypatch.setattr(AdminClient, "get", lambda *_: STATUS)
+    result = CliRunner().invoke(main, ["status", "--wait", "1", "--admin-socket", str(tmp_path / "a")])
+    assert result.exit_code == 3
+    assert "restart it after an upgrade" in result.output

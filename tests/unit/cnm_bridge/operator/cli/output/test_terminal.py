@@ -14,18 +14,28 @@ import pytest
 SHOW: Final = """
 import sys
 from cnm_bridge.operator.cli.output.shown import Shown, Table, render
-row = {"id": "77" * 32, "phase": "deleting", "what": "a text of many words " * 4}
+row = {"id": "77" * 32, "phase": "deleting", "what": "a text of many words and must-not-break " * 4}
 columns = (("ID", "id"), ("PHASE", "phase"), ("WHAT", "what"))
-render(Shown(document={}, rows=[row], parts=[Table(columns=columns, rows=[row])]), "table", no_trunc="full" in sys.argv)
+if "narrow" in sys.argv:
+    row |= {"mac": "02:00:00:00:00:01", "image": "registry.example.org/busybox:1.37.0-with-a-long-tag"}
+    columns += (("IMAGE", "image"), ("MAC", "mac"))
+parts = [Table(columns=columns, rows=[row], optional=("image", "mac"))]
+render(Shown(document={}, rows=[row], parts=parts), "table", no_trunc="full" in sys.argv)
 """
 
 
-def printed(*arguments: str, **env: str) -> str:
+LONG: Final = """
+from cnm_bridge.operator.cli.output.shown import Shown, render
+render(Shown(document={}, rows=[], parts=["docker network create " * 5]), "table", no_trunc=False)
+"""
+
+
+def printed(*arguments: str, program: str = SHOW, **env: str) -> str:
     """Return what is printed on a terminal of 60 columns."""
     ours, theirs = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "TERM", "COLUMNS"}}
     with subprocess.Popen(
-        [sys.executable, "-c", SHOW, *arguments],
+        [sys.executable, "-c", program, *arguments],
         env=environment | {"TERM": "xterm-256color", "COLUMNS": "60", **env},
         stdout=theirs,
     ) as process:
@@ -49,9 +59,27 @@ def test_a_table_has_the_width_of_the_terminal() -> None:
     assert lines[1].split()[:2] == ["777777777777", "deleting"]
 
 
+def test_a_text_is_left_to_the_terminal() -> None:
+    """A long command has no line ends, so that it can be copied."""
+    assert "docker network create " * 5 in printed(program=LONG)
+
+
 def test_nothing_is_cut_off() -> None:
     """With --no-trunc."""
-    assert "77" * 32 in printed("full", NO_COLOR="1")
+    shown = printed("full", "narrow", NO_COLOR="1")
+    assert "77" * 32 in shown
+    assert "with-a-long-tag" in shown
+    assert "without" not in shown
+
+
+def test_columns_that_do_not_fit() -> None:
+    """They are left out, as few as possible, and named; the others are not broken within a word."""
+    lines = re.sub(r"\x1b\[\d*m", "", printed("narrow", NO_COLOR="1")).splitlines()
+    assert lines[0].split() == ["ID", "PHASE", "WHAT", "MAC"]
+    assert max(len(line.rstrip()) for line in lines) <= 60
+    assert "02:00:00:00:00:01" in lines[1]
+    assert any("must-not-break" in line for line in lines)
+    assert lines[-1] == "without IMAGE: --no-trunc shows all columns"
 
 
 @pytest.mark.parametrize(("env", "has_colours"), [({}, True), ({"NO_COLOR": "1"}, False)])

@@ -8,7 +8,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.operator.doctor.gathering.networks import gather_networks
 
 
@@ -23,6 +24,36 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
     """It is a problem of this network, and ends nothing."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", **ipam}}
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
+
+
+OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
+NEWER_ENGINE = (
+    "a container on it does not start with Docker Engine 27.5: plugin vrf: a VRF cannot be moved into the container; "
+    "use Docker Engine 28 or newer"
+)
+NOT_MOVED = "a container on it does not start in attach mode move: plugin vrf: a VRF cannot be moved into the container"
+
+
+@pytest.mark.parametrize(
+    ("attach", "release", "warnings"),
+    [
+        *((attach, OLD, (NEWER_ENGINE,)) for attach in AttachOption),
+        *((attach, NEW, ()) for attach in AttachOption if attach is not AttachOption.MOVE),
+        *((attach, None, ()) for attach in AttachOption if attach is not AttachOption.MOVE),
+        (AttachOption.MOVE, NEW, (NOT_MOVED,)),
+        (AttachOption.MOVE, None, (NOT_MOVED,)),
+    ],
+)
+async def test_a_list_that_cannot_be_moved(
+    attach: AttachOption, release: EngineRelease | None, warnings: tuple[str, ...]
+) -> None:
+    """It needs an engine that makes the sandbox first, and a mode in it; an unknown engine is no finding."""
+    for plugin, found_warnings in (("vrf", warnings), ("firewall", ())):
+        network = NetworkConfigurationList.from_document(
+            {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": plugin}]}
+        )
+        (found,) = await gather_networks((network,), Settings(attach=attach), release, quick=True)
+        assert found.warnings == found_warnings

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes cached attachments: one, with the parameters of ADD, and for GC all that are stale.
+
+A DEL resumes after a failure and then removes the record. The plugins' GC receives every cached attachment as valid.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment
+from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
+from cni_invoker.caching.record import (
+    attachment_of_add,
+    document_of_delete,
+    find_list_of_add,
+    find_result_of_add,
+    lists_of_adds,
+)
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.errors import BadConfiguration, CacheError, CniError, GcFailed, NetworkBusy, PluginError
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.operations.chain import has_gc
+from cni_invoker.operations.deletion import DeleteHooks, needs_rules
+from cni_invoker.operations.runtime import Runtime
+from cni_invoker.results.result import Result
+
+__all__ = ["CachedDeletion", "DeleteStale", "collect_garbage", "only_logged"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDeletion:
+    """Deletes cached attachments. The caller holds the container's lock.
+
+    Attributes:
+        runtime: Runs the plugins.
+        cache: The cache of attachments.
+        boot_id: The kernel's boot ID.
+    """
+
+    runtime: Runtime
+    cache: AttachmentCache
+    boot_id: str
+
+    async def run(
+        self,
+        cached: CachedAttachment,
+        current: NetworkConfigurationList | None,
+        given: Attachment | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Run the plugins that have not completed DEL, then remove the attachment from the cache.
+
+        Args:
+            cached: The attachment.
+            current: The network's current list, None if there is none; used if the list of ADD is unknown.
+            given: The attachment as the caller gives it, None if it does not.
+            force: Remove it even if plugins fail; failures are logged.
+
+        Raises:
+            BadConfiguration: No list is known.
+            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
+        """
+        with only_logged(cached.network, force=force):
+            await self._run_delete(cached, current, given, force=force)
+        await self.cache.remove(cached.network, cached.attachment.key)
+
+    async def list_of_add(
+        self, cached: CachedAttachment, current: NetworkConfigurationList | None
+    ) -> NetworkConfigurationList:
+        """Return the list that was used for ADD, or the current one if that is unknown.
+
+        Raises:
+            BadConfiguration: No list is known.
+        """
+        used = find_list_of_add(cached, current)
+        if used is not None:
+            return used
+        if current is None:
+            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
+        return await self.runtime.negotiate(current)
+
+    async def _run_delete(
+        self,
+        cached: CachedAttachment,
+        current: NetworkConfigurationList | None,
+        given: Attachment | None,
+        *,
+        force: bool,
+    ) -> None:
+        used, result = await self.list_of_add(cached, current), find_result_of_add(cached)
+        begun = replace(
+            cached,
+            attachment=attachment_of_add(cached, result, given),
+            configuration=document_of_delete(used),  # the indexes are those of this list
+            deleted=cached.deleted or frozenset(),
+        )
+
+        async def store(deleted: frozenset[int]) -> None:
+            nonlocal begun
+            begun = replace(begun, deleted=deleted)
+            await self._store_progress(begun)
+
+        try:
+            await self.runtime.delete(
+                used,
+                begun.attachment,
+                result,
+                added_plugins=cached.added_plugins,
+                deleted=cached.deleted or (),
+                hooks=DeleteHooks(is_needed=partial(self._is_needed, cached, result, force=force)),
+                on_deleted=store,
+                force=force,
+            )
+        except PluginError:  # it may have deleted a part; after other errors the stored progress is up to date
+            await self._store_progress(begun)
+            raise
+
+    async def _store_progress(self, begun: CachedAttachment) -> None:
+        """Store the progress of a DEL, if possible.
+
+        A full disk must not prevent an address from being freed. At worst a repetition runs completed plugins again.
+        """
+        try:
+            await self.cache.put(begun)
+        except CacheError as exc:
+            log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
+
+    async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
+        """Return whether another attachment needs the rules that a plugin would remove by the addresses of `result`.
+
+        Attachments that are being deleted, or are from an earlier boot, need no rules. With `force`, an unreadable
+        record counts as needing them.
+
+        Raises:
+            CacheError: A record cannot be read: that attachment may have one of the addresses.
+        """
+        addresses = _addresses(result)
+        try:
+            cached_attachments = await self.cache.list(whole=True)
+        except CacheError as exc:
+            if not force:
+                raise
+            log.warning("cache.unreadable", extra={"file": str(exc.place), "reason": exc.reason})
+            return True
+        for other in cached_attachments:
+            if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
+                continue
+            if other.deleted is not None or other.boot_id not in {"", self.boot_id}:
+                continue
+            used = find_list_of_add(other, None)
+            types = None if used is None else {one.type for one in used.plugins}
+            owned = _addresses(find_result_of_add(other))
+            if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
+                return True
+        return False
+
+
+async def collect_garbage(
+    runtime: Runtime,
+    network: NetworkConfigurationList,
+    readers: Sequence[AttachmentReader],
+    *,
+    valid: Iterable[AttachmentKey] = (),
+    wait_s: float,
+) -> None:
+    """Have the plugins of a network clean up what belongs to no attachment (CNI SPEC "Garbage collection").
+
+    While the valid attachments are collected and GC runs, the network is locked: for other tasks of `runtime` and for
+    other processes that use one of the caches. Every cached attachment is valid, whatever its state and the list that
+    it was added with; plugins delete the resources of all others. If the list has no GC (before 1.1.0, or with
+    `disableGC`), nothing is executed or locked.
+
+    Args:
+        runtime: Runs the plugins.
+        network: The list.
+        readers: Caches of attachments; together they must have every attachment to the network.
+        valid: Further attachments to keep.
+        wait_s: How long to wait for other processes, per cache, and again for other tasks, in seconds; newcomers wait
+            meanwhile.
+
+    Raises:
+        GcFailed: Plugins failed; all the others have run.
+        NetworkBusy, CacheError: Nothing has been executed. A damaged record may be a valid attachment.
+        TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
+    """
+    keys = freeze_keys(valid)
+    if not has_gc(network):
+        return
+    async with AsyncExitStack() as entered:
+        # The caches before the runtime, in the same order as ADD, to prevent deadlock.
+        for reader in readers:
+            await entered.enter_async_context(reader.hold(network.name, None, wait_s=wait_s))
+        collecting = await entered.enter_async_context(runtime.collecting(network, wait_s=wait_s))
+        known = [cached.attachment.key for reader in readers for cached in await reader.list(network.name, whole=True)]
+        await collecting.gc((*keys, *known))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStale:
+    """Deletes stale cached attachments and runs GC.
+
+    Attributes:
+        deletion: Deletes a cached attachment.
+        locks: The locks of containers and networks.
+        adds: What is being added meanwhile, and therefore not stale.
+    """
+
+    deletion: CachedDeletion
+    locks: CombinedLocks
+    adds: AddsInProgress
+
+    async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
+
+        Raises:
+            GcFailed: Contains all errors; everything else has been done.
+            CacheError: The attachments cannot be listed; nothing has been done.
+        """
+        errors: list[CniError] = []
+        with self.adds.observed() as spared:
+            cached_attachments = await self.deletion.cache.list(network.name)
+            for cached in cached_attachments:
+                if cached.attachment.key not in valid:
+                    try:
+                        await self._delete_stale(cached, network, spared)
+                    except CniError as exc:
+                        errors.append(exc)
+            for used in lists_of_adds(network, cached_attachments):
+                try:
+                    await self._gc_plugins(used, valid)
+                except GcFailed as exc:
+                    errors.extend(exc.errors)
+                except CniError as exc:
+                    errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
+
+    async def _delete_stale(
+        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
+    ) -> None:
+        """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
+        key = cached.attachment.key
+        async with self.locks.attachment(network.name, key.container_id):
+            if (network.name, key) not in spared and await self.deletion.cache.find(network.name, key) == cached:
+                await self.deletion.run(cached, network)
+
+    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        async with self.locks.network(network.name):
+            await collect_garbage(
+                self.deletion.runtime, network, (self.deletion.cache,), valid=valid, wait_s=self.locks.wait_s
+            )
+
+
+@contextmanager
+def only_logged(network: str, *, force: bool) -> Iterator[None]:
+    """With `force`, log errors instead of raising them, except `NetworkBusy`."""
+    try:
+        yield
+    except NetworkBusy:
+        raise
+    except CniError as exc:
+        if not force:
+            raise
+        log.warning("delete.incomplete", extra={"network": network, "error": str(exc)})
+
+
+def _addresses(result: Result | None) -> frozenset[str]:
+    return frozenset(str(ip.address.ip) for ip in result.ips) if result is not None else frozenset()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a cached attachment: libcni's format, and the inputs of DEL and CHECK that are restored from it.
+
+```json
+{"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
+ "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {},
+ "bootId": "<the kernel's>", "answered": 2, "deleted": [1]}
+```
+
+`result` is absent as long as no plugin has printed one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
+`deleted` are our extensions; libcni ignores them. A record that libcni has written may lack the namespace, the plugins
+from sub-directories, or everything except the result. Damaged parts count as missing.
+"""
+
+import base64
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.jsontypes import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    as_object,
+    find_int,
+    find_object,
+    find_str,
+    get_list,
+    get_objects,
+    get_str,
+    parse_json,
+    render_json,
+)
+from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
+from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.results.result import Result
+
+__all__ = [
+    "UnknownKind",
+    "attachment_of_add",
+    "document_of_delete",
+    "find_list_of_add",
+    "find_result_of_add",
+    "is_cut_off",
+    "lists_of_adds",
+    "parse_record",
+    "render_record",
+]
+
+log = logging.getLogger(__name__)
+
+_KIND: Final = "cniCacheV1"
+_ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
+
+
+class UnknownKind(JsonError):
+    """A record has an unknown format: it is not damaged, another program understands it."""
+
+
+def render_record(cached: CachedAttachment) -> bytes:
+    """Return an attachment as libcni would write it."""
+    attachment = cached.attachment
+    record: dict[str, JsonValue] = {
+        "kind": _KIND,
+        "containerId": attachment.container_id,
+        "config": base64.b64encode(render_json(cached.configuration)).decode("ascii") if cached.configuration else None,
+        "ifName": attachment.ifname,
+        "networkName": cached.network,
+        "netns": attachment.netns,
+        "cniArgs": attachment.args,
+        "capabilityArgs": attachment.capability_args,
+        "result": cached.result,
+        "bootId": cached.boot_id,
+    }
+    given = {key: value for key, value in record.items() if value}  # libcni's omitempty
+    if cached.added_plugins is not None:
+        given["answered"] = cached.added_plugins
+    if cached.deleted is not None:
+        given["deleted"] = sorted(cached.deleted)
+    return render_json(given)
+
+
+def parse_record(data: bytes) -> CachedAttachment | JsonObject:
+    """Return the attachment in a file's content, or the bare result if the file is older than `cniCacheV1`.
+
+    An unreadable configuration is dropped, because the result and the arguments are still useful.
+
+    Raises:
+        UnknownKind: It is a record of another format.
+        JsonError: It is not a record.
+    """
+    record = as_object(parse_json(data), "the record")
+    kind = find_str(record, "kind")
+    if kind is None:
+        return record
+    if kind != _KIND:
+        raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
+    try:
+        attachment = Attachment(
+            container_id=get_str(record, "containerId"),
+            ifname=get_str(record, "ifName"),
+            netns=find_str(record, "netns") or "",
+            args=tuple(_pair(item) for item in get_list(record, "cniArgs")),
+            capability_args=find_object(record, "capabilityArgs") or {},
+        )
+    except InvalidParameter as exc:
+        raise JsonError(str(exc)) from exc
+    return CachedAttachment(
+        network=get_str(record, "networkName"),
+        attachment=attachment,
+        configuration=_configuration(record),
+        result=find_object(record, "result"),
+        boot_id=find_str(record, "bootId") or "",
+        added_plugins=find_int(record, "answered"),
+        deleted=_deleted(record),
+    )
+
+
+def _configuration(record: JsonObject) -> JsonObject | None:
+    try:
+        return as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
+    except ValueError:
+        return None
+
+
+def _deleted(record: JsonObject) -> frozenset[int] | None:
+    if record.get("deleted") is None:
+        return None
+    indexes = [index for index in get_list(record, "deleted") if isinstance(index, int) and not isinstance(index, bool)]
+    if len(indexes) != len(get_list(record, "deleted")):
+        raise JsonError("deleted must have integers only")
+    return frozenset(indexes)
+
+
+def _pair(item: JsonValue) -> tuple[str, str]:
+    match item:
+        case [str(key), str(value)]:
+            return key, value
+        case _:
+            raise JsonError("each of cniArgs must be a pair of strings")
+
+
+def find_list_of_add(
+    cached: CachedAttachment, current: NetworkConfigurationList | None
+) -> NetworkConfigurationList | None:
+    """Return the list that was used for ADD, None if it was not stored or is unusable.
+
+    Args:
+        cached: The cached attachment.
+        current: The network's current list, if there is one. It supplies the plugins from other files, which libcni
+            does not store.
+    """
+    if cached.configuration is None:
+        return None
+    try:
+        if "plugins" in cached.configuration:
+            further = _further_plugins(cached, current) if current is not None else ()
+            return NetworkConfigurationList.from_document(cached.configuration, further=further)
+        # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
+        return NetworkConfigurationList.from_plugin_document(cached.configuration)
+    except (BadConfiguration, JsonError) as exc:
+        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
+        return None
+
+
+def document_of_delete(used: NetworkConfigurationList) -> JsonObject:
+    """Return the list to store for a DEL that has begun; it is complete, independent of other files."""
+    return {**used.document, _ONLY_INLINED: True}
+
+
+def find_result_of_add(cached: CachedAttachment) -> Result | None:
+    """Return the result for DEL, None if there is none or it is damaged: DEL runs without it then."""
+    if cached.result is None:
+        return None
+    try:
+        return Result.from_document(cached.result)
+    except BadResult as exc:
+        log.warning("cache.bad_result", extra={"network": cached.network, "reason": exc.reason})
+        return None
+
+
+def attachment_of_add(cached: CachedAttachment, result: Result | None, given: Attachment | None) -> Attachment:
+    """Return the attachment that was given to ADD.
+
+    libcni stores the namespace since 1.2 and the arguments since 0.8; older files contain only the result.
+
+    Args:
+        cached: The cached attachment.
+        result: The cached result; its interface names the namespace if nothing else does.
+        given: The attachment as the caller gives it now, None if it does not.
+    """
+    kept = cached.attachment
+    if kept.netns:
+        return kept
+    is_bare = cached.configuration is None and not kept.args and not kept.capability_args
+    known = given if given is not None and is_bare else kept
+    return replace(known, netns=(given.netns if given else "") or _sandbox(result, kept.ifname))
+
+
+def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
+    """Return whether ADD was interrupted."""
+    return cached.added_plugins is not None and cached.added_plugins < len(stored.plugins)
+
+
+def lists_of_adds(
+    network: NetworkConfigurationList, cached_attachments: Iterable[CachedAttachment]
+) -> list[NetworkConfigurationList]:
+    """Return `network` and the lists that cached attachments were added with, without duplicates."""
+    used = [find_list_of_add(cached, network) for cached in cached_attachments]
+    lists: list[NetworkConfigurationList] = []
+    seen: set[bytes] = set()
+    for one in (network, *filter(None, used)):
+        document = render_json([one.cni_version, *[plugin.document for plugin in one.plugins]])
+        if document not in seen:
+            seen.add(document)
+            lists.append(one)
+    return lists
+
+
+def _sandbox(result: Result | None, ifname: str) -> str:
+    interfaces = result.interfaces if result is not None else ()
+    return next((interface.sandbox for interface in interfaces if interface.name == ifname and interface.sandbox), "")
+
+
+def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:
+    """Return the plugins that libcni took from other files and did not store, if the list is otherwise unchanged."""
+    kept = cached.configuration or {}
+    if cached.boot_id or str(kept.get(_ONLY_INLINED)).lower() == "true":
+        return ()
+    inlined = get_objects(kept, "plugins")
+    plugins = get_objects(current.document, "plugins")
+    whole: JsonObject = {**kept, _ONLY_INLINED: True, "plugins": list(plugins)}
+    if current.document != whole or plugins[: len(inlined)] != inlined:
+        return ()
+    return plugins[len(inlined) :]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What on a host is in the way of a new network. Pure.
+
+Each text says what is in the way, where it is, and what to do.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_interface
+from pathlib import Path
+from typing import Final
+
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.link_state import IpInterface
+from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges
+from cnm_bridge.core.planning.addresses.addressing import static_addresses
+from cnm_bridge.operator.networks.list_document import bridge_name
+from cnm_bridge.operator.networks.wanted import WantedNetwork
+
+__all__ = ["HostFacts", "HostLink", "bridges_of", "find_collisions"]
+
+_Subnet = IPv4Network | IPv6Network
+
+_BRIDGE: Final = "bridge"
+_DEFAULT_BRIDGE: Final = "cni0"
+"""The bridge of a plugin `bridge` that names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLink:
+    """A link of the host.
+
+    Attributes:
+        kind: As the kernel calls it, e.g. `bridge`; None for a physical device.
+        mtu: Its MTU, in bytes.
+        addresses: Its addresses.
+    """
+
+    kind: str | None
+    mtu: int
+    addresses: tuple[IpInterface, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What exists on a host.
+
+    Attributes:
+        links: Its links, by name.
+        routes: The destination of each route of its main table, and the route's link, "" if it has none.
+        docker_networks: The names of Docker's networks.
+        docker_subnets: The subnets of Docker's networks, each with the network's name.
+        lists: The network configuration lists.
+        paths: Those of the new list's paths that exist.
+    """
+
+    links: Mapping[str, HostLink] = field(default_factory=dict)
+    routes: Sequence[tuple[_Subnet, str]] = ()
+    docker_networks: frozenset[str] = frozenset()
+    docker_subnets: Sequence[tuple[str, _Subnet]] = ()
+    lists: Sequence[NetworkConfigurationList] = ()
+    paths: frozenset[Path] = frozenset()
+
+
+def find_collisions(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    """Yield what is in the way of a new network; nothing for one that can be made."""
+    yield from _find_names(wanted, host)
+    yield from _find_parent(wanted, host) if wanted.parent is not None else _find_bridge(wanted, host)
+    for one in wanted.ranges:
+        found = next(_find_overlaps(one, wanted, host), None)  # one that is taken is often taken several times
+        if found is not None:
+            yield f"{found}; choose another --subnet" + ("" if wanted.parent is None else " or --range")
+
+
+def bridges_of(network: NetworkConfigurationList) -> frozenset[str]:
+    """Return the names of the bridges that a list makes or uses."""
+    named = (plugin.document.get("bridge") for plugin in network.plugins if plugin.type == _BRIDGE)
+    return frozenset(name if isinstance(name, str) and name else _DEFAULT_BRIDGE for name in named)
+
+
+def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = wanted.name
+    if name in host.docker_networks:
+        yield f"a Docker network {name} already exists; choose another NAME, or remove it: docker network rm {name}"
+    known = next((one for one in host.lists if one.name == name), None)
+    if known is not None:
+        yield (
+            f"{known.source} already has a list {name}; choose another NAME, or make the Docker network of that list: "
+            f"cni-bridge network create {name}, without options of addresses and links"
+        )
+    for path in sorted(host.paths - {known.source if known is not None else None}):
+        yield f"{path} exists, and would be taken for a part of {name}; choose another NAME, or move it away"
+
+
+def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = wanted.parent or ""
+    parent = host.links.get(name)
+    if parent is None:
+        near = get_close_matches(name, host.links, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`ip link` shows all"
+        yield f"this host has no link {name} for --parent; {hint}"
+    elif wanted.mtu is not None and wanted.mtu > parent.mtu:
+        yield f"--mtu {wanted.mtu} is more than the MTU of {name}, {parent.mtu}; give at most that"
+
+
+def _find_bridge(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = bridge_name(wanted.name)
+    for other in host.lists:
+        if other.name != wanted.name and name in bridges_of(other):
+            yield f"the list {other.name} in {other.source} uses the bridge {name}; choose another NAME"
+    link = host.links.get(name)
+    if link is None:
+        return
+    remedy = f"choose another NAME, or remove the link if nothing uses it: ip link del {name}"
+    if link.kind != _BRIDGE:
+        yield f"the link {name} exists and is not a bridge; {remedy}"
+        return
+    own = () if wanted.is_isolated else tuple(wanted.ranges)
+    gateways = {ip_interface((one.gateway, one.subnet.prefixlen)) for one in own}
+    for address in link.addresses:
+        if not address.is_link_local and address not in gateways:
+            yield f"the bridge {name} exists with the address {address}; {remedy}"
+
+
+def _find_overlaps(one: AddressRange, wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    for name, other in host.docker_subnets:
+        if _overlap(one.subnet, other):
+            yield f"{one.subnet} overlaps {other} of the Docker network {name}"
+    for network in host.lists:
+        if network.name != wanted.name:
+            yield from _find_overlaps_with_list(one, network, may_share=wanted.parent is not None)
+    if wanted.parent is not None:
+        yield from _find_own_addresses(one, host)
+    else:
+        yield from _find_overlaps_with_host(one.subnet, host, bridge_name(wanted.name))
+
+
+def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationList, *, may_share: bool) -> Iterator[str]:
+    """Yield what a list has of a subnet; `may_share` allows it the same subnet, as on one LAN, with another range."""
+    where = f"the list {network.name} in {network.source}"
+    for taken in find_ranges(network):
+        if _overlap(one.subnet, taken.subnet) and not (may_share and _are_apart(one, taken)):
+            yield f"{one.subnet} overlaps {taken.subnet} of {where}"
+    for address in sorted(static_addresses(network), key=int):
+        if one.contains(address):
+            yield f"{one.subnet} has the address {address} of {where}"
+
+
+def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> Iterator[str]:
+    """Yield the routes and addresses of the host in a subnet, without those of its own bridge."""
+    for destination, link in host.routes:
+        if destination.prefixlen and link != bridge and _overlap(subnet, destination):
+            through = f" through {link}" if link else ""
+            yield f"{subnet} overlaps the host's route to {destination}{through}"
+    for name, found in host.links.items():
+        for address in found.addresses if name != bridge else ():
+            if address.ip in subnet:
+                yield f"{subnet} has the host's address {address} on {name}"
+
+
+def _find_own_addresses(one: AddressRange, host: HostFacts) -> Iterator[str]:
+    """Yield the host's addresses that a container on its LAN could get."""
+    for name, link in host.links.items():
+        for address in link.addresses:
+            if one.contains(address.ip) and address.ip != one.gateway:
+                yield f"{one.first} to {one.last} has the host's own address {address.ip} on {name}"
+
+
+def _overlap(one: _Subnet, other: _Subnet) -> bool:
+    return one.version == other.version and one.overlaps(other)
+
+
+def _are_apart(one: AddressRange, other: AddressRange) -> bool:
+    """Return whether two ranges have no address in common, as those of several networks on one LAN."""
+    return int(one.last) < int(other.first) or int(other.last) < int(one.first)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plans a network, without changing anything, and makes what was planned."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonObject
+from cni_invoker import (
+    SUPPORTED_VERSIONS,
+    ConfigurationDirectories,
+    Limits,
+    NetworkConfigurationList,
+    Preflight,
+    Runtime,
+    run_preflight,
+)
+from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
+from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_options
+from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
+from cnm_bridge.operator.networks.collisions import find_collisions
+from cnm_bridge.operator.networks.docker_request import DockerRequest, show_file
+from cnm_bridge.operator.networks.host import find_backend, gather_host, require_nftables
+from cnm_bridge.operator.networks.list_document import Backend, make_list, newest_version, render_list
+from cnm_bridge.operator.networks.list_file import list_path, write_list
+from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
+from cnm_bridge.system.engine import Engine
+
+__all__ = ["ENGINE_LIMIT_S", "PlannedNetwork", "make_network", "plan_docker_network", "plan_network"]
+
+ENGINE_LIMIT_S: Final = 60.0
+"""Within which the engine makes or removes a network; it calls the daemon meanwhile."""
+
+_ATTACH: Final = "cni.attach"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNetwork:
+    """A network that can be made.
+
+    Attributes:
+        request: The request for the Docker network.
+        configuration: The name of its list.
+        file: The file of its list.
+        document: The list, None if the file exists.
+        notes: What the operator should know.
+    """
+
+    request: DockerRequest
+    configuration: str
+    file: Path | None
+    document: JsonObject | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that do the same, for a shell."""
+        written = (
+            () if self.document is None or self.file is None else (show_file(self.file, render_list(self.document)),)
+        )
+        return (*written, self.request.command)
+
+
+async def plan_docker_network(
+    settings: Settings, name: str, configuration: str, options: Mapping[str, str], *, internal: bool
+) -> PlannedNetwork:
+    """Return the plan of a Docker network of an existing list.
+
+    Raises:
+        BadOption: An option is invalid.
+        Refused: There is no such list, or the Docker network exists.
+        EngineUnavailable: The engine does not answer.
+    """
+    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    try:
+        found = index.find(configuration)
+    except ConfigurationNotFound as exc:
+        raise Refused(f"{exc}; to make one, give its addresses, such as --subnet 10.22.0.0/16") from exc
+    given = {CONFIGURATION: configuration, **options}
+    parse_options(given)
+    engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
+    release = await _release(engine)
+    if name in (await engine.network_names()).values():
+        raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
+    request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, release=release)
+    return PlannedNetwork(request=request, configuration=configuration, file=found.source)
+
+
+async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mapping[str, str]) -> PlannedNetwork:
+    """Return the plan of a list and its Docker network.
+
+    Raises:
+        BadOption: An option is invalid.
+        Refused: Something is in the way, or the host lacks what the list needs; the text says what, and what to do.
+        EngineUnavailable: The engine does not answer.
+        KernelError: The host's links cannot be read.
+    """
+    given = {CONFIGURATION: wanted.name, **({_ATTACH: AttachOption.DIRECT.value} if wanted.has_dhcp else {}), **options}
+    parse_options(given)
+    engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
+    release = await _release(engine)
+    if wanted.has_dhcp and not release.makes_sandbox_first:
+        raise Refused(
+            f"--dhcp needs Docker Engine {SANDBOX_AT_JOIN} or newer, and this is {release}; give the LAN's --subnet, "
+            "and with --range addresses that its DHCP server does not give"
+        )
+    file = list_path(settings.cni_conf_dirs[0], wanted.name)
+    collisions = tuple(find_collisions(wanted, await gather_host(settings, engine, file)))
+    if collisions:
+        raise Refused("\n".join(collisions))
+    network = await _make_valid(wanted, settings, file)
+    plugin = find_dhcp(network)
+    if plugin is not None:
+        await find_listener(daemon_socket(plugin))
+    request = DockerRequest(
+        name=wanted.name,
+        driver=settings.driver_name,
+        options=given,
+        internal=wanted.is_isolated,
+        release=release,
+    )
+    return PlannedNetwork(
+        request=request,
+        configuration=wanted.name,
+        file=file,
+        document=network.document,
+        notes=_notes(wanted, file),
+    )
+
+
+async def make_network(planned: PlannedNetwork, settings: Settings) -> None:
+    """Make what was planned: the list, then the Docker network.
+
+    Raises:
+        Refused: The list cannot be written; or Docker refuses the network, and the list is removed again; or Docker
+            does not answer, and the list stays, because the network may exist all the same.
+        EngineUnavailable: Docker does not make the network of a list that existed before.
+    """
+    engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
+    if planned.document is None or planned.file is None:
+        await engine.create_network(planned.request.body)
+        return
+    write_list(planned.file, render_list(planned.document))
+    try:
+        await engine.create_network(planned.request.body)
+    except EngineRefused as exc:
+        planned.file.unlink(missing_ok=True)
+        raise Refused(f"{exc}; {planned.file} was removed again") from exc
+    except EngineUnavailable as exc:
+        raise Refused(
+            f"{exc}; it may have made the network all the same, so {planned.file} was kept; see docker network ls; "
+            f"cni-bridge network rm --configuration {planned.configuration} removes both"
+        ) from exc
+
+
+async def _release(engine: Engine) -> EngineRelease:
+    release = await engine.release()
+    if release is None:
+        raise Refused("the engine does not report its version; use docker network create, see docs/configuration.md")
+    return release
+
+
+async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
+    """Return the list of a network, in the newest version that all its plugins support."""
+    runtime = Runtime(settings.cni_bin_dirs, Limits())
+    backend = Backend.IPTABLES if wanted.parent is not None else find_backend()
+
+    async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:
+        document = make_list(wanted, backend=backend, cni_version=cni_version)
+        network = NetworkConfigurationList.from_document(document, source=file)
+        found = await run_preflight(runtime, network)
+        if found.all_problems:
+            raise Refused("\n".join(found.all_problems))
+        return network, found
+
+    _, found = await examine(SUPPORTED_VERSIONS[-1])
+    if backend is Backend.NFTABLES:
+        require_nftables(found)
+    network, _ = await examine(newest_version(one.supported for one in found.plugins))
+    return network
+
+
+def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:
+    notes = []
+    if wanted.parent is not None and any(one == whole_range(one.subnet, one.gateway) for one in wanted.ranges):
+        notes.append(
+            f"containers get any address of the subnet; if others on the LAN of {wanted.parent} have some, make "
+            "the network again with a --range that nothing else uses"
+        )
+    first = None
+    with suppress(OSError):
+        first = min((one.name for one in file.parent.iterdir() if one.suffix == file.suffix), default=None)
+    if first is not None and file.name < first:
+        notes.append(f"{file.name} comes first in {file.parent}, and a kubelet's runtime takes the first file")
+    return tuple(notes)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The network configuration list of a wanted network. Pure."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from cni_invoker import SUPPORTED_VERSIONS
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, AddressRange
+from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, whole_range
+
+__all__ = ["NFTABLES_KEYS", "Backend", "bridge_name", "choose_backend", "make_list", "newest_version", "render_list"]
+
+_PREFIX: Final = "cni-"
+_SHORT: Final = re.compile(r"[A-Za-z0-9_-]{1,11}")
+_DIGITS: Final = 11
+_DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
+
+NFTABLES_KEYS: Final = {"bridge": "ipMasqBackend", "portmap": "backend"}
+"""The keys that choose nftables. An older plugin ignores them, and runs iptables."""
+
+
+class Backend(StrEnum):
+    """With what plugins make their packet filter rules."""
+
+    IPTABLES = "iptables"
+    NFTABLES = "nftables"
+
+
+def choose_backend(*, has_iptables: bool, has_nft: bool) -> Backend:
+    """Return the backend for a host that has these commands; iptables, which all plugins know, if there are both.
+
+    Raises:
+        Refused: It has neither.
+    """
+    if has_iptables:
+        return Backend.IPTABLES
+    if has_nft:
+        return Backend.NFTABLES
+    raise Refused("plugins of a bridge need iptables, and this host has neither it nor nft: apt-get install iptables")
+
+
+def newest_version(supported: Iterable[Sequence[str]]) -> str:
+    """Return the newest CNI version that this runtime and all plugins support.
+
+    Args:
+        supported: What each plugin supports; nothing if it does not say, which restricts nothing.
+
+    Raises:
+        Refused: They have none in common.
+    """
+    known = [frozenset(versions) for versions in supported if versions]
+    for version in reversed(SUPPORTED_VERSIONS):
+        if all(version in versions for versions in known):
+            return version
+    raise Refused("the installed plugins have no CNI version in common: install all of them from one release")
+
+
+def bridge_name(name: str) -> str:
+    """Return the name of a network's bridge, at most 15 characters: `cni-` and the network's name or its hash."""
+    return _PREFIX + (name if _SHORT.fullmatch(name) else sha256(name.encode()).hexdigest()[:_DIGITS])
+
+
+def make_list(wanted: WantedNetwork, *, backend: Backend, cni_version: str) -> JsonObject:
+    """Return the list of a network.
+
+    Args:
+        wanted: The network.
+        backend: The packet filter; of no consequence with a parent link.
+        cni_version: The version of the list.
+    """
+    plugins = _on_parent(wanted) if wanted.parent is not None else _on_bridge(wanted, backend)
+    return {"cniVersion": cni_version, "name": wanted.name, "plugins": plugins}
+
+
+def render_list(document: JsonObject) -> str:
+    """Return the text of a list, as it is in its file: one line for each plugin."""
+    keys = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in document.items() if key != "plugins"]
+    plugins = ",\n".join(f"    {json.dumps(plugin)}" for plugin in get_objects(document, "plugins"))
+    return "\n".join(("{", *keys, '  "plugins": [', plugins, "  ]", "}")) + "\n"
+
+
+def _on_parent(wanted: WantedNetwork) -> list[JsonValue]:
+    mode = "bridge" if wanted.parent_type is ParentType.MACVLAN else "l2"
+    return [
+        {"type": wanted.parent_type.value, "master": wanted.parent, "mode": mode, **_mtu(wanted), "ipam": _ipam(wanted)}
+    ]
+
+
+def _on_bridge(wanted: WantedNetwork, backend: Backend) -> list[JsonValue]:
+    uses_nftables = backend is Backend.NFTABLES
+    bridge: dict[str, JsonValue] = {"type": "bridge", "bridge": bridge_name(wanted.name)}
+    if not wanted.is_isolated:
+        # With hairpin mode a container reaches its own published ports.
+        bridge |= {"isGateway": True, "ipMasq": wanted.is_masqueraded, "hairpinMode": True}
+    if wanted.is_masqueraded and uses_nftables:
+        bridge[NFTABLES_KEYS["bridge"]] = backend.value
+    plugins: list[JsonValue] = [{**bridge, **_mtu(wanted), "ipam": _ipam(wanted)}]
+    if not uses_nftables:  # the plugin `firewall` knows iptables and firewalld only
+        plugins.append({"type": "firewall"})
+    if not wanted.is_isolated:
+        chosen: JsonObject = {NFTABLES_KEYS["portmap"]: backend.value} if uses_nftables else {}
+        plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, **chosen})
+    return plugins
+
+
+def _mtu(wanted: WantedNetwork) -> JsonObject:
+    return {} if wanted.mtu is None else {"mtu": wanted.mtu}
+
+
+def _ipam(wanted: WantedNetwork) -> JsonObject:
+    if wanted.has_dhcp:
+        return {"type": "dhcp"}
+    ranges: list[JsonValue] = [[_range(one, has_gateway=not wanted.is_isolated)] for one in wanted.ranges]
+    if wanted.is_isolated:
+        return {"type": HOST_LOCAL, "ranges": ranges}
+    routes: list[JsonValue] = [{"dst": _DEFAULT_ROUTES[one.subnet.version]} for one in wanted.ranges]
+    return {"type": HOST_LOCAL, "ranges": ranges, "routes": routes}
+
+
+def _range(one: AddressRange, *, has_gateway: bool) -> JsonObject:
+    whole = whole_range(one.subnet)
+    limits = (
+        {} if (one.first, one.last) == (whole.first, whole.last) else {"rangeStart": one.first, "rangeEnd": one.last}
+    )
+    gateway = {"gateway": one.gateway} if has_gateway else {}
+    return {key: str(value) for key, value in ({"subnet": one.subnet} | limits | gateway).items()}

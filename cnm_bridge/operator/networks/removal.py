@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Removes a Docker network, and its list if no other network uses it."""
+
+import asyncio
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
+from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
+from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.recovery.artifacts import find_reservations
+from cnm_bridge.operator.networks.collisions import bridges_of
+from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
+from cnm_bridge.operator.networks.list_document import bridge_name
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import Kernel
+
+__all__ = ["UnknownNetwork", "remove_network"]
+
+_EMPTY_LIMIT_S: Final = 10.0
+"""For the links of containers that were removed just before: their teardown runs in the background."""
+_LOOK_EVERY_S: Final = 0.1
+
+
+class UnknownNetwork(Refused):
+    """There is nothing of this name."""
+
+    exit_status = 2
+    """As for other wrong names."""
+
+
+async def remove_network(settings: Settings, name: str, *, with_list: bool) -> tuple[str, ...]:
+    """Remove a Docker network, and with `with_list` its list and the bridge that is named after it.
+
+    Returns:
+        What was removed, and what was kept and why.
+
+    Raises:
+        Refused: The network or its list is in use, or is another driver's or the daemon's own; nothing was changed.
+        EngineUnavailable: The engine does not answer, or refuses.
+        KernelError: The bridge cannot be removed; the rest was.
+        OSError: The list cannot be removed; the Docker network was.
+    """
+    engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
+    found = await engine.find_network_named(name)
+    if found is None and not with_list:
+        await _refuse_unknown(engine, settings, name)
+    if found is not None:
+        _refuse_used(found, settings)
+    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    network = await _find_list(engine, settings, index, found, name) if with_list else None
+    done = []
+    if found is not None:
+        await engine.remove_network(found.id)
+        done.append(f"Docker network {name} was removed")
+    if network is not None and network.source is not None:
+        network.source.unlink()
+        done.append(f"{network.source} was removed")
+        others = [index.find(other) for other in index.names if other != network.name]
+        done += await _remove_bridge(settings, network, others)
+    return tuple(done)
+
+
+async def _refuse_unknown(engine: Engine, settings: Settings, name: str) -> None:
+    names = [
+        found.name
+        for one in await engine.network_ids(settings.driver_name)
+        if (found := await engine.find_network(one))
+    ]
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows those of this driver"
+    raise UnknownNetwork(f"Docker has no network {name}; {hint}")
+
+
+def _refuse_used(found: EngineNetwork, settings: Settings) -> None:
+    if found.driver != settings.driver_name:
+        raise Refused(
+            f"the Docker network {found.name} is of driver {found.driver}, not of {settings.driver_name}; "
+            f"docker network rm {found.name} removes it"
+        )
+    if any(one.name == found.name for one in settings.networks):
+        raise Refused(
+            f"the daemon makes the Docker network {found.name} whenever it is missing; remove it from `networks` in "
+            "its configuration file first, and reload it: systemctl reload cni-bridge"
+        )
+    containers = sorted(endpoint.name for endpoint in found.endpoints.values())
+    if containers:
+        raise Refused(
+            f"containers are on the Docker network {found.name}: {', '.join(containers)}; remove them, or disconnect "
+            f"each: docker network disconnect {found.name} {containers[0]}"
+        )
+
+
+async def _find_list(
+    engine: Engine, settings: Settings, index: ConfigurationIndex, found: EngineNetwork | None, name: str
+) -> NetworkConfigurationList:
+    """Return the list of a network, or that of a name if there is no such network.
+
+    Raises:
+        Refused: It is used elsewhere, or does not exist.
+    """
+    if found is not None and INLINE in found.options:
+        raise Refused(f"the list of {name} is in its option {INLINE}, and goes with it; leave out --configuration")
+    configuration = name if found is None else found.options.get(CONFIGURATION, name)
+    try:
+        network = index.find(configuration)
+    except ConfigurationNotFound as exc:
+        if found is None:
+            raise UnknownNetwork(f"Docker has no network {name}, and there is {exc}") from exc
+        raise Refused(f"there is {exc}; leave out --configuration") from exc
+    managed = [one.name for one in settings.networks if one.configuration == configuration]
+    users = managed + await _other_users(engine, settings, configuration, found)
+    if users:
+        raise Refused(
+            f"other Docker networks have the list {configuration}: {', '.join(sorted(set(users)))}; remove them "
+            "first, or leave out --configuration"
+        )
+    if found is None:
+        _refuse_reserved(network)
+    return network
+
+
+def _refuse_reserved(network: NetworkConfigurationList) -> None:
+    """Refuse a list that no Docker network has while addresses are reserved: another runtime may use it."""
+    reserved = [
+        one.address
+        for directory in reservation_directories(network)
+        for one in find_reservations(Path(directory), network.name).owned
+    ]
+    if reserved:
+        raise Refused(
+            f"Docker has no network with the list {network.name}, and addresses of it are reserved, such as "
+            f"{reserved[0]}: another runtime may use it. If none does, remove {network.source} yourself"
+        )
+
+
+async def _other_users(
+    engine: Engine, settings: Settings, configuration: str, besides: EngineNetwork | None
+) -> list[str]:
+    networks = [await engine.find_network(one) for one in await engine.network_ids(settings.driver_name)]
+    return [
+        one.name
+        for one in networks
+        if one is not None
+        and (besides is None or one.id != besides.id)
+        and INLINE not in one.options
+        and one.options.get(CONFIGURATION, one.name) == configuration
+    ]
+
+
+async def _remove_bridge(
+    settings: Settings, network: NetworkConfigurationList, others: Sequence[NetworkConfigurationList]
+) -> list[str]:
+    """Remove the bridge that `network create` has named, unless something uses it; no plugin removes a bridge.
+
+    A bridge of another name may be the operator's own.
+    """
+    name = bridge_name(network.name)
+    if name not in bridges_of(network) or any(name in bridges_of(other) for other in others):
+        return []
+    kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
+    waited_s = 0.0
+    while True:
+        links = await kernel.host_links()
+        bridge = next((link for link in links if link.state.name == name and link.state.kind == "bridge"), None)
+        if bridge is None:
+            return []
+        ports = [link.state.name for link in links if link.master == bridge.index]
+        if not ports:
+            await kernel.delete_host_link(bridge, "")
+            return [f"bridge {name} was removed"]
+        if waited_s >= _EMPTY_LIMIT_S:
+            return [f"bridge {name} was kept, because it has links: {', '.join(ports)}; then: ip link del {name}"]
+        await asyncio.sleep(_LOOK_EVERY_S)
+        waited_s += _LOOK_EVERY_S

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The settings at the admin socket: commands use those of the daemon that runs, and survive a mistake in its file."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cni_bridge_spec import load_validator
+from cnm_bridge.core.settings import AttachOption, LogLevel, ManagedNetwork, Settings
+from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.main import main
+from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
+from cnm_bridge.operator.cli.settings.options import find_mistakes, settings_from, with_settings
+from tests.contract.serving import serving
+from tests.lab.unix_http import request
+from tests.plugins import FakePlugins
+
+NETWORK = ManagedNetwork(
+    name="lab", configuration="pods", locked=True, internal=True, options=(("cni.ifname-prefix", "net"),)
+)
+CHANGED = Settings(
+    driver="other:latest",
+    metrics_listen="127.0.0.1:0",
+    plugin_timeout_s=7.5,
+    attach=AttachOption.MOVE,
+    allow_inline=True,
+    networks=(NETWORK,),
+    log_level=LogLevel.DEBUG,
+)
+
+
+def found_by(*arguments: str) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings that a command finds, and the mistakes in the file that it ignores."""
+
+    @click.command()
+    @with_settings(*SETTINGS, ignores_mistakes=True)
+    @click.pass_context
+    def command(context: click.Context, /, **given: object) -> tuple[Settings, tuple[str, ...]]:
+        return daemon_settings(context, given), tuple(find_mistakes(context))
+
+    found: tuple[Settings, tuple[str, ...]] = command.main([*arguments], standalone_mode=False)
+    return found
+
+
+@pytest.mark.parametrize("changed", [Settings(), CHANGED], ids=["defaults", "changed"])
+async def test_all_settings_of_the_daemon_are_found(
+    tmp_path: Path, changed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a command that is given only the socket, whatever its own environment has."""
+    monkeypatch.setenv("DOCKER_HOST", "tcp://elsewhere:2375")
+    async with serving(tmp_path, changed) as served:
+        status, document = await asyncio.to_thread(request, served.admin, "GET", "/v1/settings")
+        found, _ = await asyncio.to_thread(found_by, "--admin-socket", str(served.admin))
+    assert status == 200
+    load_validator("admin/settings")(document)
+    wanted = replace(
+        changed,
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_conf_dirs=(tmp_path / "net.d",),
+        cni_bin_dirs=(tmp_path / "bin",),
+        docker_host=f"unix://{tmp_path}/no-docker.sock",
+        admin_socket=served.admin,
+    )
+    assert found == wanted
+
+
+async def test_explain_shows_what_the_daemon_would_do(tmp_path: Path) -> None:
+    """With its directories, driver and attach mode, and not with those of the operator's file."""
+    plugins = FakePlugins(tmp_path / "bin")
+    for name in ("bridge", "host-local"):
+        plugins.install(name)
+    conf, file = tmp_path / "net.d" / "blue.conflist", tmp_path / "config.toml"
+    conf.parent.mkdir()
+    plugin = {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
+    conf.write_text(json.dumps({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]}))
+    file.write_text("attach = 'move'\nplugin-timeout = 0")
+    async with serving(tmp_path, Settings(attach=AttachOption.DIRECT)) as served:
+        given = ("--config", str(file), "--admin-socket", str(served.admin), "--json", "blue")
+        done = await asyncio.to_thread(CliRunner().invoke, main, ["explain", *given])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["source"] == str(conf)
+    assert found["attach"] == {"mode": "direct", "reason": "the daemon's --attach=direct"}
+    assert found["plugins"][0]["environment"]["CNI_NETNS"].startswith(str(tmp_path / "run"))
+    assert f"unix://{tmp_path}/no-docker.sock" in done.stderr
+    assert "key plugin-timeout" in done.stderr
+
+
+async def test_the_command_line_counts_more(tmp_path: Path) -> None:
+    """What is given to the command replaces the daemon's own."""
+    async with serving(tmp_path) as served:
+        given = ("--admin-socket", str(served.admin), "--cni-conf-dir", "/elsewhere")
+        found, _ = await asyncio.to_thread(found_by, *given)
+    assert (found.cni_conf_dirs, found.state_dir) == ((Path("/elsewhere"),), tmp_path / "state")
+
+
+def test_without_a_daemon_the_options_count(tmp_path: Path) -> None:
+    """They are the defaults, and what is given."""
+    path = tmp_path / "nothing"
+    assert found_by("--admin-socket", str(path))[0] == settings_from({"admin_socket": path})
+
+
+@pytest.mark.parametrize(
+    ("content", "mistake"),
+    [
+        ("socket = nothing", "line 1, column"),
+        ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
+        ("plugin-timeout = 0\ndriver = 'kept'", "key plugin-timeout"),
+        ("[[networks]]\nname = 'a b'", "key networks"),
+    ],
+)
+async def test_a_mistake_in_the_file_is_ignored(tmp_path: Path, content: str, mistake: str) -> None:
+    """The daemon that runs has read it before; the command says what is wrong."""
+    file = tmp_path / "config.toml"
+    file.write_text(content)
+    async with serving(tmp_path) as served:
+        given = ("--config", str(file), "--admin-socket", str(served.admin))
+        found, mistakes = await asyncio.to_thread(found_by, *given)
+    assert found.state_dir == tmp_path / "state"
+    assert len(mistakes) == 1
+    assert mistake in mistakes[0]
+    assert str(file) in mistakes[0]
+
+
+def test_the_other_keys_of_such_a_file_count(tmp_path: Path) -> None:
+    """Without a daemon the valid ones are used, and the default of the invalid one."""
+    file = tmp_path / "config.toml"
+    file.write_text("plugin-timeout = 0\ndriver = 'kept'")
+    found, _ = found_by("--config", str(file), "--admin-socket", str(tmp_path / "nothing"))
+    assert (found.plugin_timeout_s, found.driver) == (Settings().plugin_timeout_s, "kept")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("state-dir", None), ("docker-host", 5), ("networks", [5]), ("cni-conf-dir", "/x"), ("attach", "future")],
+)
+def test_values_that_this_version_does_not_know(
+    setting: str, value: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a newer daemon: the command's own settings count, and it says so."""
+    (tmp_path / "a").touch()
+    monkeypatch.setattr(AdminClient, "get", lambda *_: {"driver": "newer", setting: value})
+    found, _ = found_by("--admin-socket", str(tmp_path / "a"))
+    assert found.driver == Settings().driver
+    assert "the daemon's settings are not known" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A compiled check agrees with jsonschema, also for the keywords that only the daemon's schemas use."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue
+from cni_invoker.documents.schema import compile_check
+
+PORT: JsonObject = {
+    "type": "object",
+    "description": "a port",
+    "required": ["Proto", "Port"],
+    "properties": {
+        "Proto": {"type": "integer"},
+        "Port": {"type": "integer", "minimum": 1, "maximum": 9},
+        "HostIP": {"type": ["string", "null"], "maxLength": 3, "pattern": "^[a-c]*$"},
+        "Limit": {"minimum": 0, "maximum": 1},
+    },
+}
+OPTIONS: JsonObject = {
+    "maxProperties": 2,
+    "propertyNames": {"minLength": 4},
+    "properties": {"Proto": {"type": "array", "maxItems": 1, "items": {"type": "string", "minLength": 2}}},
+    "additionalProperties": {"type": "string"},
+}
+ALONE: list[JsonObject] = [
+    {"minimum": 1},
+    {"maximum": 1},
+    {"minLength": 2},
+    {"maxLength": 2},
+    {"maxItems": 1},
+    {"maxProperties": 1},
+    {"pattern": "^a"},
+    {"type": "number"},
+    {"type": ["integer", "null"]},
+    {"required": ["Port"]},
+]
+"""One keyword each, so that no other one decides."""
+CLOSED: JsonObject = {"properties": {"Proto": {}}, "additionalProperties": False}
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 11),
+    st.sampled_from([1.0, 0.5, 12.0]),
+    st.text("abd", max_size=5),
+)
+PORTS = st.dictionaries(st.sampled_from(["Proto", "Port", "HostIP", "Limit", "Other"]), SCALARS)
+
+
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=2),
+    PORTS,
+    st.dictionaries(st.sampled_from(["Proto", "Port", "Other", "X"]), st.lists(st.text("ab"), max_size=2) | SCALARS),
+)
+
+
+@pytest.mark.parametrize("schema", [PORT, OPTIONS, CLOSED, *ALONE])
+@given(value=VALUES)
+def test_the_check_agrees_with_jsonschema(schema: JsonObject, value: JsonValue) -> None:
+    """For any value both accept it, or both reject it."""
+    check = compile_check(schema)
+    assert check is not None
+    assert check(value) is Draft202012Validator(schema).is_valid(value)
+
+
+@pytest.mark.parametrize("keyword", ["enum", "prefixItems", "anyOf", "patternProperties", "exclusiveMinimum"])
+def test_an_unknown_keyword_disables_the_check(keyword: str) -> None:
+    """It does so at any depth."""
+    assert compile_check({"type": "object", keyword: []}) is None
+    assert compile_check({"properties": {"a": {keyword: []}}}) is None

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The list of a network: whatever is accepted gives a valid one with the addresses that were asked for."""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from cni_bridge_spec import JsonObject, get_objects, parse_json
+from cni_invoker import SUPPORTED_VERSIONS, NetworkConfigurationList
+from cni_invoker.inputs.names import check_ifname
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.operator.networks.list_document import (
+    Backend,
+    bridge_name,
+    choose_backend,
+    make_list,
+    newest_version,
+    render_list,
+)
+from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, parse_wanted
+
+
+def plugins(wanted: WantedNetwork, backend: Backend = Backend.IPTABLES) -> tuple[JsonObject, ...]:
+    """Return the plugins of a network's list."""
+    return get_objects(make_list(wanted, backend=backend, cni_version="1.0.0"), "plugins")
+
+
+def test_a_bridge() -> None:
+    """It has a gateway, masquerades, lets packets pass Docker's rules, and publishes ports."""
+    document = make_list(
+        parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"], ranges=["10.22.9.0/24"], mtu=1400),
+        backend=Backend.IPTABLES,
+        cni_version="1.1.0",
+    )
+    assert document == {
+        "cniVersion": "1.1.0",
+        "name": "blue",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni-blue",
+                "isGateway": True,
+                "ipMasq": True,
+                "hairpinMode": True,
+                "mtu": 1400,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [
+                        [
+                            {
+                                "subnet": "10.22.0.0/16",
+                                "rangeStart": "10.22.9.0",
+                                "rangeEnd": "10.22.9.255",
+                                "gateway": "10.22.0.1",
+                            }
+                        ],
+                        [{"subnet": "fd22::/64", "gateway": "fd22::1"}],
+                    ],
+                    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+                },
+            },
+            {"type": "firewall"},
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+
+
+def test_the_text_of_a_list() -> None:
+    """A plugin is a line, so that an operator sees all of them at once."""
+    document = make_list(parse_wanted("lan", parent="eth0", dhcp=True), backend=Backend.IPTABLES, cni_version="1.0.0")
+    assert render_list(document).splitlines() == [
+        "{",
+        '  "cniVersion": "1.0.0",',
+        '  "name": "lan",',
+        '  "plugins": [',
+        '    {"type": "macvlan", "master": "eth0", "mode": "bridge", "ipam": {"type": "dhcp"}}',
+        "  ]",
+        "}",
+    ]
+
+
+def test_nftables() -> None:
+    """Each plugin that makes rules receives the backend; `firewall`, which cannot, is left out."""
+    bridge, portmap = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"]), Backend.NFTABLES)
+    assert (bridge["ipMasqBackend"], portmap["type"], portmap["backend"]) == ("nftables", "portmap", "nftables")
+    bridge, _ = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], no_masquerade=True), Backend.NFTABLES)
+    assert (bridge["ipMasq"], "ipMasqBackend" in bridge) == (False, False)
+
+
+def test_an_isolated_bridge() -> None:
+    """It has no address, so neither the host nor anything behind it is reached, and no port is published."""
+    bridge, firewall = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], isolated=True))
+    assert bridge == {
+        "type": "bridge",
+        "bridge": "cni-blue",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.22.0.0/16"}]]},
+    }
+    assert firewall == {"type": "firewall"}
+
+
+def test_a_parent() -> None:
+    """Its containers are on the LAN; the packet filter does not see their packets."""
+    (macvlan,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0"), Backend.NFTABLES)
+    assert (macvlan["type"], macvlan["master"], macvlan["mode"]) == ("macvlan", "eth0", "bridge")
+    (ipvlan,) = plugins(
+        parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0", parent_type=ParentType.IPVLAN, isolated=True)
+    )
+    assert (ipvlan["type"], ipvlan["mode"]) == ("ipvlan", "l2")
+    assert ipvlan["ipam"] == {"type": "host-local", "ranges": [[{"subnet": "192.0.2.0/24"}]]}
+    (leased,) = plugins(parse_wanted("lan", parent="eth0", dhcp=True))
+    assert leased["ipam"] == {"type": "dhcp"}
+
+
+def test_a_long_name_has_a_short_bridge() -> None:
+    """The kernel allows 15 characters; two long names have two bridges."""
+    assert bridge_name("elevenchars") == "cni-elevenchars"
+    one, other = bridge_name("twelve-chars"), bridge_name("twelve-charz")
+    assert (len(one), len(other), one != other) == (15, 15, True)
+    assert bridge_name("a.b") != "cni-a.b"  # in the name of a sysctl a dot separates
+
+
+def test_the_backend_of_a_host() -> None:
+    """The choice is iptables where it exists, because all releases of the plugins know it."""
+    assert choose_backend(has_iptables=True, has_nft=True) is Backend.IPTABLES
+    assert choose_backend(has_iptables=False, has_nft=True) is Backend.NFTABLES
+    with pytest.raises(Refused, match="apt-get install iptables"):
+        choose_backend(has_iptables=False, has_nft=False)
+
+
+def test_the_newest_version_in_common() -> None:
+    """A plugin that does not say what it supports restricts nothing."""
+    assert newest_version([["0.4.0", "1.0.0", "1.1.0"], ["1.0.0", "0.4.0"], []]) == "1.0.0"
+    assert newest_version([[]]) == SUPPORTED_VERSIONS[-1]
+    with pytest.raises(Refused, match="one release"):
+        newest_version([["0.4.0"], ["9.0.0"]])
+
+
+IPV4 = st.builds(
+    lambda bits, length: ip_network((bits, length), strict=False),
+    st.integers(1 << 24, (127 << 24) - 1),
+    st.integers(8, 30),
+)
+IPV6 = st.builds(
+    lambda bits, length: ip_network((bits.to_bytes(16), length), strict=False),
+    st.integers(0x2000 << 112, (0xFE00 << 112) - 1),
+    st.integers(8, 126),
+)
+NAME = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,19}", fullmatch=True)
+KINDS: Sequence[dict[str, Any]] = (
+    {},
+    {"no_masquerade": True},
+    {"isolated": True},
+    {"parent": "eth0"},
+    {"parent": "eth0", "parent_type": ParentType.IPVLAN, "isolated": True},
+)
+
+
+@given(
+    name=NAME,
+    subnets=st.tuples(st.none() | IPV4, st.none() | IPV6).filter(any),
+    kind=st.sampled_from(KINDS),
+    mtu=st.none() | st.integers(1280, 65535),
+    backend=st.sampled_from(Backend),
+    data=st.data(),
+)
+def test_what_is_accepted_gives_a_valid_list(
+    *,
+    name: str,
+    subnets: tuple[IPv4Network | None, IPv6Network | None],
+    kind: dict[str, Any],
+    mtu: int | None,
+    backend: Backend,
+    data: st.DataObject,
+) -> None:
+    """Its subnets, gateways and ranges are those that were asked for; its names are valid."""
+    chosen = [subnet for subnet in subnets if subnet is not None]
+
+    def inside(subnet: IPv4Network | IPv6Network) -> int:
+        return data.draw(st.integers(1, subnet.num_addresses - 2))
+
+    spans = [sorted((inside(subnet), inside(subnet))) for subnet in chosen] if data.draw(st.booleans()) else []
+    ranges = [f"{subnet[first]}-{subnet[last]}" for subnet, (first, last) in zip(chosen, spans, strict=False)]
+    has_gateways = not kind.get("isolated") and data.draw(st.booleans())
+    gateways = [str(subnet[inside(subnet)]) for subnet in chosen] if has_gateways else []
+    given_subnets = data.draw(st.permutations([str(subnet) for subnet in chosen]))
+    try:
+        wanted = parse_wanted(name, subnets=given_subnets, gateways=gateways, ranges=ranges, mtu=mtu, **kind)
+    except BadOption as exc:  # the gateway is the only address of the range
+        assert "has no address for a container" in str(exc)  # noqa: PT017
+        reject()
+    document = make_list(wanted, backend=backend, cni_version="1.0.0")
+    network = NetworkConfigurationList.from_document(parse_json(render_list(document).encode()))
+    assert network.name == name
+    found = find_ranges(network)
+    assert [one.subnet for one in found] == chosen
+    assert [str(one.gateway) for one in found] == (gateways or [str(subnet[1]) for subnet in chosen])
+    if ranges:
+        assert [f"{one.first}-{one.last}" for one in found] == ranges
+    else:
+        assert all(one.size >= one.subnet.num_addresses - 3 for one in found)
+    for plugin in network.plugins:
+        assert plugin.document.get("mtu", mtu) == mtu
+    check_ifname(bridge_name(name))
