@@ -94,6 +94,16 @@ def look(namespace: Namespace, name: str) -> str:
     return re.sub(rf"\b{name}\b", "LINK", shown).replace(" noprefixroute", "").replace(" nodad", "")
 
 
+def wait_for_local_routes(namespace: Namespace, name: str) -> None:
+    """Wait until each IPv6 address has its local route, which the kernel adds in a work queue."""
+
+    def are_there() -> bool:
+        shown = look(namespace, name)
+        return all(f"local {address} " in shown for address in re.findall(r"inet6 ([^/]+)", shown))
+
+    wait_until(are_there, "the local routes")
+
+
 def properties_of_link(namespace: Namespace, name: str) -> dict[str, object]:
     """Return the properties of a link itself."""
     link = namespace.link(name)
@@ -121,6 +131,7 @@ async def test_what_is_carried(
     host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     staging.run(CARRIED[what])
+    wait_for_local_routes(staging, "eth0")
     wanted, wanted_link = look(staging, "eth0"), properties_of_link(staging, "eth0")
     snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
     place_link(host, sandbox)
@@ -129,9 +140,7 @@ async def test_what_is_carried(
     for pair in sandbox_plan.replaced:
         sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
     await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
-    # The kernel adds the local route of an IPv6 address in a work queue.
-    routes = " table local"
-    wait_until(lambda: look(sandbox, "eth7").count(routes) >= wanted.count(routes), "the local routes")
+    wait_for_local_routes(sandbox, "eth7")
     assert look(sandbox, "eth7") == wanted
     assert properties_of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
