@@ -6,24 +6,28 @@ In the modes *hybrid* and *direct* it runs at Join, in mode *move* at CreateEndp
 """
 
 import asyncio
+import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, render_json
-from cni_bridge_state import AttachMode, EndpointId, NetworkRecord, Phase, WrongPhase
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, NetworkRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.model.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
+from cnm_bridge.system.kernel import Kernel
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
@@ -94,6 +98,34 @@ class Host:
         """Return the verbs with which the IPAM plugin was executed for an endpoint."""
         lines = map(str.split, self.leased.read_text().splitlines())
         return [verb for verb, container_id in lines if container_id == endpoint_id]
+
+
+@pytest.fixture
+def few_processes(tmp_path: Path, inhabited: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon sees only this process and one other: `/proc` of this machine need not show all processes."""
+    processes = tmp_path / "processes"
+    processes.mkdir()
+    for process in ("self", inhabited.path.parts[2]):
+        found = Path("/proc", process).resolve()
+        processes.joinpath(found.name).symlink_to(found)
+    monkeypatch.setattr("cnm_bridge.assembly.resources.Kernel", partial(Kernel, processes=processes))
+
+
+@contextmanager
+def short_lived_sandbox() -> Iterator[Namespace]:
+    """A sandbox that is removed at the end of the block, as the next dockerd does after dockerd was killed."""
+    subprocess.run(["ip", "netns", "add", "short-lived"], check=True)
+    try:
+        yield Namespace(Path("/run/netns/short-lived"))
+    finally:
+        subprocess.run(["ip", "netns", "delete", "short-lived"], check=True)
+
+
+def move_in(record: EndpointRecord, sandbox: Namespace) -> None:
+    """Move an endpoint's link into its sandbox as libnetwork does, unless the plugins have made it there."""
+    link = host_link_name(record.attachment.id)
+    if Path("/sys/class/net", link).exists():
+        subprocess.run(["ip", "link", "set", link, "netns", sandbox.path.name], check=True)
 
 
 def reference(endpoint_id: str) -> JsonObject:
@@ -224,6 +256,21 @@ async def test_a_slow_undo_beside_an_endpoint_that_leaves(
         host.held.unlink()
         await start
         assert store.get_endpoint(SECOND).phase is Phase.JOINED
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("few_processes")
+async def test_a_slow_undo_beside_a_dead_endpoint(store: Store, tmp_path: Path, inhabited: Namespace, way: str) -> None:
+    """It is waited for, too, when dockerd was killed, and the start succeeds once the dead endpoint is torn down."""
+    async with one_token(store, tmp_path, way) as host:
+        with short_lived_sandbox() as gone:
+            await host.start(FIRST, gone)
+            move_in(store.get_endpoint(FIRST), gone)
+        host.slow.touch()
+        await host.start(SECOND, inhabited)
+        assert host.slow.read_text()
+        (record,) = store.endpoints()
+        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
 
 
 @pytest.mark.parametrize("way", AT_JOIN)

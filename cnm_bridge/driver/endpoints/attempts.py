@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
-from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S, TeardownQueue
+from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["Attempts"]
@@ -97,8 +97,8 @@ class Attempts:
                 if not call.is_undoing:
                     raise
                 refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
-                limit_s = UNDO_LIMIT_S if refusal is None else contention.undo_limit_s(call.endpoint_id)
-                if not await self._teardowns.wait_undone(call.endpoint_id, limit_s) or refusal is None:
+                extend_s = None if refusal is None else contention.extend_undo_s
+                if not await self._teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
                     raise
                 await self._wait(call, refusal, contention)
 

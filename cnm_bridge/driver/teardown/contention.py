@@ -27,7 +27,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S, TeardownQueue
+from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 
 __all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
@@ -184,14 +184,14 @@ class Contention:
         if not self._has_been_refused:
             self._remember_leaving()
 
-    def undo_limit_s(self, endpoint_id: EndpointId) -> float:
-        """Return how long the undo of a refused attempt is waited for, in seconds.
+    async def extend_undo_s(self, endpoint_id: EndpointId) -> float:
+        """Return how much longer a call waits for the undo of a refused attempt, which takes long already, in seconds.
 
-        While others of the network are being torn down, the undo waits for them and for its turn, and another attempt
-        may succeed afterwards: then it is the rest of the time of all waits.
+        It is the rest of the time of all waits if another attempt may succeed afterwards: while others of the network
+        are being torn down, or if dead ones are found. These are torn down beside the undo.
         """
         others = self._of_network(self._teardowns.leaving) - {endpoint_id}
-        return max(UNDO_LIMIT_S, self._remaining_s) if others else UNDO_LIMIT_S
+        return max(0.0, self._remaining_s) if others or await self._evict_dead() else 0.0
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
         """Return when another attempt may succeed after a plugin refused an ADD and the attempt was undone.
@@ -230,8 +230,7 @@ class Contention:
         if self._remaining_s > 0 and self._evictions != self._resolver.evictions[self._network]:
             return True
         if not self._has_evicted_all and self._remaining_s > 0:
-            here = (record for record in self._store.endpoints() if record.attachment.network == self._network)
-            if await self._resolver.evict_dead(here, self._remaining_s):
+            if await self._evict_dead():
                 return True
             self._has_evicted_all = True
         return await self._wait_elsewhere()
@@ -241,6 +240,11 @@ class Contention:
         for record in self._records(self._of_network(self._teardowns.leaving)):
             return f"perhaps what it needs is not free yet: {self._describe(record)}; {_WHAT_TO_DO}"
         return ""
+
+    async def _evict_dead(self) -> bool:
+        """Tear down the dead endpoints of the network; return whether any is gone in time."""
+        here = (record for record in self._store.endpoints() if record.attachment.network == self._network)
+        return self._remaining_s > 0 and await self._resolver.evict_dead(here, self._remaining_s)
 
     def _remember_leaving(self) -> None:
         leaving = self._teardowns.leaving

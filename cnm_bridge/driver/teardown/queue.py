@@ -4,8 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -209,21 +208,31 @@ class TeardownQueue:
             self._teardown.keep(keep)
         return True
 
-    async def wait_undone(self, endpoint_id: EndpointId, limit_s: float = UNDO_LIMIT_S) -> bool:
+    async def wait_undone(
+        self, endpoint_id: EndpointId, extend_s: Callable[[EndpointId], Awaitable[float]] | None = None
+    ) -> bool:
         """Wait until an endpoint is undone, before all other teardowns; return whether it is.
 
-        Waits for `limit_s` seconds at most; then, or if it fails, nothing is kept, and the endpoint is torn down
-        completely in the background.
+        Waits for `UNDO_LIMIT_S`, and then for the seconds that `extend_s` returns. After that, or if it fails, nothing
+        is kept, and the endpoint is torn down completely in the background.
         """
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(limit_s):
-                    await self._wait_tried_first(endpoint_id)
+            if not await self._is_undone_within(UNDO_LIMIT_S, endpoint_id) and extend_s is not None:
+                await self._is_undone_within(await extend_s(endpoint_id), endpoint_id)
         finally:
             is_being_kept = not self._teardown.keep_nothing(endpoint_id)
         if is_being_kept:
             await self._wait_tried_first(endpoint_id)  # at most one record is still being stored
         return not self.is_pending(endpoint_id)
+
+    async def _is_undone_within(self, limit_s: float, endpoint_id: EndpointId) -> bool:
+        """Wait until an undo has been tried; return whether it has been within `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._wait_tried_first(endpoint_id)
+        except TimeoutError:
+            return False
+        return True
 
     async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
         self._prefer([endpoint_id])
