@@ -215,6 +215,7 @@ class Following:
             if _STUCK.search(outcome.text) and not is_stuck:
                 is_stuck = True
                 self._restart_dockerd()
+                deadline = time.monotonic() + CONVERGENCE_S  # the restart may have taken as long
             if time.monotonic() > deadline:
                 self._figures.differences += (f"container {name} cannot be removed: {outcome}",)
                 return
