@@ -14,6 +14,7 @@ from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -46,13 +47,21 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
     liveness = Liveness(attach.attachers)
     in_use = InUseCheck(resources.kernel, resources.settings.run_dir)
     slots = TeardownSlots(resources.limits.executions)
+    pending = PendingTeardowns()
     unrecorded = UnrecordedLinks(resources.store, resources.kernel, resources.settings.run_dir)
-    teardown = Teardown(resources.store, attach.attachers, owners, unrecorded, slots)
+    teardown = Teardown(
+        store=resources.store,
+        attachers=attach.attachers,
+        owners=owners,
+        unrecorded=unrecorded,
+        slots=slots,
+        pending=pending,
+    )
     orphaned_plugins = OrphanedPlugins(resources.running_dir)
     queue = TeardownQueue(
         store=resources.store,
-        teardown=teardown,
-        checked_teardown=CheckedTeardown(resources.store, attach.attachers, teardown, in_use, orphaned_plugins),
+        teardown=CheckedTeardown(resources.store, attach.attachers, teardown, in_use, orphaned_plugins),
+        pending=pending,
         locks=attach.locks,
         owners=owners,
         slots=slots,

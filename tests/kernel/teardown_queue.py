@@ -19,6 +19,7 @@ from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -132,13 +133,21 @@ def make_queue(
     owners = owners or AddressOwners(store)
     slots = TeardownSlots(plugins)
     attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
-    undo = teardown(store, attachers, owners, UnrecordedLinks(store, kernel, run_dir), slots)
+    pending = PendingTeardowns()
+    undo = teardown(
+        store=store,
+        attachers=attachers,
+        owners=owners,
+        unrecorded=UnrecordedLinks(store, kernel, run_dir),
+        slots=slots,
+        pending=pending,
+    )
     in_use = in_use or InUseCheck(kernel, run_dir)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(
         store=store,
-        teardown=undo,
-        checked_teardown=CheckedTeardown(store, attachers, undo, in_use, OrphanedPlugins(run_dir / "running")),
+        teardown=CheckedTeardown(store, attachers, undo, in_use, OrphanedPlugins(run_dir / "running")),
+        pending=pending,
         locks=locks,
         owners=owners,
         slots=slots,

@@ -17,6 +17,7 @@ from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -47,11 +48,19 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel, tmp_path / "run")
-    teardown = Teardown(store, attachers, owners, UnrecordedLinks(store, kernel, tmp_path / "run"), slots)
+    pending = PendingTeardowns()
+    teardown = Teardown(
+        store=store,
+        attachers=attachers,
+        owners=owners,
+        unrecorded=UnrecordedLinks(store, kernel, tmp_path / "run"),
+        slots=slots,
+        pending=pending,
+    )
     teardowns = TeardownQueue(
         store=store,
-        teardown=teardown,
-        checked_teardown=CheckedTeardown(store, attachers, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
+        teardown=CheckedTeardown(store, attachers, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
+        pending=pending,
         locks=locks,
         owners=owners,
         slots=slots,

@@ -29,6 +29,7 @@ from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
@@ -87,6 +88,7 @@ class Host:
     Attributes:
         store: Its record.
         attachers: The attachers.
+        pending: Its pending teardown, if there is one.
         teardown: The teardown.
         fakes: The IPAM plugin and the last plugin of the list; the first one is real.
         run_dir: The parent directory of its namespaces.
@@ -96,6 +98,7 @@ class Host:
 
     store: Store
     attachers: Attachers
+    pending: PendingTeardowns
     teardown: Teardown
     fakes: FakePlugins
     run_dir: Path
@@ -147,9 +150,16 @@ async def host(
     run_dir = tmp_path / "run"
     owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
     attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, run_dir, owners)
-    unrecorded = UnrecordedLinks(store, kernel, run_dir)
-    teardown = Teardown(store, attachers, AddressOwners(store), unrecorded, TeardownSlots(LIMITS.executions))
-    return Host(store, attachers, teardown, fakes, run_dir, sandbox, mode)
+    unrecorded, pending = UnrecordedLinks(store, kernel, run_dir), PendingTeardowns()
+    teardown = Teardown(
+        store=store,
+        attachers=attachers,
+        owners=AddressOwners(store),
+        unrecorded=unrecorded,
+        slots=TeardownSlots(LIMITS.executions),
+        pending=pending,
+    )
+    return Host(store, attachers, pending, teardown, fakes, run_dir, sandbox, mode)
 
 
 def is_identified(received: JsonObject) -> bool:
@@ -194,7 +204,7 @@ async def test_another_attempt_at_join(host: Host) -> None:
     kept = host.record
     with pytest.raises(PluginFailed, match="the policy is not known"):
         await host.join()
-    host.teardown.keep(kept)
+    host.pending.get_or_add(kept.id).kept = kept
     await host.teardown(host.record)
     assert host.received("whereabouts", "DEL") == []
     await host.join()

@@ -17,6 +17,7 @@ from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import AddressClaimed
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.driver.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
@@ -71,7 +72,14 @@ def make_teardown(
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
     unrecorded = UnrecordedLinks(store, kernel, fakes.directory / "run")
     slots = slots or TeardownSlots(LIMITS.executions)
-    return Teardown(store, attachers, owners or AddressOwners(store), unrecorded, slots)
+    return Teardown(
+        store=store,
+        attachers=attachers,
+        owners=owners or AddressOwners(store),
+        unrecorded=unrecorded,
+        slots=slots,
+        pending=PendingTeardowns(),
+    )
 
 
 async def fill_log(store: Store) -> None:
@@ -175,9 +183,9 @@ class Slots(TeardownSlots):
     taken = 0
 
     @asynccontextmanager
-    async def plugin(self, endpoint_id: EndpointId, network: str) -> AsyncIterator[None]:
+    async def plugin(self, pending: Pending, network: str) -> AsyncIterator[None]:
         """Take a slot, and count."""
-        async with super().plugin(endpoint_id, network):
+        async with super().plugin(pending, network):
             self.taken += 1
             try:
                 yield

@@ -15,6 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
@@ -64,7 +65,14 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
         unrecorded = UnrecordedLinks(store, kernel, tmp_path / "run")
-        teardown = Teardown(store, attachers, AddressOwners(store), unrecorded, TeardownSlots(LIMITS.executions))
+        teardown = Teardown(
+            store=store,
+            attachers=attachers,
+            owners=AddressOwners(store),
+            unrecorded=unrecorded,
+            slots=TeardownSlots(LIMITS.executions),
+            pending=PendingTeardowns(),
+        )
         await teardown(store.get_endpoint(EndpointId(ID)))
 
     return run

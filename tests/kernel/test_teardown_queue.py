@@ -55,7 +55,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
 @pytest.fixture
 def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that yields to Docker's calls without a time limit."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.idle_gate._LONGEST_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 3600.0)
 
 
 @pytest.mark.usefixtures("yields_without_limit")
@@ -230,3 +230,95 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
             assert error is not None
             assert "plugin firewall waits for container" in error
         await wait_gone(store, FIRST)
+
+
+async def test_a_host_that_is_never_quiet(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requested teardown is deferred for a limited time; its address must become free."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 0.05)
+    await put(store, endpoint(FIRST, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, docker=Docker())
+    async with running(teardowns):
+        await teardowns.request(EndpointId(FIRST))
+        await wait_gone(store, FIRST)
+
+
+class Blocking(Slow):
+    """A teardown whose first two attempts fail when a test allows them to end."""
+
+    attempts = 0
+    may_end = asyncio.Event()
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Wait, then fail or complete."""
+        Blocking.attempts += 1
+        await self.may_end.wait()
+        if self.attempts < 3:
+            raise KernelError("link", "tear down", "the test wants it")
+        await super().__call__(record)
+
+
+async def test_a_teardown_that_is_added_again(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During its first attempt that changes nothing; during a later one it ends the pause after it."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(Blocking, "attempts", 0)
+    monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
+    await put(store, endpoint(FIRST, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", Blocking)
+    first = EndpointId(FIRST)
+    async with running(teardowns):
+        for _ in range(2):
+            teardowns.add(first)
+        await asyncio.sleep(0.01)
+        teardowns.add(first)
+        may_end.set()
+        await asyncio.sleep(0.01)
+        assert (Blocking.attempts, teardowns.all[first].attempts) == (1, 1)
+        may_end.clear()
+        teardowns.add(first)
+        await asyncio.sleep(0.01)
+        assert Blocking.attempts == 2
+        teardowns.add(first)
+        may_end.set()
+        await wait_gone(store, FIRST)
+    assert Blocking.attempts == 3
+
+
+class HangingFirst(Slow):
+    """A teardown that hangs for the first endpoint, and fails for all others, until a test ends that."""
+
+    hangs = True
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Hang, fail or complete."""
+        if self.hangs and record.id == FIRST:
+            await asyncio.Event().wait()
+        if self.hangs:
+            raise KernelError("link", "tear down", "the test wants it")
+        await super().__call__(record)
+
+
+async def test_a_queue_that_is_run_again(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of the daemon it continues with all: those in an attempt, in a pause, and not yet begun."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    third = "3" * 64
+    for endpoint_id in (FIRST, SECOND, third):
+        await put(store, endpoint(endpoint_id, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", HangingFirst)
+    monkeypatch.setattr(HangingFirst, "hangs", True)
+    async with running(teardowns):
+        for endpoint_id in (FIRST, SECOND):
+            teardowns.add(EndpointId(endpoint_id))
+        await teardowns.wait_tried([EndpointId(SECOND)])
+        assert teardowns.all[EndpointId(SECOND)].attempts == 1
+    monkeypatch.setattr(HangingFirst, "hangs", False)
+    teardowns.add(EndpointId(third))
+    async with running(teardowns):
+        for endpoint_id in (FIRST, SECOND, third):
+            await wait_gone(store, endpoint_id)
+    assert not teardowns.all

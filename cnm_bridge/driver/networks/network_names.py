@@ -17,7 +17,6 @@ from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.scheduling.retry_queue import RetryQueue
 
 __all__ = ["NetworkNameResolver", "NetworkNames"]
 
@@ -56,13 +55,14 @@ class NetworkNameResolver:
         self._locks = locks
         self._patience_s = patience_s
         self._unanswered: dict[NetworkId, str] = {}
-        self._retries: RetryQueue[NetworkId] = RetryQueue(
-            self._learn, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
-        )
+        self._learning: dict[NetworkId, asyncio.Event] = {}
+        self._added: asyncio.Queue[NetworkId] = asyncio.Queue()
 
     def learn(self, network_id: NetworkId) -> None:
         """Request the name of a network in the background; does not block."""
-        self._retries.add(network_id)
+        if network_id not in self._learning:
+            self._learning[network_id] = asyncio.Event()
+            self._added.put_nowait(network_id)
 
     async def wait(self, network_id: NetworkId) -> str:
         """Return a network's name as soon as it is stored.
@@ -70,9 +70,11 @@ class NetworkNameResolver:
         Raises:
             Refused: The name is not known in time.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._patience_s):
-                await self._retries.wait_done(network_id)
+        is_learned = self._learning.get(network_id)
+        if is_learned is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_s):
+                    await is_learned.wait()
         record = self._store.find_network(network_id)
         if record is None or record.name is None:
             why = self._unanswered.get(network_id, "the Docker Engine does not know the network")
@@ -84,14 +86,33 @@ class NetworkNameResolver:
         return record.name
 
     async def run(self) -> None:
-        """Learn names until cancelled."""
-        for network in self._store.networks():
-            if network.configuration is None and network.name is None:
-                self.learn(network.id)
-        await self._retries.run()
+        """Learn names until cancelled. Then it can be called again, and continues with all of them."""
+        unnamed = (one.id for one in self._store.networks() if one.configuration is None and one.name is None)
+        self._added = asyncio.Queue()
+        for network_id in dict.fromkeys((*self._learning, *unnamed)):
+            self._learning.setdefault(network_id, asyncio.Event())
+            self._added.put_nowait(network_id)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._learn(await self._added.get()))
 
-    async def _learn(self, network_id: NetworkId) -> bool:
-        """Try once; return whether nothing is left to do, because the name is stored or the network was removed."""
+    async def _learn(self, network_id: NetworkId) -> None:
+        """Ask until the name is stored or the network was removed, with growing pauses."""
+        pause_s = _FIRST_PAUSE_S
+        while not await self._is_learned(network_id):
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        self._learning.pop(network_id).set()
+
+    async def _is_learned(self, network_id: NetworkId) -> bool:
+        try:
+            return await self._ask(network_id)
+        except Exception:  # a bug must be logged; it must not end the daemon or the other questions
+            log.exception("retry.bug", key=network_id)
+            return False
+
+    async def _ask(self, network_id: NetworkId) -> bool:
+        """Ask once; return whether nothing is left to do, because the name is stored or the network was removed."""
         if self._store.find_network(network_id) is None:
             return True
         try:

@@ -122,7 +122,7 @@ class UnfinishedTeardowns:
         unfinished = dict.fromkeys((*self._earlier, *phases))
         await self._orphaned_plugins.kill()
         for endpoint_id in unfinished:
-            self._teardowns.add_later(endpoint_id)
+            self._teardowns.add(endpoint_id)
             await asyncio.sleep(0)  # there may be thousands
         return frozenset(unfinished)
 
@@ -136,7 +136,7 @@ class UnfinishedTeardowns:
         gone = await self._in_use.without_in_use(dead)
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=DEAD)
-            self._teardowns.add_later(record.id)
+            self._teardowns.add(record.id)
             await asyncio.sleep(0)
         return frozenset(record.id for record in gone)
 

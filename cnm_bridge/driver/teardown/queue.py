@@ -4,7 +4,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,13 +18,9 @@ from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
-from cnm_bridge.driver.teardown.pending import Failure, PendingTeardown
-from cnm_bridge.driver.teardown.running import RunningTeardowns
+from cnm_bridge.driver.teardown.pending import Failure, Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.system.scheduling.idle_gate import IdleGate
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.scheduling.retry_queue import RetryQueue
 from cnm_bridge.system.trace import traced
 
 __all__ = ["TeardownQueue"]
@@ -36,6 +33,10 @@ _LOGGED = 5
 """Number of endpoints that one log line names, of those that a call waits for."""
 UNDO_LIMIT_S: Final = 2.0
 """How long a call that has failed waits for its undo. Usually that takes some milliseconds."""
+_QUIET_S: Final = 0.1
+"""How long Docker must have been quiet. Its calls for one starting container are closer together than this."""
+_LONGEST_DEFERRAL_S = 2.0
+"""A host that is never quiet must still release addresses."""
 _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 """The phases in which plugins may run ADD."""
 
@@ -43,13 +44,14 @@ _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 class TeardownQueue:
     """Runs pending teardowns, and repeats each until it completes.
 
-    A teardown that Docker requested waits until Docker makes no other calls, unless a call needs it. All others begin
-    at once.
+    A teardown that Docker requested waits until Docker makes no other calls, unless a call needs it: when many
+    containers start and end at once, the plugins of the ended ones would compete for the processors with those of the
+    starting ones. All others begin at once.
 
     Args:
         store: The records.
-        teardown: Undoes all that was done for an endpoint.
-        checked_teardown: The same for attempts in the background, with the checks that these need.
+        teardown: Undoes all that was done for an endpoint, with the checks that attempts in the background need.
+        pending: The pending teardowns.
         locks: The locks of endpoints.
         owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
         slots: Limits concurrent teardowns.
@@ -60,8 +62,8 @@ class TeardownQueue:
         self,
         *,
         store: Store,
-        teardown: Teardown,
-        checked_teardown: CheckedTeardown,
+        teardown: CheckedTeardown,
+        pending: PendingTeardowns,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
         slots: TeardownSlots,
@@ -69,64 +71,53 @@ class TeardownQueue:
     ) -> None:
         self._store = store
         self._teardown = teardown
-        self._checked_teardown = checked_teardown
+        self._pending = pending
         self._locks = locks
         self._slots = slots
-        self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
-        self._attempts = RunningTeardowns()
-        self._failures: dict[EndpointId, Failure] = {}
-        self._unstored: set[EndpointId] = set()  # in DELETING, which could not be stored
-        self._retries: RetryQueue[EndpointId] = RetryQueue(
-            self._attempt,
-            first_pause_s=_FIRST_PAUSE_S,
-            longest_pause_s=_LONGEST_PAUSE_S,
-            on_attempt=self._attempts.announce,
-        )
+        self._quiet_s = quiet_s
+        self._added: asyncio.Queue[Pending] = asyncio.Queue()
         owners.when_released(self.add)
 
     @property
-    def all(self) -> Mapping[EndpointId, PendingTeardown]:
+    def all(self) -> Mapping[EndpointId, Pending]:
         """The pending teardowns."""
-        return {
-            endpoint_id: PendingTeardown(attempts=attempts, failure=self._failures.get(endpoint_id))
-            for endpoint_id, attempts in self._retries.attempts.items()
-        }
+        return self._pending.all
 
     @property
     def untried(self) -> frozenset[EndpointId]:
         """The endpoints whose teardown has not been tried in the background yet."""
-        return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
+        return self._ids(lambda pending: not pending.is_tried)
 
     @property
     def leaving(self) -> frozenset[EndpointId]:
         """The endpoints whose teardown has not been tried yet or is running."""
-        return self.untried | self._attempts.running
+        return self._ids(lambda pending: pending.is_leaving)
 
     @property
     def requested_ids(self) -> frozenset[EndpointId]:
         """The untried ones that Docker requested from this run of the daemon."""
-        return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._idle_gate)
+        return self._ids(lambda pending: pending.is_requested and not pending.is_tried)
 
     def is_pending(self, endpoint_id: EndpointId) -> bool:
         """Return whether the teardown of an endpoint has not completed. On a full disk, its record may not show it."""
-        return self._retries.is_under_way(endpoint_id)
+        return endpoint_id in self._pending.all
 
     def has_hung(self, endpoint_id: EndpointId) -> bool:
         """Return whether a plugin was killed because it hung, and none has answered since."""
-        return self._slots.has_hung(endpoint_id)
+        return any(pending.has_hung for pending in self._pending.find([endpoint_id]))
 
     def find_error(self, endpoint_id: EndpointId) -> str | None:
         """Return the error of the last attempt for an endpoint, None if none has failed."""
-        failure = self._failures.get(endpoint_id)
-        return None if failure is None else failure.error
+        return next((pending.error for pending in self._pending.find([endpoint_id])), None)
 
     def add(self, endpoint_id: EndpointId) -> None:
-        """Add the teardown of an endpoint, to begin at once."""
-        self._retries.add(endpoint_id)
-
-    def add_later(self, endpoint_id: EndpointId) -> None:
-        """Add one of very many teardowns. It begins later, unless a call waits for it."""
-        self._retries.add_later(endpoint_id)
+        """Add the teardown of an endpoint, to begin at once. One that has failed is tried again at once."""
+        found = self._pending.find([endpoint_id])
+        if not found:
+            self._added.put_nowait(self._pending.get_or_add(endpoint_id))
+        for pending in found:
+            if pending.attempts:
+                pending.wake.set()
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
@@ -138,7 +129,7 @@ class TeardownQueue:
                 at once.
         """
         # A record that is being kept becomes JOINING again: the lock is free when it is stored.
-        is_kept = not self._teardown.keep_nothing(endpoint_id)
+        is_kept = not self._keep_nothing(endpoint_id)
         if not is_kept and self.is_pending(endpoint_id) and self._is_being_deleted(endpoint_id):
             self.add(endpoint_id)
             return
@@ -146,8 +137,8 @@ class TeardownQueue:
             record = self._store.find_endpoint(endpoint_id)
             if record is None:
                 return
-            await self._begin(record)
-            self._idle_gate.add(endpoint_id)
+            pending = await self._begin(record)
+            pending.is_requested = pending.is_deferred = True
 
     async def abandon(self, record: EndpointRecord) -> None:
         """Tear down, at once, an endpoint that Docker will never delete.
@@ -160,35 +151,37 @@ class TeardownQueue:
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until all pending teardowns, or those of these endpoints, have been tried once."""
+        teardowns = tuple(self._pending.all.values()) if endpoints is None else self._pending.find(endpoints)
+        wanted = [pending for pending in teardowns if not pending.is_tried]
         if endpoints is None:
-            wanted = self.untried
-            self._idle_gate.expedite(wanted)
+            _expedite(wanted)
         else:
-            wanted = self.untried.intersection(endpoints)
             self._prefer(wanted)
-            self._log_wait(wanted)
-        await self._retries.wait_tried(wanted)
+            _log_wait(wanted)
+        await self._pending.wait_until_each(wanted, lambda pending: pending.is_tried)
 
     async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
         """Wait until none of these endpoints is `leaving`: each is gone, or its teardown has failed.
 
         They are torn down at once, and with `go_first` before all others.
         """
-        wanted = frozenset(endpoints)
+        leaving = self._find_leaving(endpoints)
         if go_first:
-            self._prefer(wanted)
+            self._prefer(leaving)
         else:
-            self._expedite(wanted)
-        self._log_wait(wanted)
-        await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
+            _expedite(leaving)
+        _log_wait(leaving)
+        await self._pending.wait_until_each(leaving, lambda pending: not pending.is_leaving)
 
     async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until at least one of these endpoints is not `leaving`: it is gone, or its teardown has failed."""
         wanted = frozenset(endpoints)
-        self._prefer(wanted)
-        if all(map(self._is_leaving, wanted)):
-            self._log_wait(wanted)
-        await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
+        leaving = self._find_leaving(wanted)
+        self._prefer(leaving)
+        if len(leaving) < len(wanted):
+            return
+        _log_wait(leaving)
+        await self._pending.wait_until(lambda: not all(pending.is_leaving for pending in leaving))
 
     async def begin_undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
         """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
@@ -203,9 +196,8 @@ class TeardownQueue:
         record = self._store.find_endpoint(endpoint_id)
         if record is None or record.phase not in _ATTEMPTED:
             return False
-        await self._begin_logged(record)
-        if keep is not None:  # after the last await: a cancelled call keeps nothing
-            self._teardown.keep(keep)
+        pending = await self._begin_logged(record)
+        pending.kept = keep  # after the last await: a cancelled call keeps nothing
         return True
 
     async def wait_undone(
@@ -220,7 +212,7 @@ class TeardownQueue:
             if not await self._is_undone_within(UNDO_LIMIT_S, endpoint_id) and extend_s is not None:
                 await self._is_undone_within(await extend_s(endpoint_id), endpoint_id)
         finally:
-            is_being_kept = not self._teardown.keep_nothing(endpoint_id)
+            is_being_kept = not self._keep_nothing(endpoint_id)
         if is_being_kept:
             await self._wait_tried_first(endpoint_id)  # at most one record is still being stored
         return not self.is_pending(endpoint_id)
@@ -235,122 +227,163 @@ class TeardownQueue:
         return True
 
     async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
-        self._prefer([endpoint_id])
-        await self._attempts.wait_until(lambda: not self._is_leaving(endpoint_id))
+        leaving = self._find_leaving([endpoint_id])
+        self._prefer(leaving)
+        await self._pending.wait_until_each(leaving, lambda pending: not pending.is_leaving)
 
     async def retry(self, endpoints: Iterable[EndpointId], *, go_first: bool = False) -> None:
         """Run the failed teardowns of these endpoints again now, and wait until each has been tried.
 
         With `go_first` they run before all others, except those with a plugin that hung.
         """
-        before = {endpoint_id: self._retries.attempts_of(endpoint_id) for endpoint_id in endpoints}
-        waiting = {endpoint_id: attempts for endpoint_id, attempts in before.items() if attempts}
+        before = {pending: pending.attempts for pending in self._pending.find(endpoints) if pending.attempts}
         if go_first:
-            self._slots.prefer(waiting)
-        for endpoint_id in waiting:
-            self.add(endpoint_id)
-
-        def is_tried() -> bool:
-            while waiting:
-                endpoint_id, attempts = next(iter(waiting.items()))
-                if self._retries.attempts_of(endpoint_id) == attempts:
-                    return False
-                del waiting[endpoint_id]
-            return True
-
-        await self._attempts.wait_until(is_tried)
+            self._slots.prefer(before)
+        for pending in before:
+            pending.wake.set()
+        await self._pending.wait_until_each(
+            before, lambda pending: pending.is_done or pending.attempts > before[pending]
+        )
 
     async def run(self) -> None:
-        """Run the pending teardowns until cancelled."""
-        await self._retries.run()
+        """Run the pending teardowns until cancelled. Then it can be called again, and continues with all of them."""
+        self._added = asyncio.Queue()
+        for pending in self._pending.all.values():
+            self._added.put_nowait(pending)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._run(await self._added.get()))
+                await asyncio.sleep(0)  # thousands of teardowns must not all begin in one turn of the event loop
 
-    async def _begin(self, record: EndpointRecord) -> None:
+    async def _run(self, pending: Pending) -> None:
+        """Repeat a teardown until it completes, with growing pauses."""
+        pause_s = _FIRST_PAUSE_S
+        while not await self._attempt(pending):
+            try:
+                async with asyncio.timeout(pause_s):
+                    await pending.wake.wait()
+                pause_s = _FIRST_PAUSE_S
+            except TimeoutError:
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _attempt(self, pending: Pending) -> bool:
+        """Make one attempt; return whether the teardown has completed."""
+        with traced(endpoint_id=pending.endpoint_id):
+            try:
+                await self._wait_quiet(pending)
+                await self._attempt_in_slot(pending)
+            except Exception:  # a bug must be logged; it must not end the daemon or the other teardowns
+                log.exception("retry.bug", key=pending.endpoint_id)
+        pending.is_requested = False
+        pending.attempts += not pending.is_done
+        self._pending.announce()
+        return pending.is_done
+
+    async def _wait_quiet(self, pending: Pending) -> None:
+        """Wait until Docker is quiet or a call needs this teardown, unless it begins at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_DEFERRAL_S):
+                while pending.is_deferred and (rest_s := _QUIET_S - self._quiet_s(pending.endpoint_id)) > 0:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(rest_s):
+                            await pending.wake.wait()
+                            break
+        pending.is_deferred = False
+        pending.wake.clear()
+
+    async def _attempt_in_slot(self, pending: Pending) -> None:
+        """Make one attempt, under the endpoint's lock; remove the teardown if it has completed."""
+        before = self._store.find_endpoint(pending.endpoint_id)
+        network = "" if before is None else before.attachment.network
+        async with self._slots.teardown(pending, network), self._locks.hold(pending.endpoint_id):
+            record = self._store.find_endpoint(pending.endpoint_id)
+            if record is None or await self._try(record, pending):
+                self._pending.remove(pending)
+
+    async def _try(self, record: EndpointRecord, pending: Pending) -> bool:
+        """Return whether a teardown has completed; log and keep its error otherwise."""
+        if pending.is_unstored:
+            record = replace(record, phase=Phase.DELETING)
+        pending.is_running = True
+        try:
+            await self._teardown(record)
+        except (CniError, KernelError, StateError) as exc:
+            log.warning("endpoint.teardown_pending", error=str(exc))
+            _note_failure(pending, exc)
+            return False
+        finally:
+            pending.is_running = False
+        return True
+
+    async def _begin(self, record: EndpointRecord) -> Pending:
         """Store that an endpoint is being deleted, and add its teardown, of everything. The caller holds its lock."""
-        self._teardown.keep_nothing(record.id)
+        self._keep_nothing(record.id)
+        is_unstored = False
         try:
             await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         except StateError:
-            self._unstored.add(record.id)
+            is_unstored = True
             raise
         finally:  # a full disk must not keep the address and the link
             self.add(record.id)
+            self._pending.get_or_add(record.id).is_unstored |= is_unstored
+        return self._pending.get_or_add(record.id)
 
-    async def _begin_logged(self, record: EndpointRecord) -> None:
+    async def _begin_logged(self, record: EndpointRecord) -> Pending:
         """Do as `_begin`, and log an error."""
         try:
-            await self._begin(record)
+            return await self._begin(record)
         except StateError as exc:
             log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
+        return self._pending.get_or_add(record.id)
 
-    def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
+    def _keep_nothing(self, endpoint_id: EndpointId) -> bool:
+        """Have the teardown of an endpoint undo everything, also if it has begun.
+
+        Returns:
+            False if it is too late: what is kept is being stored, under the endpoint's lock.
+        """
+        found = self._pending.find([endpoint_id])
+        for pending in found:
+            pending.kept = None
+        return not any(pending.is_restoring for pending in found)
+
+    def _prefer(self, leaving: Iterable[Pending]) -> None:
         """Tear these endpoints down at once and before all others, because a call waits for them."""
-        self._slots.prefer(self._expedite(endpoints))
+        teardowns = tuple(leaving)
+        _expedite(teardowns)
+        self._slots.prefer(teardowns)
 
-    def _expedite(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
-        """Tear these endpoints down at once; return those whose attempt is running or about to begin."""
-        due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
-        self._idle_gate.expedite(due)
-        self._retries.begin(due)
-        return due
+    def _find_leaving(self, endpoints: Iterable[EndpointId]) -> tuple[Pending, ...]:
+        return tuple(pending for pending in self._pending.find(endpoints) if pending.is_leaving)
 
-    def _is_due(self, endpoint_id: EndpointId) -> bool:
-        """Return whether an attempt in the background is running, or the first one is about to begin."""
-        return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
-
-    def _log_wait(self, endpoints: Iterable[EndpointId]) -> None:
-        """Log that a call waits for those of these endpoints that are leaving, if there are any."""
-        leaving = sorted(filter(self._is_leaving, endpoints))
-        if leaving:
-            log.info("endpoint.waits", count=len(leaving), leaving=leaving[:_LOGGED])
-
-    def _is_leaving(self, endpoint_id: EndpointId) -> bool:
-        return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)
+    def _ids(self, is_wanted: Callable[[Pending], bool]) -> frozenset[EndpointId]:
+        return frozenset(pending.endpoint_id for pending in self._pending.all.values() if is_wanted(pending))
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self._store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
 
-    async def _attempt(self, endpoint_id: EndpointId) -> bool:
-        with traced(endpoint_id=endpoint_id):
-            try:
-                await self._idle_gate.wait(endpoint_id)
-                return await self._attempt_in_slot(endpoint_id)
-            finally:
-                self._idle_gate.forget(endpoint_id)
 
-    async def _attempt_in_slot(self, endpoint_id: EndpointId) -> bool:
-        before = self._store.find_endpoint(endpoint_id)
-        network = "" if before is None else before.attachment.network
-        async with self._slots.teardown(endpoint_id, network), self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
-            if record is not None:
-                return await self._try(record)
-            self._forget_failure(endpoint_id)
-            return True
+def _expedite(teardowns: Iterable[Pending]) -> None:
+    """Let those that are deferred begin now."""
+    for pending in teardowns:
+        if pending.is_deferred:
+            pending.is_deferred = False
+            pending.wake.set()
 
-    async def _try(self, record: EndpointRecord) -> bool:
-        """Make one attempt, under the endpoint's lock; return whether it has completed."""
-        if record.id in self._unstored:
-            record = replace(record, phase=Phase.DELETING)
-        try:
-            with self._attempts.attempt(record.id):
-                await self._checked_teardown(record)
-        except (CniError, KernelError, StateError) as exc:
-            log.warning("endpoint.teardown_pending", error=str(exc))
-            self._note_failure(record.id, exc)
-            return False
-        self._forget_failure(record.id)
-        return True
 
-    def _note_failure(self, endpoint_id: EndpointId, exc: Exception) -> None:
-        earlier = self._failures.get(endpoint_id)
-        self._failures[endpoint_id] = Failure(error=str(exc), since=earlier.since if earlier else time.monotonic())
-        if isinstance(exc, PluginTimeout) and exc.started:
-            self._slots.note_hung(endpoint_id)
-        elif isinstance(exc, PluginFailed):  # it answers again, or the one that hung has completed
-            self._slots.forget_hung(endpoint_id)
+def _log_wait(leaving: Collection[Pending]) -> None:
+    """Log that a call waits for these endpoints, if there are any."""
+    if leaving:
+        ids = sorted(pending.endpoint_id for pending in leaving)
+        log.info("endpoint.waits", count=len(ids), leaving=ids[:_LOGGED])
 
-    def _forget_failure(self, endpoint_id: EndpointId) -> None:
-        self._failures.pop(endpoint_id, None)
-        self._unstored.discard(endpoint_id)
-        self._slots.forget_hung(endpoint_id)
+
+def _note_failure(pending: Pending, exc: Exception) -> None:
+    since = time.monotonic() if pending.failure is None else pending.failure.since
+    pending.failure = Failure(error=str(exc), since=since)
+    if isinstance(exc, PluginTimeout) and exc.started:
+        pending.has_hung = True
+    elif isinstance(exc, PluginFailed):  # it answers again, or the one that hung has completed
+        pending.has_hung = False

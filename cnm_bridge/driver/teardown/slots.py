@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from typing import Final
 
 from cni_bridge_state import EndpointId
+from cnm_bridge.driver.teardown.pending import Pending
 from cnm_bridge.system.scheduling.priority_slots import PrioritySlots
 
 __all__ = ["TeardownSlots"]
@@ -32,41 +33,29 @@ class TeardownSlots:
         teardowns = max(_TEARDOWNS, 2 * plugins)
         self._teardowns: PrioritySlots[EndpointId] = PrioritySlots(teardowns, for_preferred=teardowns)
         self._plugins: PrioritySlots[EndpointId] = PrioritySlots(plugins, for_preferred=plugins)
-        self._preferred: set[EndpointId] = set()
-        self._hung: set[EndpointId] = set()
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 
-    def prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Let these teardowns go first, except those with a plugin that hung."""
-        preferred = set(endpoints) - self._hung
-        self._preferred |= preferred
-        self._teardowns.prefer(preferred)
-        self._plugins.prefer(preferred)
+    def prefer(self, teardowns: Iterable[Pending]) -> None:
+        """Let the next or running attempt of these go first, except those with a plugin that hung."""
+        preferred = [pending for pending in teardowns if not pending.has_hung]
+        for pending in preferred:
+            pending.is_preferred = True
+        endpoints = [pending.endpoint_id for pending in preferred]
+        self._teardowns.prefer(endpoints)
+        self._plugins.prefer(endpoints)
 
     @asynccontextmanager
-    async def teardown(self, endpoint_id: EndpointId, network: str) -> AsyncIterator[None]:
+    async def teardown(self, pending: Pending, network: str) -> AsyncIterator[None]:
         """Run the body, a teardown on a CNI network, in a slot of its own."""
         try:
             async with (
-                self._for_hung if endpoint_id in self._hung else nullcontext(),
-                self._teardowns.take(endpoint_id, network, preferred=endpoint_id in self._preferred),
+                self._for_hung if pending.has_hung else nullcontext(),
+                self._teardowns.take(pending.endpoint_id, network, preferred=pending.is_preferred),
             ):
                 yield
         finally:
-            self._preferred.discard(endpoint_id)
+            pending.is_preferred = False
 
-    def plugin(self, endpoint_id: EndpointId, network: str) -> AbstractAsyncContextManager[None]:
+    def plugin(self, pending: Pending, network: str) -> AbstractAsyncContextManager[None]:
         """Return the slot of one execution of a plugin, for a teardown on a CNI network."""
-        return self._plugins.take(endpoint_id, network, preferred=endpoint_id in self._preferred)
-
-    def has_hung(self, endpoint_id: EndpointId) -> bool:
-        """Return whether a plugin of a teardown was killed because it hung, and none has answered since."""
-        return endpoint_id in self._hung
-
-    def note_hung(self, endpoint_id: EndpointId) -> None:
-        """Record that a plugin of a teardown was killed because it hung."""
-        self._hung.add(endpoint_id)
-
-    def forget_hung(self, endpoint_id: EndpointId) -> None:
-        """Record that a plugin of a teardown has answered, or that the teardown has completed."""
-        self._hung.discard(endpoint_id)
+        return self._plugins.take(pending.endpoint_id, network, preferred=pending.is_preferred)

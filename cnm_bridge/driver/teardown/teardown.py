@@ -6,18 +6,20 @@ There is no other implementation: a failed create, DeleteEndpoint and recovery a
 """
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker.advanced import RULES_BY_ADDRESS
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.progress import TeardownProgress
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 
@@ -35,43 +37,28 @@ class Teardown:
         owners: Finds the owners of addresses.
         unrecorded: Finds running containers whose endpoint has no record.
         slots: Limits concurrent plugins of teardowns.
+        pending: The pending teardowns.
     """
 
     def __init__(
         self,
+        *,
         store: Store,
         attachers: Attachers,
         owners: AddressOwners,
         unrecorded: UnrecordedLinks,
         slots: TeardownSlots,
+        pending: PendingTeardowns,
     ) -> None:
         self._store = store
         self._attachers = attachers
         self._owners = owners
         self._unrecorded = unrecorded
         self._slots = slots
-        self._progress: dict[EndpointId, TeardownProgress] = {}
-        self._kept: dict[EndpointId, EndpointRecord] = {}
-        self._restoring: set[EndpointId] = set()
-
-    def keep(self, record: EndpointRecord) -> None:
-        """Have the next teardown of an endpoint undo only what has been done since a record was stored.
-
-        Then the record is stored again, in JOINING, so that another attempt can begin, and a crash tears all down.
-        """
-        self._kept[record.id] = record
-
-    def keep_nothing(self, endpoint_id: EndpointId) -> bool:
-        """Have the teardown of an endpoint undo everything, also if it has begun.
-
-        Returns:
-            False if it is too late: what is kept is being stored, under the endpoint's lock.
-        """
-        self._kept.pop(endpoint_id, None)
-        return endpoint_id not in self._restoring
+        self._pending = pending
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Undo an endpoint in any phase and remove its record, unless `keep` says otherwise.
+        """Undo an endpoint in any phase and remove its record, or store again what its pending teardown keeps.
 
         The caller holds the endpoint's lock.
 
@@ -84,53 +71,108 @@ class Teardown:
             StateError: The record cannot be written; everything else is undone.
         """
         started = time.monotonic()
+        pending = self._pending.get_or_add(record.id)
+        pending.deleted |= frozenset(record.deleted)
         if record.addresses and _finds_rules_by_address(record):
             await self._unrecorded.look(record.addresses)
-        progress = self._progress_of(record)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
-            await progress.save(record)
-        link = await self._detach(record, progress)
-        kept = self._kept.pop(record.id, None)
-        if kept is not None:
-            await self._restore(kept)
+            await self._progress(record, pending).save(record)
+        link = await self._detach(record, pending)
+        if pending.kept is not None:
+            await self._restore(pending, pending.kept)
             return
         if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
-            await self._store.put_endpoint(progress.with_deleted(record))
+            await self._store.put_endpoint(_with_deleted(record, pending))
         await self._store.remove_endpoint(record.id)
-        del self._progress[record.id]
         duration_ms = round((time.monotonic() - started) * 1000, 1)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
 
-    async def _detach(self, record: EndpointRecord, progress: TeardownProgress) -> str:
-        kept = self._kept.get(record.id)
-        progress.kept = frozenset() if kept is None else _attached_plugins(kept)
-        link = await self._attachers[record.attachment.mode].detach(record, progress)
-        return link if kept is self._kept.get(record.id) else await self._detach(record, progress)
+    async def _detach(self, record: EndpointRecord, pending: Pending) -> str:
+        kept = pending.kept
+        link = await self._attachers[record.attachment.mode].detach(record, self._progress(record, pending))
+        return link if kept is pending.kept else await self._detach(record, pending)
 
-    async def _restore(self, kept: EndpointRecord) -> None:
-        """Store what was there before an attempt to join, whose plugins have completed DEL."""
-        self._restoring.add(kept.id)
+    async def _restore(self, pending: Pending, kept: EndpointRecord) -> None:
+        """Store what was there before an attempt to join, whose plugins have completed DEL.
+
+        It is stored in JOINING, so that another attempt can begin, and a crash tears all down.
+        """
+        pending.is_restoring = True
         try:
             self._attachers[kept.attachment.mode].prepare_again(kept)
             await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
         finally:
-            self._restoring.discard(kept.id)
-        del self._progress[kept.id]
+            pending.kept = None
+            pending.is_restoring = False
+        pending.deleted = frozenset()
         log.info("endpoint.join_undone", endpoint_id=kept.id)
 
-    def _progress_of(self, record: EndpointRecord) -> TeardownProgress:
-        if record.id not in self._progress:
-            find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
-            self._progress[record.id] = TeardownProgress(
-                self._store,
-                find_owner,
-                self._unrecorded,
-                partial(self._slots.plugin, record.id, record.attachment.network),
-            )
-        progress = self._progress[record.id]
-        progress.deleted |= frozenset(record.deleted)
-        return progress
+    def _progress(self, record: EndpointRecord, pending: Pending) -> "_Progress":
+        return _Progress(
+            store=self._store,
+            find_owner=partial(self._owners.find_owner, leaving=self._pending.all.keys()),
+            unrecorded=self._unrecorded,
+            slot=partial(self._slots.plugin, pending, record.attachment.network),
+            pending=pending,
+            kept=frozenset() if pending.kept is None else _attached_plugins(pending.kept),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """Which plugins have completed DEL, for the attacher: a `DeleteProgress` (`driver/attach/attacher.py`).
+
+    Attributes:
+        store: The records.
+        find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
+        unrecorded: Finds running containers whose endpoint has no record.
+        slot: Takes a slot for one execution of a plugin.
+        pending: The pending teardown.
+        kept: The indexes of the plugins whose DEL does not run in this attempt.
+    """
+
+    store: Store
+    find_owner: Callable[[EndpointRecord, str], EndpointId | None]
+    unrecorded: UnrecordedLinks
+    slot: Callable[[], AbstractAsyncContextManager[None]]
+    pending: Pending
+    kept: frozenset[int]
+
+    @property
+    def deleted(self) -> frozenset[int]:
+        """The plugins whose DEL must not run: it has completed, or what the plugin has made is kept."""
+        return self.pending.deleted | self.kept
+
+    @deleted.setter
+    def deleted(self, deleted: frozenset[int]) -> None:
+        self.pending.deleted = deleted - self.kept
+
+    async def save(self, record: EndpointRecord) -> None:
+        """Store a record with the progress. A failure is logged: a full disk must not keep the address and the link."""
+        try:
+            await self.store.put_endpoint(_with_deleted(record, self.pending))
+        except StateUnusable as exc:
+            log.warning("endpoint.not_stored", endpoint_id=record.id, error=str(exc))
+
+    async def is_needed(self, record: EndpointRecord, plugin: str) -> bool:
+        """Return whether another endpoint needs the rules that a plugin's DEL would remove by address.
+
+        Raises:
+            AddressClaimed: An endpoint that is being created may need them.
+            AddressInUse: A running container may need them, whose endpoint has no record.
+            KernelError: It cannot be read which addresses running containers have.
+        """
+        await self.unrecorded.refuse_if_used(plugin, record.addresses)  # before the records, which may be added to
+        owner = self.find_owner(record, plugin)
+        if owner is not None:
+            log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, plugin=plugin)
+        return owner is not None
+
+
+def _with_deleted(record: EndpointRecord, pending: Pending) -> EndpointRecord:
+    """Return a copy of a record that lists the plugins whose DEL has completed."""
+    return replace(record, deleted=tuple(sorted(pending.deleted)))
 
 
 def _attached_plugins(record: EndpointRecord) -> frozenset[int]:

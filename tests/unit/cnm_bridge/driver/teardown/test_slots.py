@@ -9,14 +9,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cni_bridge_state import EndpointId
+from cnm_bridge.driver.teardown.pending import Pending
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 
 PLUGINS = 4
 
 
-def ids(*numbers: int) -> list[EndpointId]:
-    """Return IDs of endpoints."""
-    return [EndpointId(f"{number:064x}") for number in numbers]
+def teardowns_of(*numbers: int) -> list[Pending]:
+    """Return pending teardowns."""
+    return [Pending(endpoint_id=EndpointId(f"{number:064x}")) for number in numbers]
 
 
 @asynccontextmanager
@@ -32,19 +33,19 @@ class Teardowns:
     """Teardowns with one plugin each, which runs until the end of the test.
 
     Attributes:
-        running: The endpoints whose plugin runs, in the order in which they began.
+        running: The teardowns whose plugin runs, in the order in which they began.
     """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.slots = TeardownSlots(PLUGINS)
-        self.running: list[EndpointId] = []
+        self.running: list[Pending] = []
         self._group = group
-        self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
+        self._tasks: dict[Pending, asyncio.Task[None]] = {}
 
-    async def begin(self, endpoints: Iterable[EndpointId], network: str = "lan") -> None:
+    async def begin(self, teardowns: Iterable[Pending], network: str = "lan") -> None:
         """Start some teardowns, and run all of them until they wait."""
-        for endpoint_id in endpoints:
-            self._tasks[endpoint_id] = self._group.create_task(self._run(endpoint_id, network))
+        for pending in teardowns:
+            self._tasks[pending] = self._group.create_task(self._run(pending, network))
         await self.run_until_blocked()
 
     async def run_until_blocked(self) -> None:
@@ -52,40 +53,40 @@ class Teardowns:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    async def end(self, *endpoints: EndpointId) -> None:
+    async def end(self, *teardowns: Pending) -> None:
         """Cancel some teardowns, or all."""
-        tasks = [self._tasks.pop(endpoint_id) for endpoint_id in endpoints or tuple(self._tasks)]
+        tasks = [self._tasks.pop(pending) for pending in teardowns or tuple(self._tasks)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.run_until_blocked()
 
-    async def _run(self, endpoint_id: EndpointId, network: str) -> None:
-        async with self.slots.teardown(endpoint_id, network), self.slots.plugin(endpoint_id, network):
-            self.running.append(endpoint_id)
+    async def _run(self, pending: Pending, network: str) -> None:
+        async with self.slots.teardown(pending, network), self.slots.plugin(pending, network):
+            self.running.append(pending)
             await asyncio.Event().wait()
 
 
 async def test_preferred_teardowns_have_slots_of_their_own() -> None:
     """Teardowns that hang for the first time take all slots, except those of teardowns that a call waits for."""
     async with run_teardowns() as teardowns:
-        endpoints = ids(*range(100))
-        await teardowns.begin(endpoints)
-        assert teardowns.running == endpoints[:PLUGINS]
-        teardowns.slots.prefer([endpoints[PLUGINS]])  # it waits for the slot of its plugin
+        many, new = teardowns_of(*range(100)), teardowns_of(100)
+        await teardowns.begin(many)
+        assert teardowns.running == many[:PLUGINS]
+        teardowns.slots.prefer([many[PLUGINS]])  # it waits for the slot of its plugin
         await teardowns.run_until_blocked()
-        teardowns.slots.prefer([endpoints[-1]])  # it waits to start
+        teardowns.slots.prefer([many[-1]])  # it waits to start
         await teardowns.run_until_blocked()
-        teardowns.slots.prefer(ids(100))
-        await teardowns.begin(ids(100))
-        assert teardowns.running[PLUGINS:] == [endpoints[PLUGINS], endpoints[-1], *ids(100)]
+        teardowns.slots.prefer(new)
+        await teardowns.begin(new)
+        assert teardowns.running[PLUGINS:] == [many[PLUGINS], many[-1], *new]
 
 
 @pytest.mark.parametrize("preferred", [False, True])
 async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferred: bool) -> None:
     """They hang for the first time, and calls wait for all of them, or for none."""
     async with run_teardowns() as teardowns:
-        hanging, (other,) = ids(*range(100)), ids(100)
+        hanging, (other,) = teardowns_of(*range(100)), teardowns_of(100)
         if preferred:
             teardowns.slots.prefer([*hanging, other])
         await teardowns.begin(hanging)
@@ -97,34 +98,21 @@ async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferre
 async def test_teardowns_that_hung_before_take_half_of_the_slots() -> None:
     """However many they are, and even if a call waits for them, the other half is free for others."""
     async with run_teardowns() as teardowns:
-        hung = ids(*range(100))
-        for endpoint_id in hung:
-            teardowns.slots.note_hung(endpoint_id)
+        hung = teardowns_of(*range(100))
+        for pending in hung:
+            pending.has_hung = True
         teardowns.slots.prefer(hung)
         await teardowns.begin(hung)
         assert len(teardowns.running) == PLUGINS // 2
-        others = ids(*range(100, 200))
+        others = teardowns_of(*range(100, 200))
         await teardowns.begin(others)
         assert teardowns.running[PLUGINS // 2 :] == others[: PLUGINS - PLUGINS // 2]
-
-
-async def test_a_teardown_that_succeeded_is_no_longer_limited() -> None:
-    """Nothing is kept of an earlier hang."""
-    async with run_teardowns() as teardowns:
-        (endpoint_id,) = ids(1)
-        teardowns.slots.note_hung(endpoint_id)
-        teardowns.slots.forget_hung(endpoint_id)
-        others = ids(*range(100, 110))
-        await teardowns.begin(others)
-        teardowns.slots.prefer([endpoint_id])
-        await teardowns.begin([endpoint_id])
-        assert teardowns.running[-1] == endpoint_id
 
 
 async def test_a_preference_lasts_for_one_attempt() -> None:
     """The next attempt of the same teardown waits like all others."""
     async with run_teardowns() as teardowns:
-        first, *others = ids(*range(20))
+        first, *others = teardowns_of(*range(20))
         teardowns.slots.prefer([first])
         await teardowns.begin([first])
         await teardowns.end(first)
