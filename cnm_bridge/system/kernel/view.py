@@ -28,6 +28,7 @@ from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
     list_host_addresses,
     list_host_destinations,
     list_host_links,
+    list_links_in,
     list_namespaces,
     mounted_namespaces,
 )
@@ -76,6 +77,14 @@ class KernelView:
             KernelError: The kernel refused.
         """
         return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def links_in(self, sandbox: Path) -> tuple[Link, ...]:
+        """Return all links of a sandbox, none if it does not exist or is the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_links_in, sandbox, host=self._host, reply_limit_s=self._reply_limit_s))
 
     async def host_addresses(self) -> tuple[tuple[IpInterface, str], ...]:
         """Return the addresses of the host namespace, each with the name of its link.

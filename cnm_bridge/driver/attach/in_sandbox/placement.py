@@ -25,6 +25,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.model.naming import attachment_of
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
@@ -95,13 +96,17 @@ class Placing:
         self._release = release
 
     async def find(self, record: EndpointRecord) -> Place:
-        """Return where the link of an endpoint that is being joined is made."""
+        """Return where the link of an endpoint that is being joined is made.
+
+        Raises:
+            KernelError: The links of the sandbox cannot be listed.
+        """
         sandbox = record.sandbox
         if not self._kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, unknown=reason)
         await self._release.wait_looked()
-        obstacle = self._find_obstacle(record)
+        obstacle = await self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attachment.mode is AttachMode.HYBRID and may_collide
         owner = SandboxOwner(unknown="it was not looked for")
@@ -117,19 +122,26 @@ class Placing:
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
         return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
 
-    def _find_obstacle(self, record: EndpointRecord) -> str | None:
+    async def _find_obstacle(self, record: EndpointRecord) -> str | None:
         release = self._release.current
         if release is None:
             return "the release of the Docker Engine was not known"
         if not release.makes_sandbox_first:
             return f"Docker Engine {release} would not restore the sandbox after its own restart"
-        if self._others(record):
+        if self._others(record) or await self._find_unrecorded(record):
             return "the sandbox has a link that this driver made in it already"
         return None
 
-    def find_prefix(self, record: EndpointRecord) -> str:
-        """Return the prefix of the name of a link that libnetwork moves into the sandbox."""
-        taken = {other.attachment.ifname.rstrip(digits) for other in self._others(record)}
+    async def find_prefix(self, record: EndpointRecord) -> str:
+        """Return the prefix of the name of a link that libnetwork moves into the sandbox.
+
+        Raises:
+            KernelError: The links of the sandbox cannot be listed.
+        """
+        names = [other.attachment.ifname for other in self._others(record)]
+        if self._release.current is None or self._release.current.makes_sandbox_first:
+            names += await self._find_unrecorded(record)
+        taken = {name.rstrip(digits) for name in names}
         return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
 
     async def is_inhabited(self, record: EndpointRecord) -> bool:
@@ -141,6 +153,12 @@ class Placing:
         if record.first_process is not None:
             return self._kernel.find_start(record.first_process.pid) == record.first_process.started
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
+
+    async def _find_unrecorded(self, record: EndpointRecord) -> list[str]:
+        """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them."""
+        links = await self._kernel.links_in(record.sandbox)
+        found = [(link.state.name, attachment_of(altname)) for link in links for altname in link.altnames]
+        return [name for name, owner in found if owner is not None and self._store.find_attachment(owner) is None]
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""

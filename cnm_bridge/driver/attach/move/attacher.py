@@ -6,7 +6,7 @@ Works on every engine, also if the sandbox does not exist at Join (before Engine
 second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import structlog
@@ -49,7 +49,7 @@ class MoveAttacher:
         kernel: Kernel,
         sandbox_sync: SandboxSync,
         detacher: MoveDetacher,
-        find_prefix: Callable[[EndpointRecord], str],
+        find_prefix: Callable[[EndpointRecord], Awaitable[str]],
     ) -> None:
         self._find_prefix = find_prefix
         self._runtime = runtime
@@ -110,7 +110,7 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
-        record = replace(record, phase=Phase.JOINED, ifname_prefix=self._find_prefix(record))
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self._find_prefix(record))
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await save(record)

@@ -33,6 +33,7 @@ __all__ = [
     "list_host_addresses",
     "list_host_destinations",
     "list_host_links",
+    "list_links_in",
     "list_namespaces",
     "mounted_namespaces",
 ]
@@ -92,6 +93,19 @@ def find_without_link(sandboxes: Mapping[str, str], *, host: NamespaceId, reply_
     gone = gone_sandboxes(sandboxes.values())
     there = ((name, Path(path)) for name, path in sandboxes.items() if path not in gone)
     return frozenset(name for name, path in there if not _has_link(path, name, host, reply_limit_s))
+
+
+def list_links_in(sandbox: Path, *, host: NamespaceId, reply_limit_s: float) -> tuple[Link, ...]:
+    """Return all links of a sandbox, none if it does not exist or is the host namespace; moves the calling thread."""
+    try:
+        with attempt("look into", str(sandbox)), open_namespace(sandbox) as fd:
+            if namespace_id(fd) == host:
+                return ()
+            enter(fd, host=host)
+            with Netlink(reply_limit_s=reply_limit_s) as netlink:
+                return list_links(netlink)
+    except NamespaceMissing:
+        return ()
 
 
 def _has_link(sandbox: Path, altname: str, host: NamespaceId, reply_limit_s: float) -> bool:
