@@ -56,6 +56,7 @@ def make_recovery(
     )
     remove_leftovers = RemoveLeftovers(
         store=resources.store,
+        audit=audit,
         networks=networks.service,
         kernel=resources.kernel,
         teardowns=teardown.queue,
@@ -63,6 +64,7 @@ def make_recovery(
         run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
+    teardown.contention.when_none_is_dead(remove_leftovers.evict)
     engine = TrustedEngine(
         store=resources.store,
         engine=resources.engine,

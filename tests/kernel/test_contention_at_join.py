@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -271,6 +271,24 @@ async def test_a_slow_undo_beside_a_dead_endpoint(store: Store, tmp_path: Path, 
         assert host.slow.read_text()
         (record,) = store.endpoints()
         assert (record.id, record.phase) == (SECOND, Phase.JOINED)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("few_processes")
+async def test_a_dead_endpoint_whose_record_is_lost(
+    store: Store, tmp_path: Path, inhabited: Namespace, way: str
+) -> None:
+    """The state is older than the endpoint, and dockerd, which was killed, has forgotten it: it is torn down, too."""
+    async with one_token(store, tmp_path, way) as host:
+        with short_lived_sandbox() as gone:
+            await host.start(FIRST, gone)
+            move_in(store.get_endpoint(FIRST), gone)
+        await store.put_endpoint(replace(store.get_endpoint(FIRST), phase=Phase.DELETING))
+        await store.remove_endpoint(FIRST)
+        await host.start(SECOND, inhabited)
+        (record,) = store.endpoints()
+        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
+        assert host.executions(FIRST)[-1] == "DEL"
 
 
 @pytest.mark.parametrize("way", AT_JOIN)

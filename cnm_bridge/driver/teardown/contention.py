@@ -15,7 +15,7 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import structlog
@@ -43,6 +43,9 @@ _WHAT_TO_DO: Final = (
 WAIT_LIMIT_S: Final = 10.0
 """Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
 
+_RETRY_S: Final = 0.5
+"""The part of them that evictions leave, so that another attempt can follow."""
+
 _ELSEWHERE_LIMIT_S: Final = 1.0
 """Limit for the part of them that waits for endpoints of other networks, which seldom hold what was refused."""
 
@@ -65,8 +68,16 @@ class ContentionResolver:
         self._liveness = liveness
         self._in_use = in_use
         self._teardowns = teardowns
+        self._evict_leftovers: Callable[[str], Awaitable[frozenset[EndpointId]]] = _evict_none
         self._evicting: set[EndpointId] = set()
         self.evictions: Counter[str] = Counter()
+
+    def when_none_is_dead(self, evict_leftovers: Callable[[str], Awaitable[frozenset[EndpointId]]]) -> None:
+        """Set the callback that begins to tear down the endpoints of a CNI network whose records are lost.
+
+        It returns these endpoints. It raises KernelError if they cannot be found.
+        """
+        self._evict_leftovers = evict_leftovers
 
     def begin(self, network: str) -> "Contention":
         """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
@@ -78,14 +89,18 @@ class ContentionResolver:
             async with asyncio.timeout(limit_s):
                 await self._teardowns.wait_left(endpoints)
 
-    async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
+    async def evict_dead(
+        self, endpoints: Iterable[EndpointRecord], limit_s: float, *, or_leftovers_of: str | None = None
+    ) -> bool:
         """Tear down the dead ones of these endpoints; return whether any is gone within `limit_s` seconds.
 
-        Those that another call is tearing down are waited for. A teardown that fails or takes longer continues in the
-        background.
+        If there are none, those of a CNI network whose records are lost are torn down: the state is older than the
+        endpoints, and dockerd may have forgotten them. Those that another call is tearing down are waited for. A
+        teardown that fails or takes longer continues in the background.
         """
         wanted = tuple(endpoints)
         dead = {record.id for record in wanted if record.id in self._evicting}
+        leftovers: frozenset[EndpointId] = frozenset()
         try:
             async with asyncio.timeout(limit_s):
                 found = await self._find_dead(wanted)
@@ -93,13 +108,16 @@ class ContentionResolver:
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in found.values():
                         tasks.create_task(self._evict(record))
-                await self._teardowns.wait_left(dead)
+                if not dead and or_leftovers_of is not None:
+                    leftovers = await self._evict_leftovers(or_leftovers_of)
+                with self._evictions_of(or_leftovers_of or "", leftovers):
+                    await self._teardowns.wait_left(dead | leftovers)
         except TimeoutError:
             pass
         except KernelError as exc:  # the plugin's own error is reported instead
             log.warning("contention.kernel_unread", error=str(exc))
             return False
-        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
+        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead | leftovers)
 
     async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
         gone = await self._in_use.without_in_use(await self._liveness.find_dead(wanted))
@@ -107,14 +125,19 @@ class ContentionResolver:
 
     async def _evict(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-        self._evicting.add(record.id)
-        try:
+        with self._evictions_of(record.attachment.network, {record.id}):
             await self._teardowns.abandon(record)
             await self._teardowns.wait_left([record.id])
+
+    @contextmanager
+    def _evictions_of(self, network: str, endpoints: Collection[EndpointId]) -> Iterator[None]:
+        """Let other calls wait for these endpoints during the block; count those that are gone at its end."""
+        self._evicting.update(endpoints)
+        try:
+            yield
         finally:
-            self._evicting.discard(record.id)
-        if self._store.find_endpoint(record.id) is None:
-            self.evictions[record.attachment.network] += 1
+            self._evicting.difference_update(endpoints)
+            self.evictions[network] += sum(self._store.find_endpoint(one) is None for one in endpoints)
 
 
 class Contention:
@@ -244,7 +267,8 @@ class Contention:
     async def _evict_dead(self) -> bool:
         """Tear down the dead endpoints of the network; return whether any is gone in time."""
         here = (record for record in self._store.endpoints() if record.attachment.network == self._network)
-        return self._remaining_s > 0 and await self._resolver.evict_dead(here, self._remaining_s)
+        limit_s = self._remaining_s - _RETRY_S
+        return limit_s > 0 and await self._resolver.evict_dead(here, limit_s, or_leftovers_of=self._network)
 
     def _remember_leaving(self) -> None:
         leaving = self._teardowns.leaving
@@ -312,3 +336,7 @@ class Contention:
         error = self._teardowns.find_error(record.id)
         why = "" if error is None else f" (last error: {error})"
         return f"endpoint {record.id} is being deleted, {what}{why}"
+
+
+async def _evict_none(_: str) -> frozenset[EndpointId]:
+    return frozenset()

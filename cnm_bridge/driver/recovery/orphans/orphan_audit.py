@@ -155,6 +155,25 @@ class OrphanAudit:
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
+        leftovers, orphans, self._unwritten = await self._look(networks, configurations)
+        await self._update(orphans)
+        return leftovers
+
+    async def find_leftovers(
+        self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
+    ) -> Mapping[AttachmentId, Leftovers]:
+        """Return the same as `scan`, and do not change `orphans`.
+
+        Raises:
+            KernelError: As `scan`.
+        """
+        leftovers, _, _ = await self._look(networks, configurations)
+        return leftovers
+
+    async def _look(
+        self, networks: Iterable[str], configurations: Iterable[JsonObject]
+    ) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...], tuple[Path, ...]]:
+        """Return the leftovers, the orphans and the unwritten reservations."""
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
         others = await self._find_others()
@@ -164,7 +183,6 @@ class OrphanAudit:
         rules = await find_rules()
         directories = await asyncio.to_thread(_reservation_directories, configurations, records)
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
-        self._unwritten = reservations.unwritten
         cache_files |= await asyncio.to_thread(_list_cache_files)
         others |= await self._find_others()
         scan = _Scan(
@@ -178,8 +196,7 @@ class OrphanAudit:
             empty_chains=rules.empty_chains,
         )
         leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for thousands of endpoints
-        await self._update(orphans)
-        return leftovers
+        return leftovers, orphans, reservations.unwritten
 
     async def _find_others(self) -> frozenset[AttachmentId]:
         return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
