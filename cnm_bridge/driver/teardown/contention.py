@@ -137,7 +137,7 @@ class ContentionResolver:
             yield
         finally:
             self._evicting.difference_update(endpoints)
-            self.evictions[network] += sum(self._store.find_endpoint(one) is None for one in endpoints)
+            self.evictions.update(network for one in endpoints if self._store.find_endpoint(one) is None)
 
 
 class Contention:
