@@ -26,7 +26,6 @@ from cnm_bridge.core.model.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import CreateEndpoint
-from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
 from cnm_bridge.system.kernel import Kernel
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
@@ -36,6 +35,8 @@ NETWORK = "b" * 64
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 IFNAME: JsonObject = {"com.docker.network.endpoint.ifname": "blue0"}
 LIMIT_S = 60.0
+UNDO_LIMIT_S = 0.5
+"""How long an undo is waited for in these tests."""
 SHORT_S = 10.0
 """Longer than an undo is waited for, and much shorter than a plugin may take."""
 
@@ -98,6 +99,11 @@ class Host:
         """Return the verbs with which the IPAM plugin was executed for an endpoint."""
         lines = map(str.split, self.leased.read_text().splitlines())
         return [verb for verb, container_id in lines if container_id == endpoint_id]
+
+
+@pytest.fixture(autouse=True)
+def _undos_are_waited_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue.UNDO_LIMIT_S", UNDO_LIMIT_S)
 
 
 @pytest.fixture
