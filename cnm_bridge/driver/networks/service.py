@@ -24,7 +24,6 @@ from cnm_bridge.core.planning.options.cni_options import (
     Options,
     different_options,
     origin_of,
-    parse_endpoint_options,
     parse_options,
 )
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
@@ -166,7 +165,7 @@ class NetworkService:
                 "check --docker-host, or remove the Docker network and create it again"
             )
         self._managed.refuse_override(network.options, given)
-        options = parse_endpoint_options(network.options, given)
+        options = parse_options(network.options, given)
         for option in options.unknown:
             log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)

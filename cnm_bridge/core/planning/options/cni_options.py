@@ -4,7 +4,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
 
@@ -142,13 +142,16 @@ def different_options(one: Mapping[str, str], other: Mapping[str, str]) -> tuple
     return tuple(sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name)))
 
 
-def parse_options(options: Mapping[str, str]) -> Options:
-    """Parse options.
+def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None = None) -> Options:
+    """Parse the options of a network and, if given, those of an endpoint on it, which take precedence.
 
     Raises:
-        BadOption: An option is unknown, or its value is invalid.
+        BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
     """
-    options = _with_known_spelling(options)
+    given, unknown = split_unknown(endpoint or {})
+    if INLINE in given:
+        raise BadOption(INLINE, "is an option of networks, not of containers")
+    options = merge_options(network, given)
     _refuse_unknown(options)
     configuration = options.get(CONFIGURATION)
     if configuration == "":
@@ -170,19 +173,8 @@ def parse_options(options: Mapping[str, str]) -> Options:
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         identity=_parse_identity(options),
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
+        unknown=unknown,
     )
-
-
-def parse_endpoint_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> Options:
-    """Parse the options of an endpoint and of its network, of which the endpoint's take precedence.
-
-    Raises:
-        BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
-    """
-    given, unknown = split_unknown(endpoint)
-    if INLINE in given:
-        raise BadOption(INLINE, "is an option of networks, not of containers")
-    return replace(parse_options(merge_options(network, given)), unknown=unknown)
 
 
 def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
