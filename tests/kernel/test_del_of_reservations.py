@@ -23,6 +23,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
@@ -54,7 +55,7 @@ PLAN: Final = Plan(
     configuration=NetworkConfigurationList.from_document(LIST),
     args=(("IgnoreUnknown", "1"), ("IP", "10.1.0.9")),
     attach=AttachChoice(mode=AttachMode.HYBRID, reason="cni.attach=hybrid"),
-    identity=IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",)),
+    options=Options(identity=IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))),
 )
 WAYS: Final = {"in the sandbox": AttachMode.HYBRID, "moved": AttachMode.MOVE}
 """The mode after Join. If the engine's release is not known, the link is not made in the sandbox."""

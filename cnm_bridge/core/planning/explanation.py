@@ -63,10 +63,10 @@ class Explanation:
             "cniVersion": configuration.cni_version,
             "addresses": [str(address) for address in self.plan.addresses],
             "mac": self.plan.requested.mac,
-            "ifnamePrefix": self.plan.ifname_prefix,
+            "ifnamePrefix": self.plan.options.ifname_prefix,
             "identity": self._identity(),
             "dhcp": self.dhcp,
-            "dns": None if self.plan.dns is None else self.plan.dns.value,
+            "dns": None if self.plan.options.dns is None else self.plan.options.dns.value,
             "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
                 {
@@ -88,10 +88,10 @@ class Explanation:
         lines = [
             f"configuration  {configuration.name} ({origin_of(configuration)})",
             f"CNI version    {configuration.cni_version}",
-            f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
+            f"link           {self.plan.options.ifname or f'{self.plan.options.ifname_prefix}N'} in the container",
             f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
         ]
-        if self.plan.attach.mode is AttachMode.HYBRID and self.plan.ifname is None:
+        if self.plan.attach.mode is AttachMode.HYBRID and self.plan.options.ifname is None:
             is_movable = find_unsuitable(configuration) is None
             lines.append(f"               and {_MOVED if is_movable else _REFUSED}")
         if self.docker_network is not None:
@@ -106,8 +106,8 @@ class Explanation:
             lines.append(f"identity       {identity}")
         if self.dhcp is not None:
             lines.append(f"DHCP           {self.dhcp}")
-        if self.plan.dns is not None:
-            lines.append(f"name servers   {_NAME_SERVERS[self.plan.dns]}")
+        if self.plan.options.dns is not None:
+            lines.append(f"name servers   {_NAME_SERVERS[self.plan.options.dns]}")
         lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
             lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
@@ -123,7 +123,7 @@ class Explanation:
 
     def _identity(self) -> str | None:
         """Describe what plugins learn about the container, None if nothing is requested."""
-        request = self.plan.identity
+        request = self.plan.options.identity
         if request is None:
             return None
         if self.plan.attach.mode is AttachMode.MOVE:
@@ -175,7 +175,7 @@ def _describe_dhcp(plan: Plan, requests: Sequence[Request]) -> str | None:
         return None
     environment = requests[0].environment
     identifier = client_identifier(environment["CNI_CONTAINERID"], plan.configuration.name, environment["CNI_IFNAME"])
-    stable = "the same" if plan.client_id else "another one, unless cni.dhcp.client-id is given,"
+    stable = "the same" if plan.options.client_id else "another one, unless cni.dhcp.client-id is given,"
     mac = f" and MAC {plan.own_mac}" if plan.own_mac else ""
     return (
         f"at Join, by the daemon at {daemon_socket(plugin)}, as client {identifier}{mac}; {stable} after a restart of "
@@ -189,8 +189,8 @@ def preview_sandbox(plan: Plan) -> tuple[str, ...]:
     for plugin in plan.configuration.plugins:
         with suppress(JsonError):  # whether to refuse malformed values is up to the plugin
             found += _foresee_plugin(plugin)
-    if plan.sysctls:
-        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.sysctls))}")
+    if plan.options.sysctls:
+        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.options.sysctls))}")
     for version in (4, 6):
         further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
         found += [f"further address {address}" for address in further_addresses]

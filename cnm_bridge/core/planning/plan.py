@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject
-from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, PoolRecord, RequestedInterface
+from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import check_arguments
@@ -32,7 +32,6 @@ from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.core.planning.options.cni_options import Options, WantedAddress, origin_of
-from cnm_bridge.core.planning.options.docker_options import LinkSetting
 
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""
@@ -52,16 +51,11 @@ class Plan:
         capability_args: Capability arguments, by capability.
         addresses: The addresses that the container must have.
         requested: The values that Docker chose.
+        options: The options of the network and the endpoint.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
-        ifname_prefix: The prefix of the link's name in the container.
-        ifname: The link's whole name in the container, None if only the prefix matters; not in mode *move*.
-        sysctls: Settings of the link in the container, which override those of the plugins.
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
         source_digest: A digest of the list on disk, None if it is not on disk.
-        client_id: What identifies the container to the DHCP server, also after a restart.
-        identity: Whether and how plugins receive the identity of the container.
-        dns: What happens to the container's resolv.conf, if the plugins' result has name servers.
     """
 
     configuration: NetworkConfigurationList
@@ -69,16 +63,11 @@ class Plan:
     capability_args: JsonObject = field(default_factory=dict, hash=False)
     addresses: tuple[WantedAddress, ...] = ()
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
+    options: Options = Options()  # noqa: RUF009 - frozen
     passes_mac: bool = False
-    ifname_prefix: str = "eth"
-    ifname: str | None = None
-    sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
     source_digest: str | None = None
-    client_id: str | None = None
-    identity: IdentityRequest | None = None
-    dns: DnsOption | None = None
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -148,13 +137,8 @@ def _plan(
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
+        options=options,
         passes_mac=mac_plan is not None and bool(requested.mac),
-        ifname_prefix=options.ifname_prefix,
-        ifname=options.ifname,
-        sysctls=options.sysctls,
-        client_id=options.client_id,
-        identity=options.identity,
-        dns=options.dns,
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
 
@@ -180,7 +164,7 @@ def with_mac(plan: Plan, mac: str) -> Plan:
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
     """Return the plugins' snapshot with the sysctls of the endpoint's options, which override those of the plugins."""
     settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
-    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
+    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.options.sysctls}
     return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
 
 

@@ -62,15 +62,15 @@ class NewRecords:
         """
         mode = plan.attach.mode
         attachment_id = AttachmentId(request.endpoint_id)
-        if plan.client_id is not None:
-            attachment_id = attachment_with_identifier(plan.configuration.name, plan.client_id)
+        if plan.options.client_id is not None:
+            attachment_id = attachment_with_identifier(plan.configuration.name, plan.options.client_id)
         attachment = replace(
             self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args),
             mode=mode,
             mode_reason=plan.attach.reason,
             ifname=_ifname(plan),
-            identity=plan.identity,
-            dns=plan.dns,
+            identity=plan.options.identity,
+            dns=plan.options.dns,
         )
         return EndpointRecord(
             id=request.endpoint_id,
@@ -81,7 +81,7 @@ class NewRecords:
             requested=request.requested,
             attachment=attachment,
             deleted=_without_delete(mode, len(plan.configuration.plugins)),
-            ifname_prefix=plan.ifname_prefix,
+            ifname_prefix=plan.options.ifname_prefix,
             caller=caller,
             created_at=int(now_s),
             configuration_digest=plan.source_digest,
@@ -158,7 +158,7 @@ def _ifname(plan: Plan) -> str:
     """Return the name that plugins give the link; in mode *move* libnetwork changes it later."""
     if plan.attach.mode is AttachMode.MOVE:
         return STAGING_IFNAME
-    return plan.ifname or f"{plan.ifname_prefix}0"
+    return plan.options.ifname or f"{plan.options.ifname_prefix}0"
 
 
 def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:

@@ -110,7 +110,7 @@ class SandboxAttacher:
             addresses = tuple(ip.address for ip in reserved.ips)
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
-        sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
+        sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.options.sysctls]
         snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
         if reservation is not None:
             refuse_ignored(plan, snapshot)

@@ -168,11 +168,11 @@ async def _explain(
     is_moved = choice.mode is AttachMode.MOVE
     path = staging_path if is_moved else pin_path
     attachment_id = AttachmentId(_ENDPOINT_ID)
-    if plan.client_id is not None:
-        attachment_id = attachment_with_identifier(negotiated.name, plan.client_id)
+    if plan.options.client_id is not None:
+        attachment_id = attachment_with_identifier(negotiated.name, plan.options.client_id)
     attachment = Attachment(
         container_id=attachment_id,
-        ifname=STAGING_IFNAME if is_moved else plan.ifname or f"{plan.ifname_prefix}0",
+        ifname=STAGING_IFNAME if is_moved else plan.options.ifname or f"{plan.options.ifname_prefix}0",
         netns=str(path(settings.run_dir, attachment_id)),
         args=plan.args,
         capability_args=plan.capability_args,

@@ -11,6 +11,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.new_records import NewRecords
@@ -52,7 +53,7 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=mode, reason="")
-    plan = Plan(configuration=CONFIGURATION, attach=choice, ifname_prefix="lan")
+    plan = Plan(configuration=CONFIGURATION, attach=choice, options=Options(ifname_prefix="lan"))
     record = RECORDS.planned(request, network, plan, None, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
     assert record.attachment.configuration == LIST
