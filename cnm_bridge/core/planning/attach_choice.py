@@ -20,12 +20,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from cni_bridge_state import AttachMode, IdentityRequest
+from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import PluginConfiguration
-from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.link.expected_link import DELEGATES
+from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.options.docker_options import IFNAME
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption
@@ -50,29 +51,35 @@ _HOST_PREFIX: Final = frozenset({"ptp", "sbr"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachRequest:
-    """What is requested for an endpoint, and where.
+    """What is requested for an endpoint.
 
     Attributes:
-        option: The requested mode.
-        is_default: Whether neither the network nor the endpoint has the option `cni.attach`.
-        has_ifname: Whether the link's whole name is given.
+        options: The options of the network and the endpoint.
+        default: The daemon's mode for endpoints without the option `cni.attach`.
         has_pool: Whether Docker's own IPAM chooses addresses.
-        identity: Whether and how plugins receive the identity of the container; None if not.
     """
 
-    option: AttachOption
-    is_default: bool = False
-    has_ifname: bool = False
+    options: Options
+    default: AttachOption
     has_pool: bool = False
-    identity: IdentityRequest | None = None
+
+    @property
+    def option(self) -> AttachOption:
+        """The requested mode."""
+        return self.options.attach or self.default
+
+    @property
+    def has_ifname(self) -> bool:
+        """Whether the link's whole name is given."""
+        return self.options.ifname is not None
 
     @property
     def requires_identity(self) -> bool:
         """Whether a container that plugins do not know is refused."""
-        return self.identity is not None and self.identity.is_required
+        return self.options.identity is not None and self.options.identity.is_required
 
     def __str__(self) -> str:
-        return f"the daemon's --attach={self.option}" if self.is_default else f"cni.attach={self.option}"
+        return f"the daemon's --attach={self.option}" if self.options.attach is None else f"cni.attach={self.option}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +131,12 @@ def choose_mode(
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin or the option, the reason, and the mode that is possible.
     """
+    dns = request.options.dns
+    if dns is not None and release is not None and release < DNS_BEFORE_START:
+        raise Refused(
+            f"cni.dns={dns} is not possible: Docker Engine {release} does not call the driver between writing "
+            f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
+        )
     choice = _choose_by_option(request, network, release, static_versions)
     if choice.mode is not AttachMode.MOVE:
         return choice
@@ -201,8 +214,9 @@ def _choose_auto(
 
 def _can_move(request: AttachRequest, network: NetworkConfigurationList) -> bool:
     """Return whether mode *move* gives all that is needed; an identity that is not required may be unknown."""
-    without = replace(request, identity=request.identity if request.requires_identity else None)
-    return find_unsuitable(network) is None and _find_need(without, network) is None
+    if not request.requires_identity:
+        request = replace(request, options=replace(request.options, identity=None))
+    return find_unsuitable(network) is None and _find_need(request, network) is None
 
 
 def _describe_remedy(request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None) -> str:
@@ -220,7 +234,7 @@ def _find_need(request: AttachRequest, network: NetworkConfigurationList) -> str
     single = next((plugin.type for plugin in network.plugins if plugin.type in _HOST_PREFIX), None)
     if request.has_pool and single is not None:
         return f"plugin {single} would give a moved link another prefix than Docker's IPAM"
-    return None if request.identity is None else "cni.identity needs plugins that run in the sandbox"
+    return None if request.options.identity is None else "cni.identity needs plugins that run in the sandbox"
 
 
 def _choose_fast(

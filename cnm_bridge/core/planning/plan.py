@@ -7,10 +7,11 @@ CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot wo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject
+from cni_bridge_spec import JsonError, JsonObject, render_json
 from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
@@ -28,13 +29,15 @@ from cnm_bridge.core.planning.addresses.addressing import (
     with_labels,
 )
 from cnm_bridge.core.planning.addresses.pool_check import refuse_other_pools
-from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.core.planning.options.cni_options import Options, WantedAddress, origin_of
 
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""
+
+_DIGITS: Final = 16
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -52,6 +55,7 @@ class Plan:
         addresses: The addresses that the container must have.
         requested: The values that Docker chose.
         options: The options of the network and the endpoint.
+        has_pool: Whether Docker's own IPAM chooses addresses.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
@@ -64,6 +68,7 @@ class Plan:
     addresses: tuple[WantedAddress, ...] = ()
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     options: Options = Options()  # noqa: RUF009 - frozen
+    has_pool: bool = False
     passes_mac: bool = False
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
@@ -102,6 +107,11 @@ def plan_attachment(
         raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
 
 
+def configuration_digest(document: JsonObject) -> str:
+    """Return what an endpoint's record keeps of the content of its list: equal for equal content."""
+    return sha256(render_json(document)).hexdigest()[:_DIGITS]
+
+
 def _plan(
     network: NetworkConfigurationList,
     options: Options,
@@ -138,6 +148,8 @@ def _plan(
         addresses=wanted,
         requested=requested,
         options=options,
+        source_digest=None if options.inline is not None else configuration_digest(network.document),
+        has_pool=bool(pools or requested.address or requested.address_ipv6),
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
@@ -156,8 +168,19 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return args
 
 
-def with_mac(plan: Plan, mac: str) -> Plan:
-    """Return a plan with a MAC that this driver chose. Plugins that take one receive it (`reserved_list.py`)."""
+def with_attach(plan: Plan, attach: AttachChoice, mac: str | None) -> Plan:
+    """Return a plan with its attach mode.
+
+    Args:
+        plan: A plan whose list is negotiated.
+        attach: The attach mode.
+        mac: The MAC of a link that Docker chose none for and learns before the link exists; None to choose none.
+            Plugins that take one receive it (`reserved_list.py`).
+    """
+    plan = replace(plan, attach=attach)
+    is_foreseen = attach.mode is AttachMode.HYBRID and can_choose_mac(plan.configuration)
+    if mac is None or plan.requested.mac or not is_foreseen:
+        return plan
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 

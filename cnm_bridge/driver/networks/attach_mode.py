@@ -1,61 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Chooses the attach mode of an endpoint, for the daemon and for `cni-bridge explain`."""
+"""Chooses the CNI version and the attach mode of a plan, for the daemon and for `cni-bridge explain`."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from cni_invoker import CniError, NetworkConfigurationList, Runtime
-from cnm_bridge.core.engine_facts import DNS_BEFORE_START, EngineRelease
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.attach_choice import (
-    STATIC,
-    AttachChoice,
-    AttachRequest,
-    choose_mode,
-    depends_on_static,
-)
-from cnm_bridge.core.planning.options.cni_options import Options
+from cni_invoker import CniError, Runtime
+from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
+from cnm_bridge.core.planning.plan import Plan, with_attach
 from cnm_bridge.core.settings import AttachOption
 
-__all__ = ["choose_attach_mode"]
+__all__ = ["with_attach_mode"]
 
 
-async def choose_attach_mode(
-    runtime: Runtime,
-    network: NetworkConfigurationList,
-    options: Options,
-    *,
-    has_pool: bool,
-    default: AttachOption,
-    release: EngineRelease | None,
-) -> AttachChoice:
-    """Return the attach mode of an endpoint; `static` is executed for its versions only if the mode depends on it.
+async def with_attach_mode(
+    plan: Plan, runtime: Runtime, *, default: AttachOption, release: EngineRelease | None, mac: str | None = None
+) -> Plan:
+    """Return a plan with a list whose version all plugins support, and the attach mode.
+
+    The plugin `static` is executed for its versions only if the mode depends on it.
 
     Args:
+        plan: A plan that has neither.
         runtime: Executes VERSION.
-        network: The negotiated list.
-        options: The options of the network and the endpoint.
-        has_pool: Whether Docker's own IPAM chooses addresses.
         default: The daemon's mode for endpoints without the option `cni.attach`.
         release: The engine's release, None if it is not known.
+        mac: See `with_attach`.
 
     Raises:
+        CniError: The plugins have no version in common, or one is missing.
         BadOption, Refused: As `choose_mode`.
     """
-    if options.dns is not None and release is not None and release < DNS_BEFORE_START:
-        raise Refused(
-            f"cni.dns={options.dns} is not possible: Docker Engine {release} does not call the driver between writing "
-            f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
-        )
-    request = AttachRequest(
-        option=options.attach or default,
-        is_default=options.attach is None,
-        has_ifname=options.ifname is not None,
-        has_pool=has_pool,
-        identity=options.identity,
-    )
-    static_versions = await _static_versions(runtime) if depends_on_static(request, network) else None
-    return choose_mode(request, network, release, static_versions=static_versions)
+    plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
+    request = AttachRequest(options=plan.options, default=default, has_pool=plan.has_pool)
+    asks_static = depends_on_static(request, plan.configuration)
+    static_versions = await _static_versions(runtime) if asks_static else None
+    choice = choose_mode(request, plan.configuration, release, static_versions=static_versions)
+    return with_attach(plan, choice, mac)
 
 
 async def _static_versions(runtime: Runtime) -> Collection[str] | None:

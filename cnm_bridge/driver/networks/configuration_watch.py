@@ -9,30 +9,23 @@ file systems, and nothing when a directory above is replaced; listing them takes
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Final, TypeVar
 
 import structlog
 
-from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import EndpointRecord, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
+from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
-__all__ = ["ConfigurationWatch", "configuration_digest"]
+__all__ = ["ConfigurationWatch"]
 
 log = structlog.get_logger()
 
 _EVERY_S: Final = 5.0
-_DIGITS: Final = 16
 _Key = TypeVar("_Key")
-
-
-def configuration_digest(document: JsonObject) -> str:
-    """Return what an endpoint's record keeps of the content of its list: equal for equal content."""
-    return sha256(render_json(document)).hexdigest()[:_DIGITS]
 
 
 class ConfigurationWatch:

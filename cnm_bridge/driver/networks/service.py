@@ -5,19 +5,17 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
+from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES, local_mac
-from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,
@@ -27,11 +25,10 @@ from cnm_bridge.core.planning.options.cni_options import (
     parse_options,
 )
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
-from cnm_bridge.core.planning.plan import Plan, plan_attachment, with_mac
+from cnm_bridge.core.planning.plan import Plan, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
-from cnm_bridge.driver.networks.attach_mode import choose_attach_mode
-from cnm_bridge.driver.networks.configuration_watch import configuration_digest
+from cnm_bridge.driver.networks.attach_mode import with_attach_mode
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
@@ -141,10 +138,7 @@ class NetworkService:
                 cannot provide what is requested.
             CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
-        network, plan = await self._plan(request.network_id, request.options, request.requested)
-        if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
-            plan = with_mac(plan, local_mac(secrets.token_bytes(MAC_BYTES)))
-        return network, plan
+        return await self._plan(request.network_id, request.options, request.requested)
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
         """Return a network and its list for an endpoint without requested values.
@@ -170,25 +164,11 @@ class NetworkService:
             log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
-        negotiated = await self._runtime.negotiate(plan.configuration)
-        return network, replace(
-            plan,
-            configuration=negotiated,
-            attach=await self._choose_mode(negotiated, options, network),
-            source_digest=None if options.inline is not None else configuration_digest(configuration.document),
-        )
+        return network, await self._with_attach_mode(plan)
 
-    async def _choose_mode(
-        self, configuration: NetworkConfigurationList, options: Options, network: NetworkRecord
-    ) -> AttachChoice:
-        return await choose_attach_mode(
-            self._runtime,
-            configuration,
-            options,
-            has_pool=bool(network.pools),
-            default=self._attach,
-            release=self._release.current,
-        )
+    async def _with_attach_mode(self, plan: Plan) -> Plan:
+        mac = local_mac(secrets.token_bytes(MAC_BYTES))
+        return await with_attach_mode(plan, self._runtime, default=self._attach, release=self._release.current, mac=mac)
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.inline is not None:
@@ -278,16 +258,15 @@ class NetworkService:
         if options.inline is not None:
             self._refuse_inline(options.inline)
         found = options.inline or index.find(network.configuration)
-        nothing = RequestedInterface()
-        planned = plan_attachment(found, options, nothing, network.pools, internal=network.internal).configuration
-        preflight = await run_preflight(self._runtime, planned)
+        plan = plan_attachment(found, options, RequestedInterface(), network.pools, internal=network.internal)
+        preflight = await run_preflight(self._runtime, plan.configuration)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(
                 f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
-        await self._choose_mode(await self._runtime.negotiate(planned), options, network)
+        await self._with_attach_mode(plan)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
 

@@ -128,7 +128,7 @@ async def _explain(
     from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
     from cnm_bridge.core.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
-    from cnm_bridge.driver.networks.attach_mode import choose_attach_mode  # noqa: PLC0415
+    from cnm_bridge.driver.networks.attach_mode import with_attach_mode  # noqa: PLC0415
     from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.system.engine import Engine  # noqa: PLC0415
 
@@ -143,7 +143,6 @@ async def _explain(
     runtime = Runtime(settings.cni_bin_dirs, Limits())
     ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
     warnings = (*(await run_preflight(runtime, plan.configuration)).all_warnings, *ignored)
-    negotiated = await runtime.negotiate(plan.configuration)
     try:
         release = await engine.release()
     except EngineUnavailable:
@@ -154,22 +153,14 @@ async def _explain(
             "not known here",
             err=True,
         )
-    choice = await choose_attach_mode(
-        runtime,
-        negotiated,
-        network.options,
-        has_pool=bool(pools or requested.address or requested.address_ipv6),
-        default=settings.attach,
-        release=release,
-    )
-    has_reservation = choice.mode is AttachMode.HYBRID
-    negotiated = with_reservation(negotiated, None) if has_reservation else negotiated
-    plan = replace(plan, configuration=negotiated, attach=choice)
-    is_moved = choice.mode is AttachMode.MOVE
+    plan = await with_attach_mode(plan, runtime, default=settings.attach, release=release)
+    if plan.attach.mode is AttachMode.HYBRID:
+        plan = replace(plan, configuration=with_reservation(plan.configuration, None))
+    is_moved = plan.attach.mode is AttachMode.MOVE
     path = staging_path if is_moved else pin_path
     attachment_id = AttachmentId(_ENDPOINT_ID)
     if plan.options.client_id is not None:
-        attachment_id = attachment_with_identifier(negotiated.name, plan.options.client_id)
+        attachment_id = attachment_with_identifier(plan.configuration.name, plan.options.client_id)
     attachment = Attachment(
         container_id=attachment_id,
         ifname=STAGING_IFNAME if is_moved else plan.options.ifname or f"{plan.options.ifname_prefix}0",

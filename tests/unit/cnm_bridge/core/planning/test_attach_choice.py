@@ -19,6 +19,7 @@ from cnm_bridge.core.planning.attach_choice import (
     choose_mode,
     depends_on_static,
 )
+from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.settings import AttachOption
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
@@ -43,7 +44,8 @@ def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfiguratio
 def asking(option: AttachOption, need: IdentityRequest | str | None) -> AttachRequest:
     """Return a request that needs the name of the link, Docker's IPAM, an identity, or none of these."""
     identity = need if isinstance(need, IdentityRequest) else None
-    return AttachRequest(option=option, has_ifname=need == NAMED, has_pool=need == POOL, identity=identity)
+    options = Options(attach=option, ifname="lan7" if need == NAMED else None, identity=identity)
+    return AttachRequest(options=options, default=AttachOption.AUTO, has_pool=need == POOL)
 
 
 def choose(
@@ -316,7 +318,7 @@ def test_a_mode_can_be_demanded(option: AttachOption) -> None:
 @pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
 def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
     """The reason and an error name the daemon's setting, not the option of the network."""
-    request = AttachRequest(option=option, is_default=True)
+    request = AttachRequest(options=Options(), default=option)
     plugin: JsonObject = {"type": "vlan", "ipam": HOST_LOCAL}
     reason = choose_mode(request, network(plugin), NEW, static_versions=VERSIONS).reason
     assert reason == f"the daemon's --attach={option}"

@@ -8,12 +8,13 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import PoolRecord, RequestedInterface
+from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
+from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.options.cni_options import parse_options
-from cnm_bridge.core.planning.plan import Plan, plan_attachment, refuse_ignored
+from cnm_bridge.core.planning.plan import Plan, configuration_digest, plan_attachment, refuse_ignored, with_attach
 
 MAC = "02:11:22:33:44:55"
 HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}
@@ -49,7 +50,8 @@ def pool(subnet: str, gateway: str | None = None) -> PoolRecord:
 def test_without_requested_values_the_list_is_unchanged() -> None:
     """There are no CNI_ARGS either."""
     planned = plan({"type": "bridge", "ipam": HOST_LOCAL})
-    assert planned == Plan(configuration=network({"type": "bridge", "ipam": HOST_LOCAL}))
+    unchanged = network({"type": "bridge", "ipam": HOST_LOCAL})
+    assert planned == Plan(configuration=unchanged, source_digest=configuration_digest(unchanged.document))
     assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
 
 
@@ -324,3 +326,15 @@ def test_a_client_identifier_determines_the_mac() -> None:
     assert int((web.own_mac or "")[:2], 16) & 3 == 2
     chosen = plan_lease("dhcp", "web", mac=MAC)
     assert (chosen.own_mac, dict(chosen.args)["MAC"]) == (None, MAC)
+
+
+def test_docker_learns_a_mac_before_the_link_exists() -> None:
+    """In mode *hybrid*, if Docker chose none and the plugin makes a link that may have any."""
+    hybrid = AttachChoice(mode=AttachMode.HYBRID, reason="")
+    planned = with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), hybrid, MAC)
+    assert (planned.attach, planned.own_mac, planned.capability_args) == (hybrid, MAC, {"mac": MAC})
+    moved = AttachChoice(mode=AttachMode.MOVE, reason="")
+    assert with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), moved, MAC).own_mac is None
+    assert with_attach(plan({"type": "ipvlan", "ipam": HOST_LOCAL}), hybrid, MAC).own_mac is None
+    given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
+    assert with_attach(given, hybrid, MAC).own_mac is None

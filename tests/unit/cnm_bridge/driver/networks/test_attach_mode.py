@@ -13,8 +13,9 @@ from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.options.cni_options import Options
+from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import AttachOption
-from cnm_bridge.driver.networks.attach_mode import choose_attach_mode
+from cnm_bridge.driver.networks.attach_mode import with_attach_mode
 from tests.plugins import FakePlugins
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 5)
@@ -27,8 +28,9 @@ BLUE: JsonObject = {
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> FakePlugins:
-    """The plugin `static`."""
+    """The plugin of the list, and `static`."""
     plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("bridge")
     plugins.install("static")
     return plugins
 
@@ -41,10 +43,9 @@ async def choose(
     release: EngineRelease = NEW,
 ) -> AttachChoice:
     """Choose the mode for a network with these options."""
-    network = NetworkConfigurationList.from_document(BLUE)
-    return await choose_attach_mode(
-        Runtime([plugins.directory], Limits()), network, options, has_pool=False, default=default, release=release
-    )
+    plan = Plan(configuration=NetworkConfigurationList.from_document(BLUE), options=options)
+    runtime = Runtime([plugins.directory], Limits())
+    return (await with_attach_mode(plan, runtime, default=default, release=release)).attach
 
 
 @pytest.mark.parametrize(

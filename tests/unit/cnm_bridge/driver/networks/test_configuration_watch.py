@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from cni_bridge_spec import JsonObject
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, Runtime
-from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch, configuration_digest
+from cnm_bridge.core.planning.plan import configuration_digest
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 from tests.records import NETWORK, endpoint, put
 
