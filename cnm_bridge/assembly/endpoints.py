@@ -12,7 +12,6 @@ from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.core.planning.ports.port_claims import PortClaims
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
-from cnm_bridge.driver.endpoints.creation import EndpointCreation
 from cnm_bridge.driver.endpoints.dns_files import DnsFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
@@ -47,15 +46,6 @@ def make_endpoints(
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(resources.store, resources.engine_in_calls)
     attempts = Attempts(resources.store, teardown.queue, teardown.contention, attach.locks)
-    creation = EndpointCreation(
-        store=resources.store,
-        networks=networks.service,
-        attachers=attach.attachers,
-        attempts=attempts,
-        owners=teardown.owners,
-        locks=attach.locks,
-        new_records=attach.new_records,
-    )
     dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
     first_processes = FirstProcesses(resources.store, resources.kernel, attach.owners, attach.locks)
     joined = JoinedEndpoints(
@@ -72,9 +62,11 @@ def make_endpoints(
     return EndpointRoom(
         service=EndpointService(
             store=resources.store,
-            creation=creation,
+            networks=networks.service,
+            new_records=attach.new_records,
             attempts=attempts,
             attachers=attach.attachers,
+            owners=teardown.owners,
             teardowns=teardown.queue,
             rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,

@@ -3,23 +3,37 @@
 """Executes the calls about one endpoint: create, join, leave, delete.
 
 Each call takes the endpoint's lock, reads its record, calls its attacher, and stores the new record.
+`cnm_bridge.driver.endpoints.attempts` undoes a failure, and repeats it after a refusal that may pass.
 """
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, RecordNotFound, WrongPhase
+from cni_bridge_state import (
+    AttachmentId,
+    EndpointId,
+    EndpointRecord,
+    Phase,
+    ProcessRecord,
+    RecordNotFound,
+    WrongPhase,
+)
 from cni_bridge_state.store import Store
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
+from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
-from cnm_bridge.driver.endpoints.creation import EndpointCreation
+from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -38,9 +52,11 @@ class EndpointService:
 
     Args:
         store: The records.
-        creation: Creates endpoints.
-        attempts: Runs the plugins of Join, and undoes failures.
+        networks: Plans the plugins' input.
+        new_records: Makes the first record of an endpoint.
+        attempts: Runs the plugins, and undoes failures.
         attachers: The attacher of each mode.
+        owners: Knows the owner of each address.
         teardowns: Tears endpoints down in the background.
         rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
         joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
@@ -51,36 +67,56 @@ class EndpointService:
         self,
         *,
         store: Store,
-        creation: EndpointCreation,
+        networks: NetworkService,
+        new_records: NewRecords,
         attempts: Attempts,
         attachers: Attachers,
+        owners: AddressOwners,
         teardowns: TeardownQueue,
         rebuild_endpoint: RebuildEndpoint,
         joined: JoinedEndpoints,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store
-        self._creation = creation
+        self._networks = networks
+        self._new_records = new_records
         self._attempts = attempts
         self._attachers = attachers
+        self._owners = owners
         self._teardowns = teardowns
         self._rebuild_endpoint = rebuild_endpoint
         self._joined = joined
         self._locks = locks
+        self._attachments: KeyedLocks[AttachmentId] = KeyedLocks()  # several endpoints may want the same one
 
     async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
-        """Create an endpoint and return the values that Docker did not choose.
+        """Create an endpoint, if it does not exist; return the values that Docker did not choose.
 
         After an error nothing is left of the endpoint; if the cleanup takes long or fails, it continues in the
         background.
 
+        Args:
+            request: The request.
+            caller: The calling process, None if it is not visible.
+
         Raises:
-            BadOption, Refused: The request is invalid or not possible; nothing has been changed.
+            BadOption, Refused: The request is invalid or not possible, or Docker has deleted the endpoint before its
+                plugins ran; nothing has been changed.
             CniError: The network's configuration does not exist, or a plugin failed; the text is the plugin's.
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        record = await self._creation(request, caller)
+        with self._attempts.under_way(request.endpoint_id) as call:
+            async with self._locks.hold(request.endpoint_id):
+                record = self._store.find_endpoint(request.endpoint_id)
+            if record is None:
+                # The plan is made before anything is stored or done, so an invalid request changes nothing.
+                network, plan = await self._networks.plan(request)
+                planned = self._new_records.planned(request, network, plan, caller, now_s=time.time())
+                async with self._attachments.hold(planned.attachment.id):
+                    create = partial(self._create, planned, plan)
+                    record = await self._attempts(call, plan.configuration.name, create)
+        _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 
     async def join(self, request: Join, caller: ProcessRecord | None) -> Joined:
@@ -135,6 +171,22 @@ class EndpointService:
             if record is not None and has_device(record):
                 await self._teardowns.wait_tried([record.id])
 
+    async def _create(
+        self, planned: EndpointRecord, plan: Plan, stored: EndpointRecord | None, contention: Contention
+    ) -> EndpointRecord:
+        if stored is not None:  # by another call, since the plan was made
+            return stored
+        await contention.wait_for_attachment(planned.attachment.id)
+        await contention.wait_for_addresses(plan.fixed_addresses)
+        contention.note_leaving()
+        # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the DEL of
+        # an endpoint with the same address can complete.
+        with self._owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
+            await self._store.put_endpoint(planned)
+            record = await self._attacher(planned).prepare(planned, plan, self._store.put_endpoint)
+        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
+        return record
+
     async def _attach(
         self, request: Join, caller: ProcessRecord | None, record: EndpointRecord | None, contention: Contention
     ) -> EndpointRecord:
@@ -155,3 +207,11 @@ class EndpointService:
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
         return self._attachers[record.attachment.mode]
+
+
+def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:
+    """Refuse a repeated CreateEndpoint with the ID of another network, or of an endpoint that is being torn down."""
+    if record.network_id != request.network_id:
+        raise Refused(f"endpoint {record.id} already exists, on network {record.network_id}")
+    if not record.phase.is_attached:
+        raise Refused(f"endpoint {record.id} already exists and is being torn down")
