@@ -33,6 +33,26 @@ class AttachMode(StrEnum):
     DIRECT = "direct"
     """All plugins run in the sandbox at Join; Docker does not know the addresses."""
 
+    @property
+    def in_sandbox(self) -> bool:
+        """Whether plugins run in the sandbox at Join, and make the link there."""
+        return self is not AttachMode.MOVE
+
+    @property
+    def has_reservation(self) -> bool:
+        """Whether the IPAM plugin runs at CreateEndpoint, before the plugins that make the link."""
+        return self is AttachMode.HYBRID
+
+    @property
+    def docker_knows_addresses(self) -> bool:
+        """Whether the reply to CreateEndpoint has the addresses of the link."""
+        return self is not AttachMode.DIRECT
+
+    @property
+    def falls_back_to_move(self) -> bool:
+        """Whether the link is moved if it cannot be made in the sandbox."""
+        return self is AttachMode.HYBRID
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRecord:
@@ -175,7 +195,7 @@ class AttachmentRecord:
     @property
     def has_reservation(self) -> bool:
         """Whether the IPAM plugin is executed, or was executed, at CreateEndpoint."""
-        return self.mode is AttachMode.HYBRID or self.reservation is not None
+        return self.mode.has_reservation or self.reservation is not None
 
     @property
     def network(self) -> str:

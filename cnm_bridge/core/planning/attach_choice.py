@@ -138,7 +138,7 @@ def choose_mode(
             f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
         )
     choice = _choose_by_option(request, network, release, static_versions)
-    if choice.mode is not AttachMode.MOVE:
+    if choice.mode.in_sandbox:
         return choice
     if request.has_ifname:
         raise BadOption(

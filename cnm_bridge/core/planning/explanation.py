@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
-from cni_bridge_state import AttachMode, DnsOption
+from cni_bridge_state import DnsOption
 from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.planning.options.cni_options import origin_of
@@ -78,7 +78,7 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
-            "sandboxSync": list(self.sandbox_sync) if self.plan.attach.mode is AttachMode.MOVE else [],
+            "sandboxSync": [] if self.plan.attach.mode.in_sandbox else list(self.sandbox_sync),
             "warnings": list(self.warnings),
         }
 
@@ -91,7 +91,7 @@ class Explanation:
             f"link           {self.plan.options.ifname or f'{self.plan.options.ifname_prefix}N'} in the container",
             f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
         ]
-        if self.plan.attach.mode is AttachMode.HYBRID and self.plan.options.ifname is None:
+        if self.plan.attach.mode.falls_back_to_move and self.plan.options.ifname is None:
             is_movable = find_unsuitable(configuration) is None
             lines.append(f"               and {_MOVED if is_movable else _REFUSED}")
         if self.docker_network is not None:
@@ -116,7 +116,7 @@ class Explanation:
             lines += [f"   {note}" for note in self._notes(number)]
             if publishes:
                 lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
-        if self.plan.attach.mode is AttachMode.MOVE:
+        if not self.plan.attach.mode.in_sandbox:
             lines += ["", "after Docker has moved the link into the container:"]
             lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
         return "\n".join(lines)
@@ -126,7 +126,7 @@ class Explanation:
         request = self.plan.options.identity
         if request is None:
             return None
-        if self.plan.attach.mode is AttachMode.MOVE:
+        if not self.plan.attach.mode.in_sandbox:
             return f"{request.kind}, but not known in mode move"
         labels = f", labels {', '.join(request.labels)}" if request.labels else ""
         missing = "without it the container is refused" if request.is_required else "without it they run all the same"
@@ -134,7 +134,7 @@ class Explanation:
 
     def _notes(self, number: int) -> Iterator[str]:
         """Yield what the request of a plugin, counted from 1, does not show."""
-        has_reservation = self.plan.attach.mode is AttachMode.HYBRID
+        has_reservation = self.plan.attach.mode.has_reservation
         if has_reservation:
             yield "at CreateEndpoint" if number == _RESERVATION else "at Join, in the sandbox"
         if has_reservation and number == _RESERVATION + 1:
@@ -144,7 +144,7 @@ class Explanation:
 
     def _publishers(self) -> tuple[bool, ...]:
         plugins = self.plan.configuration.plugins
-        first = 2 if self.plan.attach.mode is AttachMode.HYBRID else 1  # the one that makes the link runs only once
+        first = 2 if self.plan.attach.mode.has_reservation else 1  # the one that makes the link runs only once
         return tuple(index >= first and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
 
 

@@ -178,7 +178,7 @@ def with_attach(plan: Plan, attach: AttachChoice, mac: str | None) -> Plan:
             Plugins that take one receive it (`reserved_list.py`).
     """
     plan = replace(plan, attach=attach)
-    is_foreseen = attach.mode is AttachMode.HYBRID and can_choose_mac(plan.configuration)
+    is_foreseen = attach.mode.has_reservation and can_choose_mac(plan.configuration)
     if mac is None or plan.requested.mac or not is_foreseen:
         return plan
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})

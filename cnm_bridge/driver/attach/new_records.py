@@ -156,9 +156,9 @@ class NewRecords:
 
 def _ifname(plan: Plan) -> str:
     """Return the name that plugins give the link; in mode *move* libnetwork changes it later."""
-    if plan.attach.mode is AttachMode.MOVE:
-        return STAGING_IFNAME
-    return plan.options.ifname or f"{plan.options.ifname_prefix}0"
+    if plan.attach.mode.in_sandbox:
+        return plan.options.ifname or f"{plan.options.ifname_prefix}0"
+    return STAGING_IFNAME
 
 
 def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:

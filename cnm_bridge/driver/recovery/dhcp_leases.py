@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
@@ -178,6 +178,6 @@ def _is_joined_with(record: EndpointRecord, socket: Path) -> bool:
 
 def _socket_of(record: EndpointRecord) -> Path | None:
     """Return the socket of an endpoint's DHCP daemon, None if it has no DHCP."""
-    if record.attachment.mode is not AttachMode.DIRECT:
+    if record.attachment.mode.docker_knows_addresses:  # a lease is obtained at Join
         return None
     return find_daemon_socket(record.attachment.configuration)

@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
@@ -108,7 +108,7 @@ class Placing:
         await self._release.wait_looked()
         obstacle = await self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
-        needs_networks = obstacle is None and record.attachment.mode is AttachMode.HYBRID and may_collide
+        needs_networks = obstacle is None and record.attachment.mode.falls_back_to_move and may_collide
         owner = SandboxOwner(unknown="it was not looked for")
         if obstacle is None or record.attachment.identity is not None:
             owner = await self._owners.find(sandbox)
@@ -165,14 +165,14 @@ class Placing:
         return [
             other
             for other in self._store.endpoints_in_sandbox(record.sandbox)
-            if other.id != record.id and other.attachment.mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
+            if other.id != record.id and other.attachment.mode.in_sandbox and other.phase in _IN_SANDBOX
         ]
 
 
 def why_no_link(record: EndpointRecord) -> str:
     """Return why no link can be made in a sandbox, and in mode *direct*, which moves none instead, what to do."""
     reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
-    if record.attachment.mode is not AttachMode.DIRECT:
+    if record.attachment.mode.falls_back_to_move:
         return reason
     return f"{reason}; if so, give this one another name: {_GIVE_A_NAME}"
 
@@ -184,7 +184,7 @@ def refuse_to_move(record: EndpointRecord, reason: str) -> None:
         Refused: The mode, a plugin or the link's name does not allow to move it.
     """
     refused = f"CNI configuration {record.attachment.network} cannot be attached in the sandbox"
-    if record.attachment.mode is AttachMode.DIRECT:
+    if not record.attachment.mode.falls_back_to_move:
         raise Refused(f"{refused}, as mode direct demands: {reason}")
     unsuitable = find_unsuitable(Endpoint(record).network)
     if unsuitable is not None:
