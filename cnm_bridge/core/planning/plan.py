@@ -19,6 +19,7 @@ from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp
+from cnm_bridge.core.model.naming import STAGING_IFNAME
 from cnm_bridge.core.planning.addresses.addressing import (
     MAC_BYTES,
     local_mac,
@@ -73,6 +74,13 @@ class Plan:
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
     source_digest: str | None = None
+
+    @property
+    def ifname(self) -> str:
+        """The name that plugins give the link; in mode *move* libnetwork changes it later."""
+        if self.attach.mode.in_sandbox:
+            return self.options.ifname or f"{self.options.ifname_prefix}0"
+        return STAGING_IFNAME
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:

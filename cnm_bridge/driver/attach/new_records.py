@@ -68,7 +68,7 @@ class NewRecords:
             self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args),
             mode=mode,
             mode_reason=plan.attach.reason,
-            ifname=_ifname(plan),
+            ifname=plan.ifname,
             identity=plan.options.identity,
             dns=plan.options.dns,
         )
@@ -152,13 +152,6 @@ class NewRecords:
             args=args,
             capability_args=capability_args,
         )
-
-
-def _ifname(plan: Plan) -> str:
-    """Return the name that plugins give the link; in mode *move* libnetwork changes it later."""
-    if plan.attach.mode.in_sandbox:
-        return plan.options.ifname or f"{plan.options.ifname_prefix}0"
-    return STAGING_IFNAME
 
 
 def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:

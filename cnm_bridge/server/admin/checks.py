@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
-from cni_bridge_state import AttachMode, EndpointRecord, Phase
+from cni_bridge_state import EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed, Result, Runtime
 from cni_invoker.advanced import RULES_BY_ADDRESS, with_plugins
@@ -144,7 +144,7 @@ class EndpointChecks:
         if network.disable_check:
             notes.append("the list has disableCheck, so no plugin was asked")
             return
-        is_moved = endpoint.record.attachment.mode is AttachMode.MOVE
+        is_moved = not endpoint.record.attachment.mode.in_sandbox
         netns = endpoint.sandbox if is_moved else endpoint.netns
         attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
         given = None if result is None else _as_found(result, attachment.netns, found)
@@ -188,7 +188,7 @@ def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str
     """Yield what the link in the sandbox lacks."""
     if endpoint.snapshot is None:
         return find_missing_addresses(known_addresses(endpoint), found)
-    is_moved = endpoint.record.attachment.mode is AttachMode.MOVE
+    is_moved = not endpoint.record.attachment.mode.in_sandbox
     return find_differences(endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved)
 
 
@@ -216,7 +216,7 @@ def _unsuitable_addresses(endpoint: Endpoint) -> str | None:
         return None
     if any(plugin.type == _SBR for plugin in endpoint.chain.plugins):
         return "it looks for routes in the main table, and sbr has moved them to another one"
-    if record.attachment.mode is not AttachMode.MOVE:
+    if record.attachment.mode.in_sandbox:
         return None
     chosen = choose_interface(snapshot, record.requested)
     for address in result.addresses_of(record.attachment.ifname):

@@ -8,7 +8,7 @@ Names of containers are not in it: only the engine knows them, and the daemon do
 from collections.abc import Mapping
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
@@ -147,6 +147,6 @@ def _find_mac(endpoint: Endpoint) -> str | None:
 
 def _sync(endpoint: Endpoint) -> list[JsonValue]:
     """Return what is added to the sandbox, in words, beyond what libnetwork sets up there."""
-    if endpoint.snapshot is None or endpoint.record.attachment.mode is not AttachMode.MOVE:
+    if endpoint.snapshot is None or endpoint.record.attachment.mode.in_sandbox:
         return []
     return [*plan_sandbox(endpoint.snapshot, internal=endpoint.record.internal).parts]

@@ -119,12 +119,12 @@ async def _explain(
 ) -> "Explanation":
     from dataclasses import replace  # noqa: PLC0415
 
-    from cni_bridge_state import AttachmentId, AttachMode  # noqa: PLC0415
+    from cni_bridge_state import AttachmentId  # noqa: PLC0415
     from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
     from cnm_bridge.core.errors import EngineUnavailable  # noqa: PLC0415
     from cnm_bridge.core.model.dhcp import attachment_with_identifier  # noqa: PLC0415
-    from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path  # noqa: PLC0415
+    from cnm_bridge.core.model.naming import pin_path, staging_path  # noqa: PLC0415
     from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
     from cnm_bridge.core.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
@@ -154,16 +154,15 @@ async def _explain(
             err=True,
         )
     plan = await with_attach_mode(plan, runtime, default=settings.attach, release=release)
-    if plan.attach.mode is AttachMode.HYBRID:
+    if plan.attach.mode.has_reservation:
         plan = replace(plan, configuration=with_reservation(plan.configuration, None))
-    is_moved = plan.attach.mode is AttachMode.MOVE
-    path = staging_path if is_moved else pin_path
+    path = pin_path if plan.attach.mode.in_sandbox else staging_path
     attachment_id = AttachmentId(_ENDPOINT_ID)
     if plan.options.client_id is not None:
         attachment_id = attachment_with_identifier(plan.configuration.name, plan.options.client_id)
     attachment = Attachment(
         container_id=attachment_id,
-        ifname=STAGING_IFNAME if is_moved else plan.options.ifname or f"{plan.options.ifname_prefix}0",
+        ifname=plan.ifname,
         netns=str(path(settings.run_dir, attachment_id)),
         args=plan.args,
         capability_args=plan.capability_args,
