@@ -13,7 +13,6 @@ If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes 
 staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
@@ -41,7 +40,7 @@ from cnm_bridge.core.planning.link.expected_link import (
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
-from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import SandboxLiveness
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.driver.attach.in_sandbox.placement import Placing, refuse_to_move, why_no_link
@@ -55,7 +54,7 @@ __all__ = ["SandboxAttacher"]
 log = structlog.get_logger()
 
 
-class SandboxAttacher:
+class SandboxAttacher(SandboxLiveness):
     """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
 
     Args:
@@ -81,8 +80,8 @@ class SandboxAttacher:
         sandbox_sync: SandboxSync,
         run_dir: Path,
     ) -> None:
+        super().__init__(kernel)
         self._runtime = runtime
-        self._kernel = kernel
         self._placing = placing
         self._move = move
         self._detacher = detacher
@@ -193,18 +192,6 @@ class SandboxAttacher:
         """Make the file of the pin again, if there is a reservation."""
         if record.attachment.has_reservation:
             self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment.id))
-
-    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose sandbox Docker has removed."""
-        return await find_dead(self._kernel, records)
-
-    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints without a process in their sandbox."""
-        return await find_abandoned(self._kernel, records)
-
-    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose link is not in their sandbox."""
-        return await find_without_link(self._kernel, records)
 
     async def _run_in_sandbox(
         self, record: EndpointRecord, pin: Path, expected: Snapshot, save: SaveRecord

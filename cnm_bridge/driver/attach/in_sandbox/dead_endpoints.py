@@ -14,52 +14,64 @@ from cni_bridge_state import EndpointRecord, Phase
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["find_abandoned", "find_dead", "find_without_link"]
+__all__ = ["SandboxLiveness"]
 
 
-async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that have been joined and whose sandbox does not exist any more.
+class SandboxLiveness:
+    """Finds endpoints that no container can use any more.
 
-    An endpoint that has only a reservation is not returned: only Docker knows whether it will join it.
+    Args:
+        kernel: Knows sandboxes, links and processes.
     """
-    joined = _joined(endpoints)
-    gone = await kernel.gone_sandboxes({record.sandbox_key for record in joined if record.sandbox_key is not None})
-    return tuple(record for record in joined if record.sandbox_key in gone)
 
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
 
-async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints without a process in their sandbox, and unjoined ones whose caller has ended.
+    async def find_dead(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that have been joined and whose sandbox does not exist any more.
 
-    See `cnm_bridge.driver.attach.move.dead_endpoints.find_abandoned`.
-
-    Raises:
-        KernelError: Processes cannot be read.
-    """
-    attached = [record for record in endpoints if record.phase.is_attached]
-    callers = {record.caller for record in attached if record.caller}
-    ended = {caller for caller in callers if kernel.find_start(caller.pid) != caller.started}
-    suspects = [record for record in attached if record.phase is Phase.JOINED or record.caller in ended]
-    if not suspects:
-        return ()
-    processes = await kernel.find_process_namespaces()
-
-    def is_abandoned(record: EndpointRecord) -> bool:
-        return alternative_name(record.attachment.id) not in processes.altnames and not (
-            record.sandbox_key and processes.includes(Path(record.sandbox_key))
+        An endpoint that has only a reservation is not returned: only Docker knows whether it will join it.
+        """
+        joined = _joined(endpoints)
+        gone = await self._kernel.gone_sandboxes(
+            {record.sandbox_key for record in joined if record.sandbox_key is not None}
         )
+        return tuple(record for record in joined if record.sandbox_key in gone)
 
-    return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
+    async def find_abandoned(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints without a process in their sandbox, and unjoined ones whose caller has ended.
 
+        See `find_abandoned` of `cnm_bridge.driver.attach.move.dead_endpoints`.
 
-async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the joined endpoints whose sandbox exists and does not have their link.
+        Raises:
+            KernelError: Processes cannot be read.
+        """
+        attached = [record for record in endpoints if record.phase.is_attached]
+        callers = {record.caller for record in attached if record.caller}
+        ended = {caller for caller in callers if self._kernel.find_start(caller.pid) != caller.started}
+        suspects = [record for record in attached if record.phase is Phase.JOINED or record.caller in ended]
+        if not suspects:
+            return ()
+        processes = await self._kernel.find_process_namespaces()
 
-    Raises:
-        KernelError: A namespace cannot be read.
-    """
-    joined = {alternative_name(record.attachment.id): record for record in _joined(endpoints)}
-    away = await kernel.find_without_link({name: one.sandbox_key for name, one in joined.items() if one.sandbox_key})
-    return tuple(record for name, record in joined.items() if name in away)
+        def is_abandoned(record: EndpointRecord) -> bool:
+            return alternative_name(record.attachment.id) not in processes.altnames and not (
+                record.sandbox_key and processes.includes(Path(record.sandbox_key))
+            )
+
+        return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
+
+    async def find_without_link(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose sandbox exists and does not have their link.
+
+        Raises:
+            KernelError: A namespace cannot be read.
+        """
+        joined = {alternative_name(record.attachment.id): record for record in _joined(endpoints)}
+        away = await self._kernel.find_without_link(
+            {name: one.sandbox_key for name, one in joined.items() if one.sandbox_key}
+        )
+        return tuple(record for name, record in joined.items() if name in away)
 
 
 def _joined(endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:

@@ -6,7 +6,7 @@ Works on every engine, also if the sandbox does not exist at Join (before Engine
 second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
@@ -22,7 +22,7 @@ from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
-from cnm_bridge.driver.attach.move.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel
@@ -32,7 +32,7 @@ __all__ = ["MoveAttacher", "warn_of_dns"]
 log = structlog.get_logger()
 
 
-class MoveAttacher:
+class MoveAttacher(MoveLiveness):
     """Attaches via a staging namespace (`state.AttachMode.MOVE`).
 
     Args:
@@ -51,9 +51,9 @@ class MoveAttacher:
         detacher: MoveDetacher,
         find_prefix: Callable[[EndpointRecord], Awaitable[str]],
     ) -> None:
+        super().__init__(kernel)
         self._find_prefix = find_prefix
         self._runtime = runtime
-        self._kernel = kernel
         self._sandbox_sync = sandbox_sync
         self._detacher = detacher
 
@@ -139,18 +139,6 @@ class MoveAttacher:
 
     def prepare_again(self, record: EndpointRecord) -> None:
         """Do nothing: Join runs no plugin."""
-
-    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints without a sandbox and without a link in the host namespace."""
-        return await find_dead(self._kernel, records)
-
-    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints without a process in their sandbox and whose link is in no container."""
-        return await find_abandoned(self._kernel, records)
-
-    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose link is neither in their sandbox nor in the host namespace."""
-        return await find_without_link(self._kernel, records)
 
 
 def warn_of_dns(record: EndpointRecord) -> None:

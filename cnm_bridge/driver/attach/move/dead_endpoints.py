@@ -13,77 +13,87 @@ from cni_bridge_state import EndpointRecord, Phase
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["find_abandoned", "find_dead", "find_without_link"]
+__all__ = ["MoveLiveness"]
 
 
-async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints whose sandbox does not exist and whose link is not in the host namespace.
+class MoveLiveness:
+    """Finds endpoints that no container can use any more.
 
-    libnetwork creates a sandbox before it moves links in, and removes it after it has moved them out. So sandboxes are
-    checked before and after the links; otherwise a link in transit could be missed.
-
-    Raises:
-        KernelError: The links cannot be listed.
+    Args:
+        kernel: Knows sandboxes, links and processes.
     """
-    suspects = await _without_sandbox(kernel, endpoints)
-    if not suspects:
-        return ()
-    in_host_netns = await _names_in_host_netns(kernel)
-    away = [record for record in suspects if not _is_in_host_netns(record, in_host_netns)]
-    return await _without_sandbox(kernel, away)
 
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
 
-async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that were joined, have no process in their sandbox, and whose link is in no container.
+    async def find_dead(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints whose sandbox does not exist and whose link is not in the host namespace.
 
-    A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
-    minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
-    first link.
+        libnetwork creates a sandbox before it moves links in, and removes it after it has moved them out. So sandboxes
+        are checked before and after the links; otherwise a link in transit could be missed.
 
-    An endpoint whose link is in the host namespace is not returned while the engine may still move the link or delete
-    the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd joins an
-    existing endpoint only for a running container (moby, `Sandbox.Refresh`).
+        Raises:
+            KernelError: The links cannot be listed.
+        """
+        suspects = await _without_sandbox(self._kernel, endpoints)
+        if not suspects:
+            return ()
+        in_host_netns = await _names_in_host_netns(self._kernel)
+        away = [record for record in suspects if not _is_in_host_netns(record, in_host_netns)]
+        return await _without_sandbox(self._kernel, away)
 
-    Raises:
-        KernelError: Links or processes cannot be read.
-    """
-    wanted = [record for record in endpoints if record.phase.is_attached]
-    callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
-    ended = {caller for caller in set(callers.values()) if kernel.find_start(caller.pid) != caller.started}
-    without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
-    suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in without_caller]
-    if not suspects:
-        return ()
-    before = await kernel.find_process_namespaces()
-    in_host_netns = await _names_in_host_netns(kernel)
-    after = await kernel.find_process_namespaces()  # again, so that no link in transit is missed
-    inside = before.altnames | after.altnames
+    async def find_abandoned(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that were joined, have no process in their sandbox, and whose link is in no container.
 
-    def is_abandoned(record: EndpointRecord) -> bool:
-        return (
-            alternative_name(record.attachment.id) not in inside
-            and (record.id in without_caller or not _is_in_host_netns(record, in_host_netns))
-            and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
-        )
+        A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
+        minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
+        first link.
 
-    return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
+        An endpoint whose link is in the host namespace is not returned while the engine may still move the link or
+        delete the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd
+        joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`).
 
+        Raises:
+            KernelError: Links or processes cannot be read.
+        """
+        wanted = [record for record in endpoints if record.phase.is_attached]
+        callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
+        ended = {caller for caller in set(callers.values()) if self._kernel.find_start(caller.pid) != caller.started}
+        without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
+        suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in without_caller]
+        if not suspects:
+            return ()
+        before = await self._kernel.find_process_namespaces()
+        in_host_netns = await _names_in_host_netns(self._kernel)
+        after = await self._kernel.find_process_namespaces()  # again, so that no link in transit is missed
+        inside = before.altnames | after.altnames
 
-async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the joined endpoints whose sandbox exists and whose link is neither there nor in the host namespace.
+        def is_abandoned(record: EndpointRecord) -> bool:
+            return (
+                alternative_name(record.attachment.id) not in inside
+                and (record.id in without_caller or not _is_in_host_netns(record, in_host_netns))
+                and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
+            )
 
-    The link, or its alternative name, was removed by an operator or by the container.
+        return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
 
-    Raises:
-        KernelError: A namespace cannot be read.
-    """
-    joined = {alternative_name(record.attachment.id): record for record in endpoints if record.phase is Phase.JOINED}
-    sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
-    away = await kernel.find_without_link(sandboxes)
-    if not away:
-        return ()
-    in_host_netns = await _names_in_host_netns(kernel)
-    return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
+    async def find_without_link(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose sandbox exists and whose link is neither there nor in the host namespace.
+
+        The link, or its alternative name, was removed by an operator or by the container.
+
+        Raises:
+            KernelError: A namespace cannot be read.
+        """
+        joined = {
+            alternative_name(record.attachment.id): record for record in endpoints if record.phase is Phase.JOINED
+        }
+        sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
+        away = await self._kernel.find_without_link(sandboxes)
+        if not away:
+            return ()
+        in_host_netns = await _names_in_host_netns(self._kernel)
+        return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
 
 
 async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
