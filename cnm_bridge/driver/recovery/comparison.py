@@ -59,10 +59,11 @@ class Differences:
         return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.leftovers)
 
 
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Compares the records with the engine and the kernel.
 
-    Args:
+    Attributes:
         store: The records.
         engine: Lists the networks and endpoints of Docker.
         liveness: Finds dead endpoints.
@@ -70,14 +71,11 @@ class Comparison:
         audit: Finds objects without a record.
     """
 
-    def __init__(
-        self, store: Store, engine: TrustedEngine, liveness: Liveness, networks: NetworkService, audit: OrphanAudit
-    ) -> None:
-        self._store = store
-        self._engine = engine
-        self._liveness = liveness
-        self._networks = networks
-        self._audit = audit
+    store: Store
+    engine: TrustedEngine
+    liveness: Liveness
+    networks: NetworkService
+    audit: OrphanAudit
 
     async def find_differences(self) -> Differences:
         """Compare once. What cannot be read is logged, and counts as no difference.
@@ -86,16 +84,16 @@ class Comparison:
             StateError: What the engine reports of a network cannot be written.
         """
         # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
-        endpoints, networks = self._store.endpoints(), self._store.networks()
+        endpoints, networks = self.store.endpoints(), self.store.networks()
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         without_link: frozenset[EndpointId] = frozenset()
         try:
-            forgotten |= {record.id: (record, DEAD) for record in await self._liveness.find_dead(endpoints)}
-            without_link = frozenset(record.id for record in await self._liveness.find_without_link(endpoints))
+            forgotten |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
+            without_link = frozenset(record.id for record in await self.liveness.find_without_link(endpoints))
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:
-            answer = await self._engine.ask(networks, endpoints)
+            answer = await self.engine.ask(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
             return Differences(forgotten=forgotten, without_link=without_link)
@@ -109,17 +107,17 @@ class Comparison:
             leftovers=leftovers,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
-            unknown=unknown_endpoints(answer.view, self._store.endpoints()),
+            unknown=unknown_endpoints(answer.view, self.store.endpoints()),
             without_link=without_link,
-            unwritten=self._audit.unwritten,
-            has_unconfirmed=self._audit.has_unconfirmed,
+            unwritten=self.audit.unwritten,
+            has_unconfirmed=self.audit.has_unconfirmed,
             has_networks=bool(networks),
             answer=answer,
         )
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:
-            return await self._audit.scan(self._networks.bound_names(), self._networks.bound_documents())
+            return await self.audit.scan(self.networks.bound_names(), self.networks.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return {}

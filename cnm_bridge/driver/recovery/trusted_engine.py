@@ -46,10 +46,11 @@ class EngineAnswer:
     is_new: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedEngine:
     """Asks the engine for what belongs to this driver.
 
-    Args:
+    Attributes:
         store: The records, and the ID of the trusted engine.
         engine: Lists the networks and endpoints of Docker.
         engine_import: Creates records of networks that Docker has and that have none.
@@ -57,25 +58,16 @@ class TrustedEngine:
         driver: This driver's name in Docker.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        engine: Engine,
-        engine_import: EngineImport,
-        release: KnownRelease,
-        driver: str,
-    ) -> None:
-        self._store = store
-        self._engine = engine
-        self._engine_import = engine_import
-        self._release = release
-        self._driver = driver
+    store: Store
+    engine: Engine
+    engine_import: EngineImport
+    release: KnownRelease
+    driver: str
 
     @property
     def is_up(self) -> bool:
         """Whether the daemon is connected to the engine's event stream."""
-        return self._release.is_up
+        return self.release.is_up
 
     async def follow(self, on_up: Callable[[], None]) -> None:
         """Stay connected to the event stream until cancelled.
@@ -85,17 +77,17 @@ class TrustedEngine:
         """
 
         def up(release: EngineRelease | None) -> None:
-            self._release.note(release)
+            self.release.note(release)
             on_up()
 
         while True:
             try:
-                await self._engine.follow(up)
+                await self.engine.follow(up)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
             except Exception:  # a bug in background work is logged, and must not end the daemon
                 log.exception("reconcile.bug")
-            self._release.lose()
+            self.release.lose()
             await asyncio.sleep(_PAUSE_S)
 
     async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
@@ -109,20 +101,20 @@ class TrustedEngine:
             EngineUnavailable: It does not answer.
             StateError: Its ID, or the record of a network, cannot be written.
         """
-        await self._release.keep()
-        identity = await self._engine.identity()
-        is_trusted = identity == self._store.engine_identity()
+        await self.release.keep()
+        identity = await self.engine.identity()
+        is_trusted = identity == self.store.engine_identity()
         ids = {record.id for record in networks} | {record.network_id for record in endpoints}
         if is_trusted:
-            ids.update(NetworkId(network_id) for network_id in await self._engine.network_ids(self._driver))
-        view = EngineView(identity=identity, networks={i: await self._engine.find_network(i) for i in sorted(ids)})
+            ids.update(NetworkId(network_id) for network_id in await self.engine.network_ids(self.driver))
+        view = EngineView(identity=identity, networks={i: await self.engine.find_network(i) for i in sorted(ids)})
         if not is_trusted:
             if not knows_any(view, networks):
                 return EngineAnswer(identity=identity, view=None)
-            await self._store.put_engine_identity(identity)
+            await self.store.put_engine_identity(identity)
         foreign = find_foreign(view, networks, endpoints)
         view = replace(view, networks={i: network for i, network in view.networks.items() if i not in foreign})
         for network in view.networks.values():
             if network is not None:
-                await self._engine_import.keep(network, identity)
+                await self.engine_import.keep(network, identity)
         return EngineAnswer(identity=identity, view=view, foreign=foreign, is_new=not is_trusted)

@@ -7,6 +7,7 @@ removed its own mount. If the container is running (`docker network disconnect`)
 namespace first. DEL also runs there if the link is gone, because the host was rebooted or an operator removed it.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,10 +35,11 @@ _BESIDE_LINK: Final = frozenset({"sbr", "vrf"})
 """Plugins that make policy rules or a further link in the sandbox; no other one is known (plugins 1.1.1 and 1.9.1)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxDetacher:
     """Runs DEL in sandboxes.
 
-    Args:
+    Attributes:
         runtime: Runs the plugins' DEL.
         kernel: Finds links, and removes pins.
         placing: Knows whether a container still runs.
@@ -46,33 +48,23 @@ class SandboxDetacher:
         run_dir: The parent directory of pins and staging namespaces.
     """
 
-    def __init__(
-        self,
-        *,
-        runtime: Runtime,
-        kernel: Kernel,
-        placing: Placing,
-        move: MoveDetacher,
-        leases: Leases,
-        run_dir: Path,
-    ) -> None:
-        self._runtime = runtime
-        self._kernel = kernel
-        self._placing = placing
-        self._move = move
-        self._leases = leases
-        self._run_dir = run_dir
+    runtime: Runtime
+    kernel: Kernel
+    placing: Placing
+    move: MoveDetacher
+    leases: Leases
+    run_dir: Path
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo an attachment; see `Attacher.detach`."""
         endpoint = Endpoint(record)
-        pin, staging = pin_path(self._run_dir, record.attachment.id), staging_path(self._run_dir, record.attachment.id)
+        pin, staging = pin_path(self.run_dir, record.attachment.id), staging_path(self.run_dir, record.attachment.id)
         mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
-        name = await self._kernel.find_pinned_link(
+        name = await self.kernel.find_pinned_link(
             pin, record.attachment.ifname, endpoint.altname, mac, plugins_have_run=endpoint.netns == pin
         )
         if name is not None:
-            endpoint = await self._move.keep_addresses(endpoint, progress, pin, name)
+            endpoint = await self.move.keep_addresses(endpoint, progress, pin, name)
         pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
         if record.attachment.has_reservation and pending == {RESERVATION} and name is None:
             await self._release(endpoint, progress)
@@ -88,8 +80,8 @@ class SandboxDetacher:
             if name is not None:
                 await self._release_lease(endpoint)
             place = DeletePlace(netns=pin, sandbox=None) if is_in_place else DeletePlace(netns=staging, sandbox=pin)
-            link = await self._move.run_plugins(endpoint, progress, place)
-        await self._kernel.remove_staging(staging, pin)
+            link = await self.move.run_plugins(endpoint, progress, place)
+        await self.kernel.remove_staging(staging, pin)
         return link
 
     async def undo_before_link(self, endpoint: Endpoint) -> None:
@@ -103,26 +95,26 @@ class SandboxDetacher:
             return
         network = with_plugins(endpoint.chain, plugins)
         try:
-            await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=len(plugins))
+            await self.runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=len(plugins))
         except CniError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=endpoint.id, error=str(exc))
 
     async def _release_lease(self, endpoint: Endpoint) -> None:
         """Release the DHCP lease through the link: `bridge` runs `dhcp` when its link is gone, too late for RELEASE."""
         try:
-            await self._leases.release(endpoint)
+            await self.leases.release(endpoint)
         except CniError as exc:
             log.warning("endpoint.lease_not_released", endpoint_id=endpoint.id, error=str(exc))
 
     async def _may_be_inhabited(self, record: EndpointRecord) -> bool:
         try:
-            return await self._placing.is_inhabited(record)
+            return await self.placing.is_inhabited(record)
         except KernelError:  # not all processes are visible
             return True
 
     async def _release(self, endpoint: Endpoint, progress: DeleteProgress) -> None:
         """Run DEL of the IPAM plugin, which needs no link."""
-        await self._runtime.delete(
+        await self.runtime.delete(
             endpoint.network,
             endpoint.attachment,
             endpoint.result,

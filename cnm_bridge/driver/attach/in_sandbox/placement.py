@@ -79,21 +79,21 @@ class Place:
         return record
 
 
+@dataclass(frozen=True, slots=True)
 class Placing:
     """Knows sandboxes and their containers.
 
-    Args:
+    Attributes:
         store: The records of the other endpoints of a sandbox.
         kernel: Finds the processes of a sandbox.
         owners: Finds the container of a sandbox.
         release: The engine's release.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners, release: KnownRelease) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._owners = owners
-        self._release = release
+    store: Store
+    kernel: Kernel
+    owners: SandboxOwners
+    release: KnownRelease
 
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made.
@@ -102,16 +102,16 @@ class Placing:
             KernelError: The links of the sandbox cannot be listed.
         """
         sandbox = record.sandbox
-        if not self._kernel.is_namespace(sandbox):
+        if not self.kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, unknown=reason)
-        await self._release.wait_looked()
+        await self.release.wait_looked()
         obstacle = await self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attachment.mode.falls_back_to_move and may_collide
         owner = SandboxOwner(unknown="it was not looked for")
         if obstacle is None or record.attachment.identity is not None:
-            owner = await self._owners.find(sandbox)
+            owner = await self.owners.find(sandbox)
         if needs_networks:
             if owner.container is None:
                 can_move = find_unsuitable(Endpoint(record).network) is None
@@ -123,7 +123,7 @@ class Placing:
         return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
 
     async def _find_obstacle(self, record: EndpointRecord) -> str | None:
-        release = self._release.current
+        release = self.release.current
         if release is None:
             return "the release of the Docker Engine was not known"
         if not release.makes_sandbox_first:
@@ -139,7 +139,7 @@ class Placing:
             KernelError: The links of the sandbox cannot be listed.
         """
         names = [other.attachment.ifname for other in self._others(record)]
-        if self._release.current is None or self._release.current.makes_sandbox_first:
+        if self.release.current is None or self.release.current.makes_sandbox_first:
             names += await self._find_unrecorded(record)
         taken = {name.rstrip(digits) for name in names}
         return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
@@ -151,20 +151,20 @@ class Placing:
             KernelError: Processes cannot be read.
         """
         if record.first_process is not None:
-            return self._kernel.find_start(record.first_process.pid) == record.first_process.started
-        return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
+            return self.kernel.find_start(record.first_process.pid) == record.first_process.started
+        return (await self.kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
     async def _find_unrecorded(self, record: EndpointRecord) -> list[str]:
         """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them."""
-        links = await self._kernel.links_in(record.sandbox)
+        links = await self.kernel.links_in(record.sandbox)
         found = [(link.state.name, attachment_of(altname)) for link in links for altname in link.altnames]
-        return [name for name, owner in found if owner is not None and self._store.find_attachment(owner) is None]
+        return [name for name, owner in found if owner is not None and self.store.find_attachment(owner) is None]
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""
         return [
             other
-            for other in self._store.endpoints_in_sandbox(record.sandbox)
+            for other in self.store.endpoints_in_sandbox(record.sandbox)
             if other.id != record.id and other.attachment.mode.in_sandbox and other.phase in _IN_SANDBOX
         ]
 

@@ -5,6 +5,7 @@
 If that is not certain, the plugins' GC does not run, because it would destroy the endpoints without one.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from cni_bridge_state.store import Store
@@ -17,10 +18,11 @@ from cnm_bridge.system.kernel import Kernel
 __all__ = ["InventoryCheck"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryCheck:
     """Compares the endpoints of the engine and the kernel with the records.
 
-    Args:
+    Attributes:
         store: The records.
         engine: Lists the networks and endpoints of Docker.
         kernel: Lists the links in sandboxes.
@@ -28,12 +30,11 @@ class InventoryCheck:
         run_dir: The parent directory of the staging namespaces.
     """
 
-    def __init__(self, *, store: Store, engine: Engine, kernel: Kernel, driver: str, run_dir: Path) -> None:
-        self._store = store
-        self._engine = engine
-        self._kernel = kernel
-        self._driver = driver
-        self._run_dir = run_dir
+    store: Store
+    engine: Engine
+    kernel: Kernel
+    driver: str
+    run_dir: Path
 
     async def find_gap(self) -> str | None:
         """Return None if every endpoint in use has a record, else the reason why that is not certain.
@@ -47,24 +48,24 @@ class InventoryCheck:
             return str(exc)
 
     async def _find_gap(self) -> str | None:
-        identity = await self._engine.identity()
-        if identity != self._store.engine_identity():
+        identity = await self.engine.identity()
+        if identity != self.store.engine_identity():
             return f"the engine {identity} has not been seen to use this driver"
-        stored = {record.id for record in self._store.networks()}
+        stored = {record.id for record in self.store.networks()}
         in_engine: set[str] = set()
-        for network_id in sorted({*stored, *await self._engine.network_ids(self._driver)}):
-            network = await self._engine.find_network(network_id)
+        for network_id in sorted({*stored, *await self.engine.network_ids(self.driver)}):
+            network = await self.engine.find_network(network_id)
             if network is None:
                 continue
-            if network.driver != self._driver:  # so `network_ids(self._driver)` was incomplete
-                return f"network {network_id} is of driver {network.driver}, and this one is {self._driver}"
+            if network.driver != self.driver:  # so `network_ids(self.driver)` was incomplete
+                return f"network {network_id} is of driver {network.driver}, and this one is {self.driver}"
             in_engine.update(network.endpoints)
         # Not by processes: they may belong to an engine in a container, which has its own cni-bridge.
-        mounted = await self._kernel.altnames_mounted(self._run_dir)
+        mounted = await self.kernel.altnames_mounted(self.run_dir)
         attached = {attachment_id for name in mounted if (attachment_id := attachment_of(name)) is not None}
-        others = attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
+        others = attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir)
         # Read last, so that an endpoint created meanwhile has its record here.
-        records = self._store.endpoints()
+        records = self.store.endpoints()
         unknown = in_engine - {record.id for record in records}
         known = {record.attachment.id for record in records}
         if others - known:

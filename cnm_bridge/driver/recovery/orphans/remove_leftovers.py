@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Removes what is left of endpoints whose record was lost."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +29,11 @@ _UNKNOWN: Final = NetworkId("0" * 64)
 """Stored as the Docker network of such an endpoint. The teardown does not use it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveLeftovers:
     """Removes leftovers: staging namespaces, links, and the plugins' artifacts.
 
-    Args:
+    Attributes:
         store: The records.
         audit: Finds the leftovers.
         networks: Finds the configuration of the artifacts' CNI network.
@@ -42,26 +44,14 @@ class RemoveLeftovers:
         new_records: Creates the record for a teardown.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        audit: OrphanAudit,
-        networks: NetworkService,
-        kernel: Kernel,
-        teardowns: TeardownQueue,
-        locks: KeyedLocks[EndpointId],
-        run_dir: Path,
-        new_records: NewRecords,
-    ) -> None:
-        self._store = store
-        self._audit = audit
-        self._networks = networks
-        self._kernel = kernel
-        self._teardowns = teardowns
-        self._locks = locks
-        self._run_dir = run_dir
-        self._new_records = new_records
+    store: Store
+    audit: OrphanAudit
+    networks: NetworkService
+    kernel: Kernel
+    teardowns: TeardownQueue
+    locks: KeyedLocks[EndpointId]
+    run_dir: Path
+    new_records: NewRecords
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link is in a sandbox.
@@ -72,10 +62,10 @@ class RemoveLeftovers:
         attachment_id = leftovers.attachment_id
         endpoint_id = EndpointId(attachment_id)
         try:
-            async with self._locks.hold(endpoint_id):
-                if self._store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
+            async with self.locks.hold(endpoint_id):
+                if self.store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
                     return
-                if attachment_id in attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir):
+                if attachment_id in attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir):
                     return
                 log.warning(
                     "endpoint.leftovers",
@@ -86,9 +76,9 @@ class RemoveLeftovers:
                 if configuration is None:
                     await self._remove(leftovers)
                     return
-                pinned = await find_pinned_link(self._kernel, self._run_dir, attachment_id, mac=None)
+                pinned = await find_pinned_link(self.kernel, self.run_dir, attachment_id, mac=None)
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
-                record = self._new_records.rebuilt(
+                record = self.new_records.rebuilt(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
@@ -98,8 +88,8 @@ class RemoveLeftovers:
                     mac=None,
                     pinned_link=pinned.name if pinned else None,
                 )
-                await self._store.put_found_endpoint(record)
-            self._teardowns.add(endpoint_id)
+                await self.store.put_found_endpoint(record)
+            self.teardowns.add(endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
@@ -117,33 +107,33 @@ class RemoveLeftovers:
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
-        found = await self._audit.find_leftovers(self._networks.bound_names(), self._networks.bound_documents())
+        found = await self.audit.find_leftovers(self.networks.bound_names(), self.networks.bound_documents())
         here = [one for one in found.values() if any(artifact.network == network for artifact in one.artifacts)]
         for leftovers in here:
             await self(leftovers)
         ids = (EndpointId(leftovers.attachment_id) for leftovers in here)
-        return frozenset(endpoint_id for endpoint_id in ids if self._teardowns.is_pending(endpoint_id))
+        return frozenset(endpoint_id for endpoint_id in ids if self.teardowns.is_pending(endpoint_id))
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
         name = alternative_name(attachment_id)
-        return name in await self._kernel.altnames_in_use(self._run_dir) or name in await self._kernel.altnames_mounted(
-            self._run_dir
+        return name in await self.kernel.altnames_in_use(self.run_dir) or name in await self.kernel.altnames_mounted(
+            self.run_dir
         )
 
     async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
             try:
-                return await self._networks.find_configuration(name)
+                return await self.networks.find_configuration(name)
             except CniError as exc:
                 log.warning("endpoint.leftovers_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
         return None
 
     async def _remove(self, leftovers: Leftovers) -> None:
         if leftovers.link is not None:
-            await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.attachment_id))
+            await self.kernel.delete_host_link(leftovers.link, alternative_name(leftovers.attachment_id))
         if leftovers.is_mounted:
             attachment_id = leftovers.attachment_id
-            await self._kernel.remove_staging(
-                staging_path(self._run_dir, attachment_id), pin_path(self._run_dir, attachment_id)
+            await self.kernel.remove_staging(
+                staging_path(self.run_dir, attachment_id), pin_path(self.run_dir, attachment_id)
             )
