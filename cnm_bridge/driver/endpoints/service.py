@@ -7,7 +7,7 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 """
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -45,12 +45,13 @@ log = structlog.get_logger()
 _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointService:
     """Creates endpoints, joins them to sandboxes, lets them leave, and deletes them.
 
     Every call is idempotent: repeated with the same ID it returns the same reply.
 
-    Args:
+    Attributes:
         store: The records.
         networks: Plans the plugins' input.
         new_records: Makes the first record of an endpoint.
@@ -63,31 +64,18 @@ class EndpointService:
         locks: The locks of endpoints.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        networks: NetworkService,
-        new_records: NewRecords,
-        attempts: Attempts,
-        attachers: Attachers,
-        owners: AddressOwners,
-        teardowns: TeardownQueue,
-        rebuild_endpoint: RebuildEndpoint,
-        joined: JoinedEndpoints,
-        locks: KeyedLocks[EndpointId],
-    ) -> None:
-        self._store = store
-        self._networks = networks
-        self._new_records = new_records
-        self._attempts = attempts
-        self._attachers = attachers
-        self._owners = owners
-        self._teardowns = teardowns
-        self._rebuild_endpoint = rebuild_endpoint
-        self._joined = joined
-        self._locks = locks
-        self._attachments: KeyedLocks[AttachmentId] = KeyedLocks()  # several endpoints may want the same one
+    store: Store
+    networks: NetworkService
+    new_records: NewRecords
+    attempts: Attempts
+    attachers: Attachers
+    owners: AddressOwners
+    teardowns: TeardownQueue
+    rebuild_endpoint: RebuildEndpoint
+    joined: JoinedEndpoints
+    locks: KeyedLocks[EndpointId]
+    _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
+    """Several endpoints may want the same one."""
 
     async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
         """Create an endpoint, if it does not exist; return the values that Docker did not choose.
@@ -106,16 +94,16 @@ class EndpointService:
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        with self._attempts.under_way(request.endpoint_id) as call:
-            async with self._locks.hold(request.endpoint_id):
-                record = self._store.find_endpoint(request.endpoint_id)
+        with self.attempts.under_way(request.endpoint_id) as call:
+            async with self.locks.hold(request.endpoint_id):
+                record = self.store.find_endpoint(request.endpoint_id)
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
-                network, plan = await self._networks.plan(request)
-                planned = self._new_records.planned(request, network, plan, caller, now_s=time.time())
+                network, plan = await self.networks.plan(request)
+                planned = self.new_records.planned(request, network, plan, caller, now_s=time.time())
                 async with self._attachments.hold(planned.attachment.id):
                     create = partial(self._create, planned, plan)
-                    record = await self._attempts(call, plan.configuration.name, create)
+                    record = await self.attempts(call, plan.configuration.name, create)
         _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 
@@ -130,9 +118,9 @@ class EndpointService:
             Refused, CniError, KernelError: The endpoint cannot be attached.
             StateError: The record cannot be written.
         """
-        cni_network = self._store.get_endpoint(request.endpoint_id).attachment.network
-        with self._attempts.under_way(request.endpoint_id) as call:
-            record = await self._attempts(call, cni_network, partial(self._attach, request, caller))
+        cni_network = self.store.get_endpoint(request.endpoint_id).attachment.network
+        with self.attempts.under_way(request.endpoint_id) as call:
+            record = await self.attempts(call, cni_network, partial(self._attach, request, caller))
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -143,14 +131,14 @@ class EndpointService:
 
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
-        self._joined.stop(request.endpoint_id)
-        await self._rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
+        self.joined.stop(request.endpoint_id)
+        await self.rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
         if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
             return
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.find_endpoint(request.endpoint_id)
+        async with self.locks.hold(request.endpoint_id):
+            record = self.store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
-                await self._store.put_endpoint(await self._attacher(record).leave(record))
+                await self.store.put_endpoint(await self._attacher(record).leave(record))
 
     async def delete(self, request: EndpointReference) -> None:
         """Request the teardown of an endpoint in any phase, if it exists.
@@ -162,14 +150,14 @@ class EndpointService:
         Raises:
             StateError: The request could not be stored; the teardown runs nevertheless.
         """
-        self._joined.stop(request.endpoint_id)
-        self._attempts.stop(request.endpoint_id)
+        self.joined.stop(request.endpoint_id)
+        self.attempts.stop(request.endpoint_id)
         try:
-            await self._teardowns.request(request.endpoint_id)
+            await self.teardowns.request(request.endpoint_id)
         finally:
-            record = self._store.find_endpoint(request.endpoint_id)
+            record = self.store.find_endpoint(request.endpoint_id)
             if record is not None and has_device(record):
-                await self._teardowns.wait_tried([record.id])
+                await self.teardowns.wait_tried([record.id])
 
     async def _create(
         self, planned: EndpointRecord, plan: Plan, stored: EndpointRecord | None, contention: Contention
@@ -181,9 +169,9 @@ class EndpointService:
         contention.note_leaving()
         # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the DEL of
         # an endpoint with the same address can complete.
-        with self._owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
-            await self._store.put_endpoint(planned)
-            record = await self._attacher(planned).prepare(planned, plan, self._store.put_endpoint)
+        with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
+            await self.store.put_endpoint(planned)
+            record = await self._attacher(planned).prepare(planned, plan, self.store.put_endpoint)
         log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
         return record
 
@@ -199,14 +187,14 @@ class EndpointService:
         process = record.first_process if record.sandbox_key == request.sandbox_key else None
         record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
         contention.note_leaving()
-        return await self._attacher(record).attach(record, self._store.put_endpoint)
+        return await self._attacher(record).attach(record, self.store.put_endpoint)
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
-        return self._attachers[record.attachment.mode]
+        return self.attachers[record.attachment.mode]
 
 
 def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:
