@@ -14,8 +14,7 @@ from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
-from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
-from cnm_bridge.driver.recovery.orphans.other_runtimes import CACHE_DIRECTORIES
+from cnm_bridge.driver.recovery.orphans.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler

@@ -10,9 +10,8 @@ from cnm_bridge.core.engine_facts.container import (
     has_name,
     has_other_network,
 )
-from cnm_bridge.core.engine_facts.description import EngineDescription
+from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, find_pools, is_on_this_host
-from cnm_bridge.core.engine_facts.release import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
 
 __all__ = [
     "DNS_BEFORE_START",

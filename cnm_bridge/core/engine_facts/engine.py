@@ -1,15 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The release of an engine; pure."""
+"""What the engine says of itself in `GET /info`, and its release; pure."""
 
 import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from cni_bridge_spec import JsonObject, get_str, get_strings
+
+_ROOTLESS: Final = "name=rootless"
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 SANDBOX_AT_JOIN: Final = 28
 """The first major version that makes the sandbox before it calls the driver (moby `daemon/start_linux.go`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDescription:
+    """An engine.
+
+    Attributes:
+        version: E.g. `28.5.2+dfsg3`.
+        is_rootless: Whether it runs in a user namespace, without root's rights on the host.
+    """
+
+    version: str
+    is_rootless: bool
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the answer to `GET /info`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        return cls(
+            version=get_str(document, "ServerVersion"),
+            is_rootless=_ROOTLESS in get_strings(document, "SecurityOptions"),
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)
