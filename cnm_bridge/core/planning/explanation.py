@@ -36,22 +36,18 @@ class Explanation:
     """The explanation of a plan.
 
     Attributes:
-        plan: The plan.
+        plan: The plan, whose list has a version that its plugins support.
         requests: The plugins' requests for ADD, in the order of the list.
         paths: Plugin → its executable.
-        sandbox_sync: What would be synced after Docker has moved the link into the sandbox, in words.
         docker_network: Name of the Docker network; None if a CNI configuration is explained.
         warnings: Assumptions about the plugins, and options that have no effect.
-        dhcp: How addresses come from the LAN's DHCP server, in words; None if they do not.
     """
 
     plan: Plan
-    requests: tuple[Request, ...]
+    requests: Sequence[Request]
     paths: Mapping[str, Path] = field(hash=False)
-    sandbox_sync: tuple[str, ...]
     docker_network: str | None = None
-    warnings: tuple[str, ...] = ()
-    dhcp: str | None = None
+    warnings: Sequence[str] = ()
 
     def render_json(self) -> JsonObject:
         """Return the explanation as JSON, with the complete requests except `prevResult`."""
@@ -65,7 +61,7 @@ class Explanation:
             "mac": self.plan.requested.mac,
             "ifnamePrefix": self.plan.options.ifname_prefix,
             "identity": self._identity(),
-            "dhcp": self.dhcp,
+            "dhcp": self._dhcp(),
             "dns": None if self.plan.options.dns is None else self.plan.options.dns.value,
             "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
@@ -78,7 +74,7 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
-            "sandboxSync": [] if self.plan.attach.mode.in_sandbox else list(self.sandbox_sync),
+            "sandboxSync": [] if self.plan.attach.mode.in_sandbox else list(_preview_sandbox(self.plan)),
             "warnings": list(self.warnings),
         }
 
@@ -104,8 +100,9 @@ class Explanation:
         identity = self._identity()
         if identity is not None:
             lines.append(f"identity       {identity}")
-        if self.dhcp is not None:
-            lines.append(f"DHCP           {self.dhcp}")
+        dhcp = self._dhcp()
+        if dhcp is not None:
+            lines.append(f"DHCP           {dhcp}")
         if self.plan.options.dns is not None:
             lines.append(f"name servers   {_NAME_SERVERS[self.plan.options.dns]}")
         lines += [f"warning        {warning}" for warning in self.warnings]
@@ -118,7 +115,7 @@ class Explanation:
                 lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
         if not self.plan.attach.mode.in_sandbox:
             lines += ["", "after Docker has moved the link into the container:"]
-            lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
+            lines += [f"   {what}" for what in _preview_sandbox(self.plan) or ("nothing that the configuration shows",)]
         return "\n".join(lines)
 
     def _identity(self) -> str | None:
@@ -131,6 +128,21 @@ class Explanation:
         labels = f", labels {', '.join(request.labels)}" if request.labels else ""
         missing = "without it the container is refused" if request.is_required else "without it they run all the same"
         return f"{request.kind}{labels}: added at Join to what the plugins receive; {missing}"
+
+    def _dhcp(self) -> str | None:
+        """Describe the exchange with the DHCP server, None if addresses do not come from one."""
+        plugin = find_dhcp(self.plan.configuration)
+        if plugin is None:
+            return None
+        environment, name = self.requests[0].environment, self.plan.configuration.name
+        identifier = client_identifier(environment["CNI_CONTAINERID"], name, environment["CNI_IFNAME"])
+        is_stable = self.plan.options.client_id is not None
+        stable = "the same" if is_stable else "another one, unless cni.dhcp.client-id is given,"
+        mac = f" and MAC {self.plan.own_mac}" if self.plan.own_mac else ""
+        return (
+            f"at Join, by the daemon at {daemon_socket(plugin)}, as client {identifier}{mac}; {stable} after a restart "
+            "of the container"
+        )
 
     def _notes(self, number: int) -> Iterator[str]:
         """Yield what the request of a plugin, counted from 1, does not show."""
@@ -148,42 +160,7 @@ class Explanation:
         return tuple(index >= first and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
 
 
-def explain(
-    plan: Plan,
-    requests: Sequence[Request],
-    paths: Mapping[str, Path],
-    *,
-    docker_network: str | None = None,
-    warnings: Sequence[str] = (),
-) -> Explanation:
-    """Return the explanation of a plan whose list has a version that its plugins support."""
-    return Explanation(
-        plan=plan,
-        requests=tuple(requests),
-        paths=paths,
-        sandbox_sync=preview_sandbox(plan),
-        docker_network=docker_network,
-        warnings=tuple(warnings),
-        dhcp=_describe_dhcp(plan, requests),
-    )
-
-
-def _describe_dhcp(plan: Plan, requests: Sequence[Request]) -> str | None:
-    """Describe the exchange with the DHCP server."""
-    plugin = find_dhcp(plan.configuration)
-    if plugin is None:
-        return None
-    environment = requests[0].environment
-    identifier = client_identifier(environment["CNI_CONTAINERID"], plan.configuration.name, environment["CNI_IFNAME"])
-    stable = "the same" if plan.options.client_id else "another one, unless cni.dhcp.client-id is given,"
-    mac = f" and MAC {plan.own_mac}" if plan.own_mac else ""
-    return (
-        f"at Join, by the daemon at {daemon_socket(plugin)}, as client {identifier}{mac}; {stable} after a restart of "
-        "the container"
-    )
-
-
-def preview_sandbox(plan: Plan) -> tuple[str, ...]:
+def _preview_sandbox(plan: Plan) -> tuple[str, ...]:
     """Describe what has to be synced into the sandbox, as far as the list shows it; plugins may do more."""
     found: list[str] = []
     for plugin in plan.configuration.plugins:

@@ -126,7 +126,7 @@ async def _explain(
     from cnm_bridge.core.model.dhcp import attachment_with_identifier  # noqa: PLC0415
     from cnm_bridge.core.model.naming import pin_path, staging_path  # noqa: PLC0415
     from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
-    from cnm_bridge.core.planning.explanation import explain as explain_plan  # noqa: PLC0415
+    from cnm_bridge.core.planning.explanation import Explanation  # noqa: PLC0415
     from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
     from cnm_bridge.driver.networks.attach_mode import with_attach_mode  # noqa: PLC0415
     from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
@@ -170,7 +170,7 @@ async def _explain(
     paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
     requests = requests_for_add(plan.configuration, attachment, settings.cni_bin_dirs)
     docker_network = None if docker is None else docker.name
-    return explain_plan(plan, requests, paths, docker_network=docker_network, warnings=warnings)
+    return Explanation(plan=plan, requests=requests, paths=paths, docker_network=docker_network, warnings=warnings)
 
 
 def _split(option: str) -> tuple[str, str]:
