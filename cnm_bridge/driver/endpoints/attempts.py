@@ -8,7 +8,7 @@ waited for.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
@@ -138,6 +138,7 @@ class Attempts:
             raise
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call under way.
 
@@ -150,13 +151,12 @@ class _Call:
         can_be_repeated: Whether the undo keeps what is needed for another attempt.
     """
 
-    def __init__(self, endpoint_id: EndpointId) -> None:
-        self.endpoint_id = endpoint_id
-        self.before: EndpointRecord | None = None
-        self.error: Exception | None = None
-        self.is_stopped = False
-        self.is_undoing = False
-        self.can_be_repeated = False
+    endpoint_id: EndpointId
+    before: EndpointRecord | None = None
+    error: Exception | None = None
+    is_stopped: bool = False
+    is_undoing: bool = False
+    can_be_repeated: bool = False
 
     def is_kept(self, stored: EndpointRecord | None) -> bool:
         """Return whether a stored record is what an undo has kept for this call's next attempt."""

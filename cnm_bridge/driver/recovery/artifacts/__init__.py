@@ -13,7 +13,6 @@ from cnm_bridge.driver.recovery.artifacts.hashed_names import (
     names_for_cache_files,
 )
 from cnm_bridge.driver.recovery.artifacts.reservations import (
-    DATA_DIRECTORY,
     Reservations,
     data_directories,
     find_reservations,
@@ -23,7 +22,6 @@ from cnm_bridge.driver.recovery.artifacts.reservations import (
 from cnm_bridge.driver.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules, read_rules
 
 __all__ = [
-    "DATA_DIRECTORY",
     "IFB_KIND",
     "EmptyChain",
     "PluginArtifact",

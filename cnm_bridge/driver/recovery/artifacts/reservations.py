@@ -20,7 +20,6 @@ from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cnm_bridge.driver.recovery.artifacts.artifact import PluginArtifact
 
 __all__ = [
-    "DATA_DIRECTORY",
     "Reservations",
     "data_directories",
     "find_reservations",
@@ -28,7 +27,7 @@ __all__ = [
     "remove_unwritten",
 ]
 
-DATA_DIRECTORY: Final = Path("/var/lib/cni/networks")
+_DATA_DIRECTORY: Final = Path("/var/lib/cni/networks")
 """host-local's data directory, unless its configuration has `dataDir`."""
 
 _LOCK: Final = "lock"
@@ -48,10 +47,10 @@ class Reservations:
 
 
 def data_directories(configurations: Iterable[JsonObject]) -> frozenset[Path]:
-    """Return the data directories that network configuration lists choose for host-local."""
+    """Return host-local's data directories: the default, and those that network configuration lists choose."""
     plugins = (plugin for document in configurations for plugin in get_objects(document, "plugins"))
     found = (find_str(find_object(plugin, "ipam") or {}, "dataDir") for plugin in plugins)
-    return frozenset(Path(directory) for directory in found if directory)
+    return frozenset({_DATA_DIRECTORY, *(Path(directory) for directory in found if directory)})
 
 
 def find_reservations(directory: Path, network: str) -> Reservations:

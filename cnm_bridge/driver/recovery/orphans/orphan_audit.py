@@ -31,7 +31,6 @@ from cnm_bridge.core.model.naming import (
     staging_directory,
 )
 from cnm_bridge.driver.recovery.artifacts import (
-    DATA_DIRECTORY,
     IFB_KIND,
     EmptyChain,
     PluginArtifact,
@@ -183,7 +182,8 @@ class OrphanAudit:
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
         names = frozenset(networks).union(filter(None, (record.attachment.network for record in records)))
         rules = await find_rules()
-        directories = await asyncio.to_thread(_reservation_directories, configurations, records)
+        stored = (record.attachment.configuration for record in records)
+        directories = await asyncio.to_thread(data_directories, itertools.chain(configurations, stored))
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
         cache_files |= await asyncio.to_thread(_list_cache_files)
         others |= await self._find_others()
@@ -275,14 +275,6 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     )
     unowned = (Orphan(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned)
     return leftovers, (*with_id, *unowned)
-
-
-def _reservation_directories(
-    configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]
-) -> frozenset[Path]:
-    """Return host-local's data directories: the default, and those in these lists and in those of the records."""
-    stored = (record.attachment.configuration for record in records)
-    return data_directories((*configurations, *stored)) | {DATA_DIRECTORY}
 
 
 def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> Reservations:

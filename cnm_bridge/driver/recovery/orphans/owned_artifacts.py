@@ -16,7 +16,6 @@ from typing import Final, Self
 
 from cni_bridge_state import EndpointId, EndpointRecord
 from cnm_bridge.driver.recovery.artifacts import (
-    DATA_DIRECTORY,
     chain_names,
     data_directories,
     find_reservations,
@@ -102,7 +101,7 @@ class HostArtifacts:
 
     def _find(self, record: EndpointRecord) -> OwnedArtifacts:
         network, container_id = record.attachment.network, record.attachment.id
-        directories = sorted({DATA_DIRECTORY, *data_directories([record.attachment.configuration])})
+        directories = sorted(data_directories([record.attachment.configuration]))
         reservations = (
             file
             for directory in directories
