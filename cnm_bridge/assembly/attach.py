@@ -45,7 +45,13 @@ def make_attach(resources: Resources) -> AttachRoom:
     leases = Leases(runtime, daemons)
     owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
     placing = Placing(resources.store, kernel, owners, resources.release)
-    move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher, placing.find_prefix)
+    move = MoveAttacher(
+        runtime=runtime,
+        kernel=kernel,
+        sandbox_sync=sandbox_sync,
+        detacher=move_detacher,
+        find_prefix=placing.find_prefix,
+    )
     in_sandbox = SandboxAttacher(
         runtime=runtime,
         kernel=kernel,

@@ -32,7 +32,9 @@ def make_attachers(
     owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
     placing = Placing(store, kernel, owners, release)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
-    move = MoveAttacher(runtime, kernel, sandbox_sync, detacher, placing.find_prefix)
+    move = MoveAttacher(
+        runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=detacher, find_prefix=placing.find_prefix
+    )
     leases = Leases(runtime, DhcpDaemons(kernel))
     in_sandbox = SandboxAttacher(
         runtime=runtime,

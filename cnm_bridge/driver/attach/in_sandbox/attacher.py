@@ -13,7 +13,7 @@ If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes 
 staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.driver.attach.in_sandbox.placement import Placing, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.kernel import Finish, Kernel
+from cnm_bridge.system.kernel import Finish
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["SandboxAttacher"]
@@ -54,10 +54,11 @@ __all__ = ["SandboxAttacher"]
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAttacher(SandboxLiveness):
     """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
 
-    Args:
+    Attributes:
         runtime: Runs the plugins.
         kernel: Prepares the sandbox, and finishes the link.
         placing: Decides whether the link is made in the sandbox.
@@ -68,27 +69,14 @@ class SandboxAttacher(SandboxLiveness):
         run_dir: The parent directory of pins and staging namespaces.
     """
 
-    def __init__(
-        self,
-        *,
-        runtime: Runtime,
-        kernel: Kernel,
-        placing: Placing,
-        move: MoveAttacher,
-        detacher: SandboxDetacher,
-        leases: Leases,
-        sandbox_sync: SandboxSync,
-        run_dir: Path,
-    ) -> None:
-        super().__init__(kernel)
-        self._runtime = runtime
-        self._placing = placing
-        self._move = move
-        self._detacher = detacher
-        self._leases = leases
-        self._sandbox_sync = sandbox_sync
-        self._run_dir = run_dir
-        self._sandboxes: KeyedLocks[str | None] = KeyedLocks()
+    runtime: Runtime
+    placing: Placing
+    move: MoveAttacher
+    detacher: SandboxDetacher
+    leases: Leases
+    sandbox_sync: SandboxSync
+    run_dir: Path
+    _sandboxes: KeyedLocks[str | None] = field(default_factory=KeyedLocks, init=False)
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
         """Run the IPAM plugin, if it is known, and describe the link that will be made."""
@@ -96,14 +84,14 @@ class SandboxAttacher(SandboxLiveness):
         ifname, reservation = record.attachment.ifname, endpoint.reservation
         delegate = DELEGATES.get(plan.configuration.plugins[0].type, ANY_PLUGIN)
         if reservation is None:
-            await self._leases.find_daemon(endpoint)  # without one, every ADD would fail
+            await self.leases.find_daemon(endpoint)  # without one, every ADD would fail
             addresses = tuple(
                 address for address in plan.addresses if isinstance(address, IPv4Interface | IPv6Interface)
             )
         else:
             # Its name shows that the reservation is ours, even if the record is lost.
-            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment.id))
-            reserved = await self._runtime.add(reservation, endpoint.attachment)
+            self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
+            reserved = await self.runtime.add(reservation, endpoint.attachment)
             attachment = replace(record.attachment, reservation=reserved.document)
             record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
@@ -129,14 +117,14 @@ class SandboxAttacher(SandboxLiveness):
             return await self._attach(record, save)
 
     async def _attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
-        if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment.id) and _has_left(record):
+        if Path(record.attachment.netns) == staging_path(self.run_dir, record.attachment.id) and _has_left(record):
             return await self._join_again(record, save)
-        place = await self._placing.find(record)
+        place = await self.placing.find(record)
         record = place.identify(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle, save)
-        pin, ifname = pin_path(self._run_dir, record.attachment.id), record.attachment.ifname
-        if not await self._kernel.pin_sandbox(record.sandbox, pin, ifname):
+        pin, ifname = pin_path(self.run_dir, record.attachment.id), record.attachment.ifname
+        if not await self.kernel.pin_sandbox(record.sandbox, pin, ifname):
             return await self._move_instead(record, why_no_link(record), save)
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
@@ -154,9 +142,9 @@ class SandboxAttacher(SandboxLiveness):
 
     def as_joined(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
-        pin = pin_path(self._run_dir, record.attachment.id)
-        is_pinned = self._kernel.is_namespace(pin)
-        joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment.id))
+        pin = pin_path(self.run_dir, record.attachment.id)
+        is_pinned = self.kernel.is_namespace(pin)
+        joined = _with_chain(record, pin if is_pinned else staging_path(self.run_dir, record.attachment.id))
         plugins = len(Endpoint(joined).network.plugins)
         joined = replace(joined, phase=Phase.JOINED, added_plugins=plugins)
         return joined if is_pinned else _as_moved(joined, "its record was out of date, and its sandbox is not pinned")
@@ -165,12 +153,12 @@ class SandboxAttacher(SandboxLiveness):
         """Take the link out of a sandbox in which processes are running; in an empty one it stays until DEL."""
         left = replace(record, phase=Phase.READY)
         try:
-            if not await self._placing.is_inhabited(record):
+            if not await self.placing.is_inhabited(record):
                 return left
             endpoint = Endpoint(record)
-            await self._detacher.undo_before_link(endpoint)
-            pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment.id)
-            await self._kernel.bring_back(
+            await self.detacher.undo_before_link(endpoint)
+            pin, staging = Path(record.attachment.netns), staging_path(self.run_dir, record.attachment.id)
+            await self.kernel.bring_back(
                 staging,
                 record.attachment.ifname,
                 host_name=endpoint.host_link,
@@ -178,7 +166,7 @@ class SandboxAttacher(SandboxLiveness):
                 sandbox=pin,
                 addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
             )
-            await self._kernel.remove_staging(pin)
+            await self.kernel.remove_staging(pin)
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=record.id, error=str(exc))
             return left
@@ -186,12 +174,12 @@ class SandboxAttacher(SandboxLiveness):
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Run DEL through the pin, and remove the pin."""
-        return await self._detacher.detach(record, progress)
+        return await self.detacher.detach(record, progress)
 
     def prepare_again(self, record: EndpointRecord) -> None:
         """Make the file of the pin again, if there is a reservation."""
         if record.attachment.has_reservation:
-            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment.id))
+            self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
 
     async def _run_in_sandbox(
         self, record: EndpointRecord, pin: Path, expected: Snapshot, save: SaveRecord
@@ -204,10 +192,10 @@ class SandboxAttacher(SandboxLiveness):
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
                 await save(record)
 
-        before = await self._leases.find_daemon(endpoint)
-        result = await self._leases.add(endpoint, endpoint.chain, save_result)
+        before = await self.leases.find_daemon(endpoint)
+        result = await self.leases.add(endpoint, endpoint.chain, save_result)
         # a daemon that has been restarted meanwhile may not have the lease
-        holder = before if before == await self._leases.find_daemon(endpoint) else None
+        holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)
         snapshot = await self._finish(endpoint, pin, expected)
         if endpoint.reserved is None:
@@ -219,7 +207,7 @@ class SandboxAttacher(SandboxLiveness):
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await save(record)
-        self._sandbox_sync.join(Endpoint(record))
+        self.sandbox_sync.join(Endpoint(record))
         return record
 
     async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
@@ -230,7 +218,7 @@ class SandboxAttacher(SandboxLiveness):
             families=known_families(expected),
         )
         try:
-            snapshot = await self._kernel.finish_in_sandbox(
+            snapshot = await self.kernel.finish_in_sandbox(
                 pin,
                 endpoint.record.attachment.ifname,
                 altname=endpoint.altname,
@@ -248,32 +236,32 @@ class SandboxAttacher(SandboxLiveness):
         """Run the plugins in a staging namespace; libnetwork moves the link from there."""
         refuse_to_move(record, reason)
         log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
-        await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment.id))
+        await self.kernel.remove_staging(pin_path(self.run_dir, record.attachment.id))
         expected = _snapshot(record)
-        record = _with_chain(record, staging_path(self._run_dir, record.attachment.id))
+        record = _with_chain(record, staging_path(self.run_dir, record.attachment.id))
         record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
         await save(record)
-        record, snapshot = await self._move.run_plugins(record, save)
+        record, snapshot = await self.move.run_plugins(record, save)
         endpoint = Endpoint(record)
         if _plugins_set_mac(endpoint):  # otherwise libnetwork does, when it moves the link
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
         record = with_addresses(replace(record, snapshot=for_move(snapshot, expected).to_json()))
-        return await self._move.attach(record, save)
+        return await self.move.attach(record, save)
 
     async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link."""
         endpoint = Endpoint(record)
-        await self._kernel.take_out(
+        await self.kernel.take_out(
             endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
         )
-        return await self._move.attach(_as_moved(record, "the endpoint had left its container before"), save)
+        return await self.move.attach(_as_moved(record, "the endpoint had left its container before"), save)
 
     async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
         """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
         try:
-            await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
+            await self.kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
 

@@ -8,6 +8,7 @@ namespace until DEL.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cni_bridge_state import EndpointRecord, Phase
@@ -17,15 +18,15 @@ from cnm_bridge.system.kernel import Kernel
 __all__ = ["SandboxLiveness"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLiveness:
     """Finds endpoints that no container can use any more.
 
-    Args:
+    Attributes:
         kernel: Knows sandboxes, links and processes.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    kernel: Kernel
 
     async def find_dead(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that have been joined and whose sandbox does not exist any more.
@@ -33,7 +34,7 @@ class SandboxLiveness:
         An endpoint that has only a reservation is not returned: only Docker knows whether it will join it.
         """
         joined = _joined(endpoints)
-        gone = await self._kernel.gone_sandboxes(
+        gone = await self.kernel.gone_sandboxes(
             {record.sandbox_key for record in joined if record.sandbox_key is not None}
         )
         return tuple(record for record in joined if record.sandbox_key in gone)
@@ -48,11 +49,11 @@ class SandboxLiveness:
         """
         attached = [record for record in endpoints if record.phase.is_attached]
         callers = {record.caller for record in attached if record.caller}
-        ended = {caller for caller in callers if self._kernel.find_start(caller.pid) != caller.started}
+        ended = {caller for caller in callers if self.kernel.find_start(caller.pid) != caller.started}
         suspects = [record for record in attached if record.phase is Phase.JOINED or record.caller in ended]
         if not suspects:
             return ()
-        processes = await self._kernel.find_process_namespaces()
+        processes = await self.kernel.find_process_namespaces()
 
         def is_abandoned(record: EndpointRecord) -> bool:
             return alternative_name(record.attachment.id) not in processes.altnames and not (
@@ -68,7 +69,7 @@ class SandboxLiveness:
             KernelError: A namespace cannot be read.
         """
         joined = {alternative_name(record.attachment.id): record for record in _joined(endpoints)}
-        away = await self._kernel.find_without_link(
+        away = await self.kernel.find_without_link(
             {name: one.sandbox_key for name, one in joined.items() if one.sandbox_key}
         )
         return tuple(record for name, record in joined.items() if name in away)

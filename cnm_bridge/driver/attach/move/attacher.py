@@ -7,7 +7,7 @@ second link or packet filter rules in the namespace, is refused. See docs/decisi
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -25,17 +25,17 @@ from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.kernel import Kernel
 
 __all__ = ["MoveAttacher", "warn_of_dns"]
 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveAttacher(MoveLiveness):
     """Attaches via a staging namespace (`state.AttachMode.MOVE`).
 
-    Args:
+    Attributes:
         runtime: Runs the plugins.
         kernel: Moves the links.
         sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
@@ -43,19 +43,10 @@ class MoveAttacher(MoveLiveness):
         find_prefix: Returns the prefix of the link's name in a sandbox that may have a link unknown to libnetwork.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        kernel: Kernel,
-        sandbox_sync: SandboxSync,
-        detacher: MoveDetacher,
-        find_prefix: Callable[[EndpointRecord], Awaitable[str]],
-    ) -> None:
-        super().__init__(kernel)
-        self._find_prefix = find_prefix
-        self._runtime = runtime
-        self._sandbox_sync = sandbox_sync
-        self._detacher = detacher
+    runtime: Runtime
+    sandbox_sync: SandboxSync
+    detacher: MoveDetacher
+    find_prefix: Callable[[EndpointRecord], Awaitable[str]]
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
         """Run the plugins in the staging namespace, and move the link to the host namespace."""
@@ -88,11 +79,11 @@ class MoveAttacher(MoveLiveness):
             await save(record)
 
         observation = choose_observation(configuration, ifname)
-        baseline = await self._kernel.create_staging(endpoint.netns, ifname, observation)
-        await self._runtime.add(configuration, endpoint.attachment, on_result=save_result)
+        baseline = await self.kernel.create_staging(endpoint.netns, ifname, observation)
+        await self.runtime.add(configuration, endpoint.attachment, on_result=save_result)
         warn_of_dns(record)
         try:
-            snapshot = await self._kernel.take_out(
+            snapshot = await self.kernel.take_out(
                 endpoint.netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
             )
         except NotCarriable as exc:
@@ -110,11 +101,11 @@ class MoveAttacher(MoveLiveness):
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
-        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self._find_prefix(record))
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.find_prefix(record))
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await save(record)
-        self._sandbox_sync.join(endpoint)
+        self.sandbox_sync.join(endpoint)
         return record
 
     def join_reply(self, record: EndpointRecord) -> Joined:
@@ -130,12 +121,12 @@ class MoveAttacher(MoveLiveness):
 
     async def leave(self, record: EndpointRecord) -> EndpointRecord:
         """Remove the policy rules from the sandbox; libnetwork moves the link back afterwards."""
-        await self._sandbox_sync.withdraw(record)
+        await self.sandbox_sync.withdraw(record)
         return replace(record, phase=Phase.READY)
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Bring the link back into the staging namespace, run DEL there, and remove the namespace."""
-        return await self._detacher.detach(record, progress)
+        return await self.detacher.detach(record, progress)
 
     def prepare_again(self, record: EndpointRecord) -> None:
         """Do nothing: Join runs no plugin."""

@@ -7,6 +7,7 @@ Dead: its sandbox does not exist, and its link is not in the host namespace. Aba
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cni_bridge_state import EndpointRecord, Phase
@@ -16,15 +17,15 @@ from cnm_bridge.system.kernel import Kernel
 __all__ = ["MoveLiveness"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLiveness:
     """Finds endpoints that no container can use any more.
 
-    Args:
+    Attributes:
         kernel: Knows sandboxes, links and processes.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    kernel: Kernel
 
     async def find_dead(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints whose sandbox does not exist and whose link is not in the host namespace.
@@ -35,12 +36,12 @@ class MoveLiveness:
         Raises:
             KernelError: The links cannot be listed.
         """
-        suspects = await _without_sandbox(self._kernel, endpoints)
+        suspects = await _without_sandbox(self.kernel, endpoints)
         if not suspects:
             return ()
-        in_host_netns = await _names_in_host_netns(self._kernel)
+        in_host_netns = await _names_in_host_netns(self.kernel)
         away = [record for record in suspects if not _is_in_host_netns(record, in_host_netns)]
-        return await _without_sandbox(self._kernel, away)
+        return await _without_sandbox(self.kernel, away)
 
     async def find_abandoned(self, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were joined, have no process in their sandbox, and whose link is in no container.
@@ -58,14 +59,14 @@ class MoveLiveness:
         """
         wanted = [record for record in endpoints if record.phase.is_attached]
         callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
-        ended = {caller for caller in set(callers.values()) if self._kernel.find_start(caller.pid) != caller.started}
+        ended = {caller for caller in set(callers.values()) if self.kernel.find_start(caller.pid) != caller.started}
         without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
         suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in without_caller]
         if not suspects:
             return ()
-        before = await self._kernel.find_process_namespaces()
-        in_host_netns = await _names_in_host_netns(self._kernel)
-        after = await self._kernel.find_process_namespaces()  # again, so that no link in transit is missed
+        before = await self.kernel.find_process_namespaces()
+        in_host_netns = await _names_in_host_netns(self.kernel)
+        after = await self.kernel.find_process_namespaces()  # again, so that no link in transit is missed
         inside = before.altnames | after.altnames
 
         def is_abandoned(record: EndpointRecord) -> bool:
@@ -89,10 +90,10 @@ class MoveLiveness:
             alternative_name(record.attachment.id): record for record in endpoints if record.phase is Phase.JOINED
         }
         sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
-        away = await self._kernel.find_without_link(sandboxes)
+        away = await self.kernel.find_without_link(sandboxes)
         if not away:
             return ()
-        in_host_netns = await _names_in_host_netns(self._kernel)
+        in_host_netns = await _names_in_host_netns(self.kernel)
         return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
 
 
