@@ -51,16 +51,20 @@ _HOST_PREFIX: Final = frozenset({"ptp", "sbr"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachRequest:
-    """What is requested for an endpoint.
+    """What is requested for an endpoint, and where.
 
     Attributes:
+        network: The negotiated list.
         options: The options of the network and the endpoint.
         default: The daemon's mode for endpoints without the option `cni.attach`.
+        release: The engine's release, None if it is not known. In mode *hybrid* the sandbox is looked for at Join then.
         has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
+    network: NetworkConfigurationList
     options: Options
     default: AttachOption
+    release: EngineRelease | None
     has_pool: bool = False
 
     @property
@@ -95,11 +99,11 @@ class AttachChoice:
     reason: str
 
 
-def depends_on_static(request: AttachRequest, network: NetworkConfigurationList) -> bool:
+def depends_on_static(request: AttachRequest) -> bool:
     """Return whether the mode, or the error, depends on the versions of the plugin `static`."""
     match request.option:
         case AttachOption.AUTO:
-            return find_unsuitable(network) is not None or _find_need(request, network) is not None
+            return find_unsuitable(request.network) is not None or _find_need(request) is not None
         case AttachOption.FAST | AttachOption.HYBRID:
             return True
         case AttachOption.DIRECT:
@@ -110,19 +114,11 @@ def depends_on_static(request: AttachRequest, network: NetworkConfigurationList)
             assert_never(never)
 
 
-def choose_mode(
-    request: AttachRequest,
-    network: NetworkConfigurationList,
-    release: EngineRelease | None,
-    *,
-    static_versions: Collection[str] | None,
-) -> AttachChoice:
+def choose_mode(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     """Return the mode of an endpoint.
 
     Args:
         request: What is requested.
-        network: The negotiated list.
-        release: The engine's release, None if it is not known. In mode *hybrid* the sandbox is looked for at Join then.
         static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin, or if the
             choice does not depend on it (`depends_on_static`).
 
@@ -131,13 +127,13 @@ def choose_mode(
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin or the option, the reason, and the mode that is possible.
     """
-    dns = request.options.dns
+    dns, release = request.options.dns, request.release
     if dns is not None and release is not None and release < DNS_BEFORE_START:
         raise Refused(
             f"cni.dns={dns} is not possible: Docker Engine {release} does not call the driver between writing "
             f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
         )
-    choice = _choose_by_option(request, network, release, static_versions)
+    choice = _choose_by_option(request, static_versions)
     if choice.mode.in_sandbox:
         return choice
     if request.has_ifname:
@@ -147,7 +143,7 @@ def choose_mode(
             f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
         )
     if request.requires_identity:
-        other = _find_sandbox_mode(network, release, static_versions)
+        other = _find_sandbox_mode(request, static_versions)
         remedy = _NEWER_ENGINE if other is None else f"choose cni.attach={other}"
         raise Refused(
             "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
@@ -162,30 +158,26 @@ def can_choose_mac(network: NetworkConfigurationList) -> bool:
     return delegate is not None and delegate.has_own_mac
 
 
-def _choose_by_option(
-    request: AttachRequest,
-    network: NetworkConfigurationList,
-    release: EngineRelease | None,
-    static_versions: Collection[str] | None,
-) -> AttachChoice:
-    old = _find_engine_obstacle(release)
+def _choose_by_option(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
+    network = request.network
+    old = _find_engine_obstacle(request.release)
     obstacle = old or _find_obstacle(network, static_versions)
     unsuitable = find_unsuitable(network)
     match request.option:
         case AttachOption.AUTO:
-            return _choose_auto(request, network, release, obstacle)
+            return _choose_auto(request, obstacle)
         case AttachOption.FAST:
-            return _choose_fast(request, network, release, obstacle)
+            return _choose_fast(request, obstacle)
         case AttachOption.HYBRID:
             if obstacle is not None:
                 raise Refused(
                     f"{request} is not possible for CNI configuration {network.name}: {obstacle}; "
-                    f"{_describe_remedy(request, network, release)}"
+                    f"{_describe_remedy(request)}"
                 )
             return AttachChoice(mode=AttachMode.HYBRID, reason=str(request))
         case AttachOption.DIRECT:
             if old is not None:
-                raise Refused(f"{request} is not possible: {old}; {_describe_remedy(request, network, release)}")
+                raise Refused(f"{request} is not possible: {old}; {_describe_remedy(request)}")
             return AttachChoice(mode=AttachMode.DIRECT, reason=str(request))
         case AttachOption.MOVE:
             if unsuitable is not None:
@@ -195,89 +187,83 @@ def _choose_by_option(
             assert_never(never)
 
 
-def _choose_auto(
-    request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None
-) -> AttachChoice:
+def _choose_auto(request: AttachRequest, obstacle: str | None) -> AttachChoice:
     """Return the mode in which Docker knows most of the link: *move*, then *hybrid*, then *direct*."""
-    unsuitable = _find_unmovable(network, release)
-    need = _find_need(request, network) if unsuitable is None else f"of {unsuitable}"
+    unsuitable = _find_unmovable(request)
+    need = _find_need(request) if unsuitable is None else f"of {unsuitable}"
     if need is None:
         return AttachChoice(mode=AttachMode.MOVE, reason="Docker knows all of a link that it moves itself")
     if obstacle is None:
         return AttachChoice(mode=AttachMode.HYBRID, reason=need)
-    if release is None:
+    if request.release is None:
         return AttachChoice(mode=AttachMode.MOVE, reason=_UNKNOWN_RELEASE)
-    if release.makes_sandbox_first and not _can_move(request, network):
+    if request.release.makes_sandbox_first and not _can_move(request):
         return AttachChoice(mode=AttachMode.DIRECT, reason=f"{need}; hybrid is not possible: {obstacle}")
     return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
 
 
-def _can_move(request: AttachRequest, network: NetworkConfigurationList) -> bool:
+def _can_move(request: AttachRequest) -> bool:
     """Return whether mode *move* gives all that is needed; an identity that is not required may be unknown."""
     if not request.requires_identity:
         request = replace(request, options=replace(request.options, identity=None))
-    return find_unsuitable(network) is None and _find_need(request, network) is None
+    return find_unsuitable(request.network) is None and _find_need(request) is None
 
 
-def _describe_remedy(request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None) -> str:
+def _describe_remedy(request: AttachRequest) -> str:
     """Return what to do if a mode that was asked for is not possible."""
-    if _can_move(request, network):
+    if _can_move(request):
         return f"{AttachMode.MOVE} is possible"
     direct = f"{AttachMode.DIRECT} is possible"
-    return direct if _find_engine_obstacle(release) is None else f"{_NEWER_ENGINE}, where {direct}"
+    return direct if _find_engine_obstacle(request.release) is None else f"{_NEWER_ENGINE}, where {direct}"
 
 
-def _find_need(request: AttachRequest, network: NetworkConfigurationList) -> str | None:
+def _find_need(request: AttachRequest) -> str | None:
     """Return which option or address needs plugins that run in the sandbox, in words; None if there is none."""
     if request.has_ifname:
         return f"{IFNAME} needs plugins that run in the sandbox"
-    single = next((plugin.type for plugin in network.plugins if plugin.type in _HOST_PREFIX), None)
+    single = next((plugin.type for plugin in request.network.plugins if plugin.type in _HOST_PREFIX), None)
     if request.has_pool and single is not None:
         return f"plugin {single} would give a moved link another prefix than Docker's IPAM"
     return None if request.options.identity is None else "cni.identity needs plugins that run in the sandbox"
 
 
-def _choose_fast(
-    request: AttachRequest, network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None
-) -> AttachChoice:
+def _choose_fast(request: AttachRequest, obstacle: str | None) -> AttachChoice:
     """Return the fastest mode in which Docker learns the same addresses and MAC as in mode *move*."""
-    unsuitable = _find_unmovable(network, release)
+    unsuitable = _find_unmovable(request)
     if unsuitable is not None:
         return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
     # move would refuse the name, so hybrid loses nothing
-    reason = obstacle or (None if request.has_ifname else _find_loss(network, release))
+    reason = obstacle or (None if request.has_ifname else _find_loss(request))
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
     return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
 
 
-def _find_unmovable(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
+def _find_unmovable(request: AttachRequest) -> str | None:
     """Return which plugin needs the sandbox, and why; None if there is none.
 
     Raises:
         Refused: There is one, and the engine makes the sandbox after Join, or its release is not known.
     """
-    unsuitable = find_unsuitable(network)
+    release, unsuitable = request.release, find_unsuitable(request.network)
     if unsuitable is not None and (release is None or not release.makes_sandbox_first):
         engine = _find_engine_obstacle(release) or _UNKNOWN_RELEASE
-        raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}; {engine}")
+        raise Refused(f"CNI configuration {request.network.name} cannot be used: {unsuitable}; {engine}")
     return unsuitable
 
 
-def _find_sandbox_mode(
-    network: NetworkConfigurationList, release: EngineRelease | None, static_versions: Collection[str] | None
-) -> AttachMode | None:
+def _find_sandbox_mode(request: AttachRequest, static_versions: Collection[str] | None) -> AttachMode | None:
     """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join."""
-    if _find_engine_obstacle(release) is not None:
+    if _find_engine_obstacle(request.release) is not None:
         return None
-    return AttachMode.HYBRID if _find_obstacle(network, static_versions) is None else AttachMode.DIRECT
+    return AttachMode.HYBRID if _find_obstacle(request.network, static_versions) is None else AttachMode.DIRECT
 
 
-def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
+def _find_loss(request: AttachRequest) -> str | None:
     """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
-    if release is None:
+    if request.release is None:
         return _UNKNOWN_RELEASE
-    main, *others = network.plugins
+    main, *others = request.network.plugins
     delegate = DELEGATES.get(main.type)
     if delegate is not None and delegate.lost is not None:
         return f"Docker would not learn {delegate.lost}"

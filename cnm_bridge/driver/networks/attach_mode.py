@@ -33,11 +33,11 @@ async def with_attach_mode(
         BadOption, Refused: As `choose_mode`.
     """
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
-    request = AttachRequest(options=plan.options, default=default, has_pool=plan.has_pool)
-    asks_static = depends_on_static(request, plan.configuration)
-    static_versions = await _static_versions(runtime) if asks_static else None
-    choice = choose_mode(request, plan.configuration, release, static_versions=static_versions)
-    return with_attach(plan, choice, mac)
+    request = AttachRequest(
+        network=plan.configuration, options=plan.options, default=default, release=release, has_pool=plan.has_pool
+    )
+    static_versions = await _static_versions(runtime) if depends_on_static(request) else None
+    return with_attach(plan, choose_mode(request, static_versions), mac)
 
 
 async def _static_versions(runtime: Runtime) -> Collection[str] | None:

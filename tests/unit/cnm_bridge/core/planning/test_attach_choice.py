@@ -3,6 +3,7 @@
 """The attach mode depends on the option, the list, the engine, and the plugin `static`."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -41,11 +42,18 @@ def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfiguratio
     return NetworkConfigurationList.from_document({"cniVersion": version, "name": "blue", "plugins": list(plugins)})
 
 
-def asking(option: AttachOption, need: IdentityRequest | str | None) -> AttachRequest:
+def asking(
+    option: AttachOption,
+    need: IdentityRequest | str | None,
+    *plugins: JsonObject,
+    release: EngineRelease | None = NEW,
+) -> AttachRequest:
     """Return a request that needs the name of the link, Docker's IPAM, an identity, or none of these."""
     identity = need if isinstance(need, IdentityRequest) else None
     options = Options(attach=option, ifname="lan7" if need == NAMED else None, identity=identity)
-    return AttachRequest(options=options, default=AttachOption.AUTO, has_pool=need == POOL)
+    return AttachRequest(
+        network=network(*plugins), options=options, default=AttachOption.AUTO, release=release, has_pool=need == POOL
+    )
 
 
 def choose(
@@ -56,7 +64,7 @@ def choose(
     need: IdentityRequest | str | None = None,
 ) -> AttachChoice:
     """Choose the mode for a list of these plugins."""
-    return choose_mode(asking(option, need), network(*plugins), release, static_versions=static_versions)
+    return choose_mode(asking(option, need, *plugins, release=release), static_versions)
 
 
 # `auto`: the first of move, hybrid and direct that can do what the list and the options need
@@ -189,7 +197,7 @@ def test_static_is_asked_only_if_the_mode_depends_on_it(
     option: AttachOption, plugins: list[JsonObject], need: IdentityRequest | str | None, *, depends: bool
 ) -> None:
     """A container that is moved does not pay for an execution."""
-    assert depends_on_static(asking(option, need), network(*plugins)) is depends
+    assert depends_on_static(asking(option, need, *plugins)) is depends
 
 
 # `fast`: in the sandbox where Docker learns the same addresses and MAC
@@ -318,13 +326,13 @@ def test_a_mode_can_be_demanded(option: AttachOption) -> None:
 @pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
 def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
     """The reason and an error name the daemon's setting, not the option of the network."""
-    request = AttachRequest(options=Options(), default=option)
-    plugin: JsonObject = {"type": "vlan", "ipam": HOST_LOCAL}
-    reason = choose_mode(request, network(plugin), NEW, static_versions=VERSIONS).reason
+    listed = network({"type": "vlan", "ipam": HOST_LOCAL})
+    request = AttachRequest(network=listed, options=Options(), default=option, release=NEW)
+    reason = choose_mode(request, VERSIONS).reason
     assert reason == f"the daemon's --attach={option}"
     if option is not AttachOption.MOVE:
         with pytest.raises(Refused, match=f"the daemon's --attach={option} is not possible"):
-            choose_mode(request, network(plugin), OLD, static_versions=VERSIONS)
+            choose_mode(replace(request, release=OLD), VERSIONS)
 
 
 def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
