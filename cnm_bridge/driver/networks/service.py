@@ -5,6 +5,7 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -40,10 +41,11 @@ __all__ = ["NetworkService"]
 log = structlog.get_logger()
 
 
+@dataclass(kw_only=True)
 class NetworkService:
     """Creates, deletes and resolves networks.
 
-    Args:
+    Attributes:
         store: The records.
         directories: The network configuration lists on disk.
         runtime: Checks whether plugins can be run.
@@ -56,31 +58,17 @@ class NetworkService:
         locks: The locks of networks.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        directories: ConfigurationDirectories,
-        runtime: Runtime,
-        name_resolver: NetworkNameResolver,
-        engine_import: EngineImport,
-        release: KnownRelease,
-        attach: AttachOption,
-        allow_inline: bool,
-        managed: ManagedNetworks,
-        locks: KeyedLocks[NetworkId],
-    ) -> None:
-        self._store = store
-        self._directories = directories
-        self._runtime = runtime
-        self._name_resolver = name_resolver
-        self._engine_import = engine_import
-        self._release = release
-        self._attach = attach
-        self._allow_inline = allow_inline
-        self._managed = managed
-        self._locks = locks
-        self._seen: ConfigurationIndex | None = None
+    store: Store
+    directories: ConfigurationDirectories
+    runtime: Runtime
+    name_resolver: NetworkNameResolver
+    engine_import: EngineImport
+    release: KnownRelease
+    attach: AttachOption
+    allow_inline: bool
+    managed: ManagedNetworks
+    locks: KeyedLocks[NetworkId]
+    _seen: ConfigurationIndex | None = field(default=None, init=False)
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
         """Store a network after checking its options and configuration. Repeating the request changes nothing.
@@ -103,16 +91,16 @@ class NetworkService:
             pools=request.pools,
             caller=caller,
         )
-        async with self._locks.hold(record.id):
-            known = self._store.find_network(record.id)
+        async with self.locks.hold(record.id):
+            known = self.store.find_network(record.id)
             if known is not None:
                 _refuse_difference(known, record)
                 return
-            self._managed.refuse_other(record.configuration, record.options)
+            self.managed.refuse_other(record.configuration, record.options)
             await self._check(record, options)
-            await self._store.put_network(record)
+            await self.store.put_network(record)
         if record.configuration is None:
-            self._name_resolver.learn(record.id)
+            self.name_resolver.learn(record.id)
         log.info("network.created", **({"configuration": record.configuration} if record.configuration else {}))
 
     async def delete(self, request: NetworkReference) -> None:
@@ -122,12 +110,12 @@ class NetworkService:
             Refused: It is locked, and will be created again. Docker removes it all the same, so its record is removed.
         """
         await self.forget(request.network_id)
-        self._managed.note_deleted(request.network_id)
+        self.managed.note_deleted(request.network_id)
 
     async def forget(self, network_id: NetworkId) -> None:
         """Remove the record of a network that Docker does not have, if there is one."""
-        async with self._locks.hold(network_id):
-            await self._store.remove_network(network_id)
+        async with self.locks.hold(network_id):
+            await self.store.remove_network(network_id)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
         """Return an endpoint's network and its plan, made from the list that is on disk now.
@@ -152,13 +140,13 @@ class NetworkService:
     async def _plan(
         self, network_id: NetworkId, given: Mapping[str, str], requested: RequestedInterface
     ) -> tuple[NetworkRecord, Plan]:
-        network = self._store.find_network(network_id) or await self._engine_import.find(network_id)
+        network = self.store.find_network(network_id) or await self.engine_import.find(network_id)
         if network is None:
             raise Refused(
                 f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
                 "check --docker-host, or remove the Docker network and create it again"
             )
-        self._managed.refuse_override(network.options, given)
+        self.managed.refuse_override(network.options, given)
         options = parse_options(network.options, given)
         for option in options.unknown:
             log.warning("endpoint.option_unknown", option=option)
@@ -168,17 +156,17 @@ class NetworkService:
 
     async def _with_attach_mode(self, plan: Plan) -> Plan:
         mac = local_mac(secrets.token_bytes(MAC_BYTES))
-        return await with_attach_mode(plan, self._runtime, default=self._attach, release=self._release.current, mac=mac)
+        return await with_attach_mode(plan, self.runtime, default=self.attach, release=self.release.current, mac=mac)
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.inline is not None:
             self._refuse_inline(options.inline)
             return options.inline
         if options.configuration is not None:
-            self._managed.refuse_container(options.configuration, network.options)
+            self.managed.refuse_container(options.configuration, network.options)
             return self._index().find(options.configuration)
-        name = network.name or await self._name_resolver.wait(network.id)
-        self._managed.refuse_name(name)
+        name = network.name or await self.name_resolver.wait(network.id)
+        self.managed.refuse_name(name)
         try:
             return self._index().find(name)
         except ConfigurationNotFound as exc:
@@ -194,11 +182,11 @@ class NetworkService:
             CniError: It does not exist, or its plugins have no version in common.
         """
         inline = (found for found in self._inline_lists() if found.name == name)
-        return await self._runtime.negotiate(next(inline, None) or self._index().find(name))
+        return await self.runtime.negotiate(next(inline, None) or self._index().find(name))
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""
-        names = (network.configuration or network.name for network in self._store.networks())
+        names = (network.configuration or network.name for network in self.store.networks())
         return tuple(name for name in names if name is not None)
 
     def bound_documents(self) -> tuple[JsonObject, ...]:
@@ -220,13 +208,13 @@ class NetworkService:
 
     def _inline_lists(self) -> Iterator[NetworkConfigurationList]:
         """Yield the lists that networks have brought."""
-        for network in self._store.networks():
+        for network in self.store.networks():
             if INLINE in network.options and (inline := parse_options(network.options).inline) is not None:
                 yield inline
 
     def _refuse_inline(self, inline: NetworkConfigurationList) -> None:
         """Refuse a list that a network has brought, unless the operator allows it and its name is free."""
-        if not self._allow_inline:
+        if not self.allow_inline:
             raise Refused(
                 f"option {INLINE}: not allowed, because it runs plugins as root with arguments of the caller's choice; "
                 "an operator can allow it with allow-inline = true in the configuration of cni-bridge"
@@ -240,7 +228,7 @@ class NetworkService:
 
     def _index(self) -> ConfigurationIndex:
         """Return the current configurations; unusable ones are logged once after each change."""
-        index = self._directories.index()
+        index = self.directories.index()
         if index is not self._seen:
             self._seen = index
             for problem in index.problems:
@@ -259,7 +247,7 @@ class NetworkService:
             self._refuse_inline(options.inline)
         found = options.inline or index.find(network.configuration)
         plan = plan_attachment(found, options, RequestedInterface(), network.pools, internal=network.internal)
-        preflight = await run_preflight(self._runtime, plan.configuration)
+        preflight = await run_preflight(self.runtime, plan.configuration)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(

@@ -6,7 +6,7 @@ So DEL is possible when Docker deletes them.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -31,13 +31,14 @@ __all__ = ["RebuildEndpoint"]
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildEndpoint:
     """Creates the record of an endpoint from the engine's data and the current configuration.
 
     The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
     and by its addresses, taken from its link in the pinned sandbox, or from Docker.
 
-    Args:
+    Attributes:
         store: The records.
         networks: Finds the configuration of a network.
         engine: Knows the sandboxes of containers.
@@ -48,28 +49,16 @@ class RebuildEndpoint:
         run_dir: The parent directory of the pins.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        networks: NetworkService,
-        engine: Engine,
-        engine_import: EngineImport,
-        locks: KeyedLocks[EndpointId],
-        new_records: NewRecords,
-        kernel: Kernel,
-        run_dir: Path,
-    ) -> None:
-        self._store = store
-        self._networks = networks
-        self._engine = engine
-        self._engine_import = engine_import
-        self._locks = locks
-        self._new_records = new_records
-        self._kernel = kernel
-        self._run_dir = run_dir
-        self._listeners: list[Callable[[EndpointId], None]] = []
-        self._without_sandbox: dict[EndpointId, EngineEndpoint] = {}
+    store: Store
+    networks: NetworkService
+    engine: Engine
+    engine_import: EngineImport
+    locks: KeyedLocks[EndpointId]
+    new_records: NewRecords
+    kernel: Kernel
+    run_dir: Path
+    _listeners: list[Callable[[EndpointId], None]] = field(default_factory=list, init=False)
+    _without_sandbox: dict[EndpointId, EngineEndpoint] = field(default_factory=dict, init=False)
 
     def when_rebuilt(self, listener: Callable[[EndpointId], None]) -> None:
         """Have a function called with the ID of each endpoint whose record has been rebuilt."""
@@ -81,7 +70,7 @@ class RebuildEndpoint:
         An engine that has answered without a sandbox is asked again if it lists the endpoint with other values.
         """
         endpoint_id = EndpointId(endpoint.id)
-        return self._store.find_endpoint(endpoint_id) is None or self._without_sandbox.get(endpoint_id) != endpoint
+        return self.store.find_endpoint(endpoint_id) is None or self._without_sandbox.get(endpoint_id) != endpoint
 
     def ask_again(self) -> None:
         """Forget which sandboxes the engine did not know, because it has been started again."""
@@ -97,10 +86,10 @@ class RebuildEndpoint:
         Its sandbox stays unknown: the engine does not describe a container while it waits for a call about it. Errors
         are logged, and the caller continues without a record.
         """
-        if self._store.find_network(network_id) is not None:
+        if self.store.find_network(network_id) is not None:
             return
         try:
-            network = await self._engine_import.ask(network_id)
+            network = await self.engine_import.ask(network_id)
             endpoint = network.endpoints.get(endpoint_id) if network is not None else None
             if network is not None and endpoint is not None:
                 await self._rebuild(network, endpoint, None)
@@ -122,11 +111,11 @@ class RebuildEndpoint:
         except EngineUnavailable as exc:
             log.info("endpoint.sandbox_unknown", endpoint_id=endpoint_id, reason=str(exc))
             has_answered = False
-        if self._store.find_endpoint(endpoint_id) is None:
+        if self.store.find_endpoint(endpoint_id) is None:
             await self._rebuild(network, endpoint, sandbox)
         elif sandbox is not None:
             await self._add_sandbox(endpoint_id, sandbox)
-        if sandbox is None and has_answered and self._store.find_endpoint(endpoint_id) is not None:
+        if sandbox is None and has_answered and self.store.find_endpoint(endpoint_id) is not None:
             self._without_sandbox[endpoint_id] = endpoint
 
     async def _find_sandbox(self, endpoint: EngineEndpoint) -> str | None:
@@ -137,23 +126,23 @@ class RebuildEndpoint:
         """
         if endpoint.container_id is None:
             return None
-        return await self._engine.find_sandbox(endpoint.container_id, endpoint.id)
+        return await self.engine.find_sandbox(endpoint.container_id, endpoint.id)
 
     async def _add_sandbox(self, endpoint_id: EndpointId, sandbox: str) -> None:
-        async with self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
+        async with self.locks.hold(endpoint_id):
+            record = self.store.find_endpoint(endpoint_id)
             if record is not None and lacks_sandbox(record):
-                await self._store.put_endpoint(replace(record, sandbox_key=sandbox))
+                await self.store.put_endpoint(replace(record, sandbox_key=sandbox))
 
     async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str | None) -> None:
         endpoint_id = EndpointId(endpoint.id)
-        record, configuration = await self._networks.resolve(NetworkId(network.id))
-        async with self._locks.hold(endpoint_id):
-            if self._store.find_endpoint(endpoint_id) is None:
-                pinned = await find_pinned_link(self._kernel, self._run_dir, AttachmentId(endpoint_id), endpoint.mac)
+        record, configuration = await self.networks.resolve(NetworkId(network.id))
+        async with self.locks.hold(endpoint_id):
+            if self.store.find_endpoint(endpoint_id) is None:
+                pinned = await find_pinned_link(self.kernel, self.run_dir, AttachmentId(endpoint_id), endpoint.mac)
                 known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
-                await self._store.put_found_endpoint(
-                    self._new_records.rebuilt(
+                await self.store.put_found_endpoint(
+                    self.new_records.rebuilt(
                         endpoint_id,
                         network_id=record.id,
                         phase=Phase.JOINED,
