@@ -46,6 +46,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
     placing = Placing(resources.store, kernel, owners, resources.release)
     move = MoveAttacher(
+        store=resources.store,
         runtime=runtime,
         kernel=kernel,
         sandbox_sync=sandbox_sync,
@@ -53,6 +54,7 @@ def make_attach(resources: Resources) -> AttachRoom:
         find_prefix=placing.find_prefix,
     )
     in_sandbox = SandboxAttacher(
+        store=resources.store,
         runtime=runtime,
         kernel=kernel,
         placing=placing,

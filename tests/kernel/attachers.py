@@ -33,10 +33,16 @@ def make_attachers(
     placing = Placing(store, kernel, owners, release)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(
-        runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=detacher, find_prefix=placing.find_prefix
+        store=store,
+        runtime=runtime,
+        kernel=kernel,
+        sandbox_sync=sandbox_sync,
+        detacher=detacher,
+        find_prefix=placing.find_prefix,
     )
     leases = Leases(runtime, DhcpDaemons(kernel))
     in_sandbox = SandboxAttacher(
+        store=store,
         runtime=runtime,
         kernel=kernel,
         placing=placing,

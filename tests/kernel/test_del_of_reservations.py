@@ -116,12 +116,12 @@ class Host:
         request = CreateEndpoint(endpoint_id=ID, network_id=NETWORK.id, requested=RequestedInterface(), options={})
         record = NewRecords(self.run_dir, "0c1f").planned(request, NETWORK, PLAN, None, now_s=1.5)
         await self.store.put_endpoint(record)
-        await self.attachers[AttachMode.HYBRID].prepare(record, PLAN, self.store.put_endpoint)
+        await self.attachers[AttachMode.HYBRID].prepare(record, PLAN)
 
     async def join(self) -> None:
         """Run the other plugins."""
         record = replace(self.record, sandbox_key=str(self.sandbox.path))
-        await self.attachers[AttachMode.HYBRID].attach(record, self.store.put_endpoint)
+        await self.attachers[AttachMode.HYBRID].attach(record)
 
     def received(self, plugin: str, verb: str) -> list[JsonObject]:
         """Return what a plugin received in each execution, without verb, namespace and previous result."""

@@ -60,7 +60,7 @@ async def test_two_joins_into_one_sandbox(store: Store, kernel: Kernel, tmp_path
     runtime = Runtime([fakes.directory], Limits())
     attacher = make_attachers(store, runtime, kernel, tmp_path / "run")[AttachMode.HYBRID]
     records = [await put_ready(store, number, sandbox.path) for number in (1, 2)]
-    joins = [attacher.attach(replace(one, ifname_prefix="eth"), store.put_endpoint) for one in records]
+    joins = [attacher.attach(replace(one, ifname_prefix="eth")) for one in records]
     errors = await asyncio.gather(*joins, return_exceptions=True)
     await kernel.remove_staging(tmp_path / "run/sandboxes" / records[0].id)
     # this bridge makes no link
@@ -79,10 +79,10 @@ async def test_a_list_that_cannot_be_moved(store: Store, kernel: Kernel, tmp_pat
     ready = await put_ready(store, 0, sandbox.path, {"type": "vrf", "vrfname": "red"})
     nowhere = replace(ready, sandbox_key=str(tmp_path / "missing"))
     with pytest.raises(Refused, match=r"the sandbox does not exist yet; .* because of plugin vrf: .*[.]ifname=NAME$"):
-        await attacher.attach(nowhere, store.put_endpoint)
+        await attacher.attach(nowhere)
     assert not fakes.commands
     with pytest.raises(Refused, match="made no link box0 in the container"):  # this bridge makes none
-        await attacher.attach(ready, store.put_endpoint)
+        await attacher.attach(ready)
     await kernel.remove_staging(tmp_path / "run/sandboxes" / ready.id)
     assert {command.environment["CNI_NETNS"] for command in fakes.commands} == {
         str(tmp_path / "run/sandboxes" / ready.id)
@@ -105,7 +105,7 @@ async def test_a_second_link_beside_one_without_a_record(
     attachers = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")
     ready = await put_ready(store, 1, sandbox.path)
     with pytest.raises(Refused, match="box1 cannot be made in the sandbox: the sandbox has a link that this driver"):
-        await attachers[AttachMode.HYBRID].attach(ready, store.put_endpoint)
+        await attachers[AttachMode.HYBRID].attach(ready)
     moved = replace(ready, attachment=replace(ready.attachment, mode=AttachMode.MOVE), ifname_prefix="eth")
-    joined = await attachers[AttachMode.MOVE].attach(moved, store.put_endpoint)
+    joined = await attachers[AttachMode.MOVE].attach(moved)
     assert joined.ifname_prefix == "cni"

@@ -10,7 +10,7 @@ The endpoint's record has its mode (`state.AttachMode`), so one daemon can serve
 keeps no state about an endpoint outside its record: any call may come after a restart of the daemon.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -18,10 +18,7 @@ from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import ChosenInterface, Joined
 
-__all__ = ["Attacher", "Attachers", "DeleteProgress", "SaveRecord"]
-
-SaveRecord = Callable[[EndpointRecord], Awaitable[None]]
-"""Stores an endpoint's record; when it returns, the record is on disk."""
+__all__ = ["Attacher", "Attachers", "DeleteProgress"]
 
 
 class DeleteProgress(Protocol):
@@ -48,7 +45,7 @@ class DeleteProgress(Protocol):
 class Attacher(Protocol):
     """One attach mode. The caller holds the endpoint's lock in every call that takes a single record."""
 
-    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+    async def prepare(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         """Execute CreateEndpoint; return the record in READY, which has been stored.
 
         The given record has been stored in PENDING. Every result is stored before the next effect. After a failure
@@ -64,7 +61,7 @@ class Attacher(Protocol):
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
         """Return the reply to CreateEndpoint: the values that Docker did not choose."""
 
-    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+    async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Execute Join; return the record in JOINED, which has been stored. Its mode may have changed.
 
         The given record is in READY, or in JOINED if the call is repeated, and has its sandbox. After a failure the

@@ -171,7 +171,7 @@ class EndpointService:
         # an endpoint with the same address can complete.
         with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
             await self.store.put_endpoint(planned)
-            record = await self._attacher(planned).prepare(planned, plan, self.store.put_endpoint)
+            record = await self._attacher(planned).prepare(planned, plan)
         log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
         return record
 
@@ -187,7 +187,7 @@ class EndpointService:
         process = record.first_process if record.sandbox_key == request.sandbox_key else None
         record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
         contention.note_leaving()
-        return await self._attacher(record).attach(record, self.store.put_endpoint)
+        return await self._attacher(record).attach(record)
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self.store.find_endpoint(endpoint_id)

@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
+from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError, LinkMissing, Snapshot, Sysctl
@@ -39,7 +40,7 @@ from cnm_bridge.core.planning.link.expected_link import (
 )
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored
 from cnm_bridge.core.wire import ChosenInterface, Joined
-from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import SandboxLiveness
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
@@ -59,6 +60,7 @@ class SandboxAttacher(SandboxLiveness):
     """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
 
     Attributes:
+        store: Keeps the records.
         runtime: Runs the plugins.
         kernel: Prepares the sandbox, and finishes the link.
         placing: Decides whether the link is made in the sandbox.
@@ -69,6 +71,7 @@ class SandboxAttacher(SandboxLiveness):
         run_dir: The parent directory of pins and staging namespaces.
     """
 
+    store: Store
     runtime: Runtime
     placing: Placing
     move: MoveAttacher
@@ -78,7 +81,7 @@ class SandboxAttacher(SandboxLiveness):
     run_dir: Path
     _sandboxes: KeyedLocks[str | None] = field(default_factory=KeyedLocks, init=False)
 
-    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+    async def prepare(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         """Run the IPAM plugin, if it is known, and describe the link that will be made."""
         endpoint = Endpoint(record)
         ifname, reservation = record.attachment.ifname, endpoint.reservation
@@ -102,38 +105,38 @@ class SandboxAttacher(SandboxLiveness):
         if reservation is not None:
             refuse_ignored(plan, snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
-        await save(record)
+        await self.store.put_endpoint(record)
         return record
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
         """Return the reserved addresses and the MAC that the link will have; nothing in mode *direct*."""
         return choose_interface(_snapshot(record), record.requested)
 
-    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+    async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Run the plugins in the sandbox, or in a staging namespace if that is not possible."""
         if record.phase is Phase.JOINED:
             return record
         async with self._sandboxes.hold(record.sandbox_key):  # two endpoints must not both find it without a link
-            return await self._attach(record, save)
+            return await self._attach(record)
 
-    async def _attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+    async def _attach(self, record: EndpointRecord) -> EndpointRecord:
         if Path(record.attachment.netns) == staging_path(self.run_dir, record.attachment.id) and _has_left(record):
-            return await self._join_again(record, save)
+            return await self._join_again(record)
         place = await self.placing.find(record)
         record = place.identify(record)
         if place.obstacle is not None:
-            return await self._move_instead(record, place.obstacle, save)
+            return await self._move_instead(record, place.obstacle)
         pin, ifname = pin_path(self.run_dir, record.attachment.id), record.attachment.ifname
         if not await self.kernel.pin_sandbox(record.sandbox, pin, ifname):
-            return await self._move_instead(record, why_no_link(record), save)
+            return await self._move_instead(record, why_no_link(record))
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
-            await save(joining)
+            await self.store.put_endpoint(joining)
         except BaseException:
             await self._restore(Endpoint(joining), pin)
             raise
-        return await self._run_in_sandbox(joining, pin, expected, save)
+        return await self._run_in_sandbox(joining, pin, expected)
 
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
@@ -181,16 +184,14 @@ class SandboxAttacher(SandboxLiveness):
         if record.attachment.has_reservation:
             self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
 
-    async def _run_in_sandbox(
-        self, record: EndpointRecord, pin: Path, expected: Snapshot, save: SaveRecord
-    ) -> EndpointRecord:
+    async def _run_in_sandbox(self, record: EndpointRecord, pin: Path, expected: Snapshot) -> EndpointRecord:
         endpoint = Endpoint(record)
 
         async def save_result(result: Result) -> None:
             nonlocal record
             record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
-                await save(record)
+                await self.store.put_endpoint(record)
 
         before = await self.leases.find_daemon(endpoint)
         result = await self.leases.add(endpoint, endpoint.chain, save_result)
@@ -206,7 +207,7 @@ class SandboxAttacher(SandboxLiveness):
         left_to_docker = for_join(snapshot, known_families(expected))
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
-        await save(record)
+        await self.store.put_endpoint(record)
         self.sandbox_sync.join(Endpoint(record))
         return record
 
@@ -232,7 +233,7 @@ class SandboxAttacher(SandboxLiveness):
         _refuse_other_mac(endpoint, expected, snapshot)
         return snapshot
 
-    async def _move_instead(self, record: EndpointRecord, reason: str, save: SaveRecord) -> EndpointRecord:
+    async def _move_instead(self, record: EndpointRecord, reason: str) -> EndpointRecord:
         """Run the plugins in a staging namespace; libnetwork moves the link from there."""
         refuse_to_move(record, reason)
         log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
@@ -240,23 +241,23 @@ class SandboxAttacher(SandboxLiveness):
         expected = _snapshot(record)
         record = _with_chain(record, staging_path(self.run_dir, record.attachment.id))
         record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
-        await save(record)
-        record, snapshot = await self.move.run_plugins(record, save)
+        await self.store.put_endpoint(record)
+        record, snapshot = await self.move.run_plugins(record)
         endpoint = Endpoint(record)
         if _plugins_set_mac(endpoint):  # otherwise libnetwork does, when it moves the link
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
         record = with_addresses(replace(record, snapshot=for_move(snapshot, expected).to_json()))
-        return await self.move.attach(record, save)
+        return await self.move.attach(record)
 
-    async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+    async def _join_again(self, record: EndpointRecord) -> EndpointRecord:
         """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link."""
         endpoint = Endpoint(record)
         await self.kernel.take_out(
             endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
         )
-        return await self.move.attach(_as_moved(record, "the endpoint had left its container before"), save)
+        return await self.move.attach(_as_moved(record, "the endpoint had left its container before"))
 
     async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
         """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""

@@ -13,6 +13,7 @@ import structlog
 
 from cni_bridge_spec import find_object
 from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
+from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
@@ -21,7 +22,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, des
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
-from cnm_bridge.driver.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
@@ -36,6 +37,7 @@ class MoveAttacher(MoveLiveness):
     """Attaches via a staging namespace (`state.AttachMode.MOVE`).
 
     Attributes:
+        store: Keeps the records.
         runtime: Runs the plugins.
         kernel: Moves the links.
         sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
@@ -43,21 +45,22 @@ class MoveAttacher(MoveLiveness):
         find_prefix: Returns the prefix of the link's name in a sandbox that may have a link unknown to libnetwork.
     """
 
+    store: Store
     runtime: Runtime
     sandbox_sync: SandboxSync
     detacher: MoveDetacher
     find_prefix: Callable[[EndpointRecord], Awaitable[str]]
 
-    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+    async def prepare(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         """Run the plugins in the staging namespace, and move the link to the host namespace."""
-        record, snapshot = await self.run_plugins(record, save)
+        record, snapshot = await self.run_plugins(record)
         refuse_ignored(plan, snapshot)
         snapshot = with_sysctls(plan, snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
-        await save(record)
+        await self.store.put_endpoint(record)
         return record
 
-    async def run_plugins(self, record: EndpointRecord, save: SaveRecord) -> tuple[EndpointRecord, Snapshot]:
+    async def run_plugins(self, record: EndpointRecord) -> tuple[EndpointRecord, Snapshot]:
         """Run the plugins in the staging namespace, and move the link to the host namespace.
 
         Each plugin's result is stored before the next effect, because DEL needs it: `firewall` does not remove its
@@ -76,7 +79,7 @@ class MoveAttacher(MoveLiveness):
             nonlocal record
             added = record.added_plugins + 1
             record = with_addresses(replace(record, added_plugins=added, result=result.document))
-            await save(record)
+            await self.store.put_endpoint(record)
 
         observation = choose_observation(configuration, ifname)
         baseline = await self.kernel.create_staging(endpoint.netns, ifname, observation)
@@ -99,12 +102,12 @@ class MoveAttacher(MoveLiveness):
         """Return the addresses and the MAC of the link."""
         return choose_interface(_snapshot(Endpoint(record)), record.requested)
 
-    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+    async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
         record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.find_prefix(record))
         endpoint = Endpoint(record)
         _snapshot(endpoint)
-        await save(record)
+        await self.store.put_endpoint(record)
         self.sandbox_sync.join(endpoint)
         return record
 
