@@ -29,10 +29,10 @@ from cnm_bridge.core.planning.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import Plan, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
-from cnm_bridge.driver.networks.attach_mode import with_attach_mode
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 

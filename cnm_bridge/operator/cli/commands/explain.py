@@ -128,7 +128,7 @@ async def _explain(
     from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
     from cnm_bridge.core.planning.explanation import Explanation  # noqa: PLC0415
     from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
-    from cnm_bridge.driver.networks.attach_mode import with_attach_mode  # noqa: PLC0415
+    from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode  # noqa: PLC0415
     from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.system.engine import Engine  # noqa: PLC0415
 

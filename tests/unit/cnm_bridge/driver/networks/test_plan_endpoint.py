@@ -15,7 +15,7 @@ from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import AttachOption
-from cnm_bridge.driver.networks.attach_mode import with_attach_mode
+from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode
 from tests.plugins import FakePlugins
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 5)
