@@ -46,6 +46,30 @@ _WHO_HELPS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What a plan is made for.
+
+    Attributes:
+        network: The list on disk.
+        options: The network's options, overridden by the endpoint's.
+        requested: The values that Docker chose; empty for a network without endpoints.
+        pools: The pools of Docker's IPAM.
+        internal: Whether the network is internal; if so, it has no gateway.
+    """
+
+    network: NetworkConfigurationList
+    options: Options
+    requested: RequestedInterface
+    pools: Sequence[PoolRecord]
+    internal: bool
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether Docker's own IPAM chooses addresses."""
+        return bool(self.pools or self.requested.address or self.requested.address_ipv6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plugins' input, and the result that they are expected to produce.
 
@@ -56,7 +80,6 @@ class Plan:
         addresses: The addresses that the container must have.
         requested: The values that Docker chose.
         options: The options of the network and the endpoint.
-        has_pool: Whether Docker's own IPAM chooses addresses.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
@@ -69,7 +92,6 @@ class Plan:
     addresses: tuple[WantedAddress, ...] = ()
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     options: Options = Options()  # noqa: RUF009 - frozen
-    has_pool: bool = False
     passes_mac: bool = False
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
@@ -89,29 +111,16 @@ class Plan:
         return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(requested))
 
 
-def plan_attachment(
-    network: NetworkConfigurationList,
-    options: Options,
-    requested: RequestedInterface,
-    pools: Sequence[PoolRecord],
-    *,
-    internal: bool,
-) -> Plan:
-    """Return the plan for an endpoint.
-
-    Args:
-        network: The list on disk.
-        options: The network's options, overridden by the endpoint's.
-        requested: The values that Docker chose; empty for a network without endpoints.
-        pools: The pools of Docker's IPAM.
-        internal: Whether the network is internal; if so, it has no gateway.
+def plan_attachment(wanted: PlanRequest) -> Plan:
+    """Return the plan for an endpoint, without a negotiated version and an attach mode.
 
     Raises:
         Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
     """
     try:
-        return _plan(network, options, requested, pools, internal=internal)
+        return _plan(wanted)
     except JsonError as exc:
+        network = wanted.network
         raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
 
 
@@ -120,17 +129,11 @@ def configuration_digest(document: JsonObject) -> str:
     return sha256(render_json(document)).hexdigest()[:_DIGITS]
 
 
-def _plan(
-    network: NetworkConfigurationList,
-    options: Options,
-    requested: RequestedInterface,
-    pools: Sequence[PoolRecord],
-    *,
-    internal: bool,
-) -> Plan:
-    refuse_other_pools(network, pools)
-    wanted = _merge(requested, options.ips)
-    addressing = plan_addresses(network, wanted, pools, internal=internal)
+def _plan(wanted: PlanRequest) -> Plan:
+    network, options, requested = wanted.network, wanted.options, wanted.requested
+    refuse_other_pools(network, wanted.pools)
+    addresses = _merge(requested, options.ips)
+    addressing = plan_addresses(network, addresses, wanted.pools, internal=wanted.internal)
     configuration = addressing.configuration
     if options.client_id is not None and find_dhcp(configuration) is None:
         reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
@@ -153,11 +156,10 @@ def _plan(
         configuration=configuration,
         args=_checked((*ANY_ARGS, *args.items())) if args else (),
         capability_args=capability_args,
-        addresses=wanted,
+        addresses=addresses,
         requested=requested,
         options=options,
         source_digest=None if options.inline is not None else configuration_digest(network.document),
-        has_pool=bool(pools or requested.address or requested.address_ipv6),
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
@@ -176,19 +178,20 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return args
 
 
-def with_attach(plan: Plan, attach: AttachChoice, mac: str | None) -> Plan:
+def with_attach(plan: Plan, attach: AttachChoice, octets: bytes | None) -> Plan:
     """Return a plan with its attach mode.
 
     Args:
         plan: A plan whose list is negotiated.
         attach: The attach mode.
-        mac: The MAC of a link that Docker chose none for and learns before the link exists; None to choose none.
-            Plugins that take one receive it (`reserved_list.py`).
+        octets: The random bytes for the MAC of a link for which Docker has chosen none, and learns it before the link
+            exists; see `local_mac`. None to choose none. Plugins that take one receive it (`reserved_list.py`).
     """
     plan = replace(plan, attach=attach)
     is_foreseen = attach.mode.has_reservation and can_choose_mac(plan.configuration)
-    if mac is None or plan.requested.mac or not is_foreseen:
+    if octets is None or plan.requested.mac or not is_foreseen:
         return plan
+    mac = local_mac(octets)
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 

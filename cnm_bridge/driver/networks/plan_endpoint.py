@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Chooses the CNI version and the attach mode of a plan, for the daemon and for `cni-bridge explain`."""
+"""Plans an endpoint: the plugins' input, the CNI version and the attach mode; also for `cni-bridge explain`."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -8,36 +8,42 @@ from dataclasses import replace
 from cni_invoker import CniError, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
-from cnm_bridge.core.planning.plan import Plan, with_attach
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attach
 from cnm_bridge.core.settings import AttachOption
 
-__all__ = ["with_attach_mode"]
+__all__ = ["plan_endpoint"]
 
 
-async def with_attach_mode(
-    plan: Plan, runtime: Runtime, *, default: AttachOption, release: EngineRelease | None, mac: str | None = None
+async def plan_endpoint(
+    wanted: PlanRequest,
+    runtime: Runtime,
+    *,
+    default: AttachOption,
+    release: EngineRelease | None,
+    octets: bytes | None = None,
 ) -> Plan:
-    """Return a plan with a list whose version all plugins support, and the attach mode.
+    """Return the plan of an endpoint, with a list whose version all its plugins support.
 
-    The plugin `static` is executed for its versions only if the mode depends on it.
+    The plugin `static` is executed for its versions only if the attach mode depends on it.
 
     Args:
-        plan: A plan that has neither.
+        wanted: What the plan is made for.
         runtime: Executes VERSION.
         default: The daemon's mode for endpoints without the option `cni.attach`.
         release: The engine's release, None if it is not known.
-        mac: See `with_attach`.
+        octets: See `with_attach`.
 
     Raises:
         CniError: The plugins have no version in common, or one is missing.
-        BadOption, Refused: As `choose_mode`.
+        BadOption, Refused: As `plan_attachment` and `choose_mode`.
     """
+    plan = plan_attachment(wanted)
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     request = AttachRequest(
-        network=plan.configuration, options=plan.options, default=default, release=release, has_pool=plan.has_pool
+        network=plan.configuration, options=wanted.options, default=default, release=release, has_pool=wanted.has_pool
     )
     static_versions = await _static_versions(runtime) if depends_on_static(request) else None
-    return with_attach(plan, choose_mode(request, static_versions), mac)
+    return with_attach(plan, choose_mode(request, static_versions), octets)
 
 
 async def _static_versions(runtime: Runtime) -> Collection[str] | None:

@@ -16,7 +16,7 @@ from cni_invoker import CniError, ConfigurationDirectories, NetworkConfiguration
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES, local_mac
+from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,
@@ -26,13 +26,13 @@ from cnm_bridge.core.planning.options.cni_options import (
     parse_options,
 )
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
-from cnm_bridge.core.planning.plan import Plan, plan_attachment
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
-from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode
+from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -151,12 +151,12 @@ class NetworkService:
         for option in options.unknown:
             log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
-        plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
-        return network, await self._with_attach_mode(plan)
+        return network, await self._plan_endpoint(_plan_request(network, configuration, options, requested))
 
-    async def _with_attach_mode(self, plan: Plan) -> Plan:
-        mac = local_mac(secrets.token_bytes(MAC_BYTES))
-        return await with_attach_mode(plan, self.runtime, default=self.attach, release=self.release.current, mac=mac)
+    async def _plan_endpoint(self, wanted: PlanRequest) -> Plan:
+        octets = secrets.token_bytes(MAC_BYTES)
+        release = self.release.current
+        return await plan_endpoint(wanted, self.runtime, default=self.attach, release=release, octets=octets)
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.inline is not None:
@@ -246,17 +246,25 @@ class NetworkService:
         if options.inline is not None:
             self._refuse_inline(options.inline)
         found = options.inline or index.find(network.configuration)
-        plan = plan_attachment(found, options, RequestedInterface(), network.pools, internal=network.internal)
-        preflight = await run_preflight(self.runtime, plan.configuration)
+        wanted = _plan_request(network, found, options, RequestedInterface())
+        preflight = await run_preflight(self.runtime, plan_attachment(wanted).configuration)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(
                 f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
-        await self._with_attach_mode(plan)
+        await self._plan_endpoint(wanted)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
+
+
+def _plan_request(
+    network: NetworkRecord, configuration: NetworkConfigurationList, options: Options, requested: RequestedInterface
+) -> PlanRequest:
+    return PlanRequest(
+        network=configuration, options=options, requested=requested, pools=network.pools, internal=network.internal
+    )
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:

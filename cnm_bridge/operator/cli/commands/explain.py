@@ -127,8 +127,8 @@ async def _explain(
     from cnm_bridge.core.model.naming import pin_path, staging_path  # noqa: PLC0415
     from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
     from cnm_bridge.core.planning.explanation import Explanation  # noqa: PLC0415
-    from cnm_bridge.core.planning.plan import plan_attachment  # noqa: PLC0415
-    from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode  # noqa: PLC0415
+    from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment  # noqa: PLC0415
+    from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint  # noqa: PLC0415
     from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.system.engine import Engine  # noqa: PLC0415
 
@@ -139,10 +139,12 @@ async def _explain(
     docker = network.docker
     pools = () if docker is None else docker.pools
     internal = internal or (docker is not None and docker.internal)
-    plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
+    wanted = PlanRequest(
+        network=network.configuration, options=network.options, requested=requested, pools=pools, internal=internal
+    )
     runtime = Runtime(settings.cni_bin_dirs, Limits())
     ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
-    warnings = (*(await run_preflight(runtime, plan.configuration)).all_warnings, *ignored)
+    warnings = (*(await run_preflight(runtime, plan_attachment(wanted).configuration)).all_warnings, *ignored)
     try:
         release = await engine.release()
     except EngineUnavailable:
@@ -153,7 +155,7 @@ async def _explain(
             "not known here",
             err=True,
         )
-    plan = await with_attach_mode(plan, runtime, default=settings.attach, release=release)
+    plan = await plan_endpoint(wanted, runtime, default=settings.attach, release=release)
     if plan.attach.mode.has_reservation:
         plan = replace(plan, configuration=with_reservation(plan.configuration, None))
     path = pin_path if plan.attach.mode.in_sandbox else staging_path

@@ -13,8 +13,15 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.options.cni_options import parse_options
-from cnm_bridge.core.planning.plan import Plan, configuration_digest, plan_attachment, refuse_ignored, with_attach
+from cnm_bridge.core.planning.options.cni_options import Options, parse_options
+from cnm_bridge.core.planning.plan import (
+    Plan,
+    PlanRequest,
+    configuration_digest,
+    plan_attachment,
+    refuse_ignored,
+    with_attach,
+)
 
 MAC = "02:11:22:33:44:55"
 HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}
@@ -34,7 +41,22 @@ def plan(
 ) -> Plan:
     """Return the plan for options; '_' in their names stands for '.'."""
     parsed = parse_options({f"cni.{key}".replace("_", "."): value for key, value in options.items()})
-    return plan_attachment(network(*plugins), parsed, requested or RequestedInterface(), pools, internal=internal)
+    return plan_options(network(*plugins), parsed, requested, pools, internal=internal)
+
+
+def plan_options(
+    listed: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface | None = None,
+    pools: tuple[PoolRecord, ...] = (),
+    *,
+    internal: bool = False,
+) -> Plan:
+    """Return the plan for parsed options."""
+    chosen = requested or RequestedInterface()
+    return plan_attachment(
+        PlanRequest(network=listed, options=options, requested=chosen, pools=pools, internal=internal)
+    )
 
 
 def documents(planned: Plan) -> list[JsonObject]:
@@ -232,13 +254,7 @@ def test_capability_args_need_a_plugin_that_declares_them() -> None:
     with pytest.raises(Refused, match=re.escape('"capabilities": { "x": true }')):
         plan({"type": "a"}, capability_x="[1]")
     with pytest.raises(Refused, match=re.escape('"type": "bandwidth"')):
-        plan_attachment(
-            network({"type": "a"}),
-            parse_options({"cni.bandwidth.egress-rate": "1M"}),
-            RequestedInterface(),
-            (),
-            internal=False,
-        )
+        plan_options(network({"type": "a"}), parse_options({"cni.bandwidth.egress-rate": "1M"}))
 
 
 def snapshot(*addresses: str, mac: str = MAC, kind: str | None = "veth", prefix_route: bool = True) -> Snapshot:
@@ -307,7 +323,7 @@ def plan_lease(ipam: str, client_id: str, *, mac: str | None = None, ips: str | 
     """Return the plan for a client identifier."""
     options = parse_options({"cni.dhcp.client-id": client_id, **({"cni.ips": ips} if ips else {})})
     main: JsonObject = {"type": "macvlan", "ipam": {"type": ipam}}
-    return plan_attachment(network(main), options, RequestedInterface(mac=mac), (), internal=False)
+    return plan_options(network(main), options, RequestedInterface(mac=mac))
 
 
 def test_a_client_identifier_that_would_not_be_used() -> None:
@@ -331,10 +347,11 @@ def test_a_client_identifier_determines_the_mac() -> None:
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
     """In mode *hybrid*, if Docker chose none and the plugin makes a link that may have any."""
     hybrid = AttachChoice(mode=AttachMode.HYBRID, reason="")
-    planned = with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), hybrid, MAC)
+    octets = bytes.fromhex(MAC.replace(":", ""))
+    planned = with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), hybrid, octets)
     assert (planned.attach, planned.own_mac, planned.capability_args) == (hybrid, MAC, {"mac": MAC})
     moved = AttachChoice(mode=AttachMode.MOVE, reason="")
-    assert with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), moved, MAC).own_mac is None
-    assert with_attach(plan({"type": "ipvlan", "ipam": HOST_LOCAL}), hybrid, MAC).own_mac is None
+    assert with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), moved, octets).own_mac is None
+    assert with_attach(plan({"type": "ipvlan", "ipam": HOST_LOCAL}), hybrid, octets).own_mac is None
     given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
-    assert with_attach(given, hybrid, MAC).own_mac is None
+    assert with_attach(given, hybrid, octets).own_mac is None

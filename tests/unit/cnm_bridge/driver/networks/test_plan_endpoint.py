@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, DnsOption, IdentityKind, IdentityRequest
+from cni_bridge_state import AttachMode, DnsOption, IdentityKind, IdentityRequest, RequestedInterface
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.options.cni_options import Options
-from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.plan import PlanRequest
 from cnm_bridge.core.settings import AttachOption
-from cnm_bridge.driver.networks.plan_endpoint import with_attach_mode
+from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from tests.plugins import FakePlugins
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 5)
@@ -43,9 +43,10 @@ async def choose(
     release: EngineRelease = NEW,
 ) -> AttachChoice:
     """Choose the mode for a network with these options."""
-    plan = Plan(configuration=NetworkConfigurationList.from_document(BLUE), options=options)
+    network = NetworkConfigurationList.from_document(BLUE)
+    wanted = PlanRequest(network=network, options=options, requested=RequestedInterface(), pools=(), internal=False)
     runtime = Runtime([plugins.directory], Limits())
-    return (await with_attach_mode(plan, runtime, default=default, release=release)).attach
+    return (await plan_endpoint(wanted, runtime, default=default, release=release)).attach
 
 
 @pytest.mark.parametrize(
