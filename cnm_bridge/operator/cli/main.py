@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command `cni-bridge`. Its subcommands are imported when they are used."""
+"""The command `cni-bridge`. Each subcommand is imported when it is used; the list of all of them needs no imports."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -14,32 +14,62 @@ from cnm_bridge.operator.cli.command_group import CommandGroup
 __all__ = ["main"]
 
 _COMMANDS: Final = {
-    "check": "check.check",
-    "doctor": "doctor.doctor",
-    "events": "events.events",
-    "explain": "explain.explain",
-    "gc": "clean_up.gc_command",
-    "inspect": "inspect.inspect",
-    "install-spec": "install_spec.install_spec",
-    "ls": "ls.ls",
-    "network": "network.network",
-    "release": "clean_up.release",
-    "retry": "clean_up.retry",
-    "serve": "serve.serve",
-    "state": "state.state",
-    "status": "status.status",
-    "sysdump": "sysdump.sysdump",
-    "test": "connectivity.test",
-    "top": "events.top",
+    "check": (
+        "check.check",
+        "Check that containers are still attached as their plugins made it; with NAME, only those endpoints.",
+    ),
+    "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
+    "events": (
+        "events.events",
+        "Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.",
+    ),
+    "explain": ("explain.explain", "Show what a container on NETWORK would get; of the plugins, only VERSION is run."),
+    "gc": (
+        "clean_up.gc_command",
+        "Compare records, engine and kernel now, and show what is left: failed teardowns and unowned leftovers.",
+    ),
+    "inspect": (
+        "inspect.inspect",
+        "Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.",
+    ),
+    "install-spec": (
+        "install_spec.install_spec",
+        "Write the file by which Docker finds the driver at ADDRESS: unix:///PATH, tcp://HOST:PORT or https://HOST:PORT.",
+    ),
+    "ls": (
+        "ls.ls",
+        "List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.",
+    ),
+    "network": ("network.network", "Make and remove Docker networks; `docker network` does everything else with them."),
+    "release": (
+        "clean_up.release",
+        (
+            "Remove unowned leftovers by the IDs that `cni-bridge gc` shows: "
+            "reservations of host-local, and iptables rules."
+        ),
+    ),
+    "retry": ("clean_up.retry", "Run failed teardowns now, all or those of ENDPOINT, and show what is left."),
+    "serve": ("serve.serve", "Run the network driver, until SIGTERM."),
+    "state": ("state.state", "Show, export and import the stored state."),
+    "status": ("status.status", "Show networks, endpoints, pending teardowns and leftovers of the running daemon."),
+    "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
+    "test": (
+        "connectivity.test",
+        "Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.",
+    ),
+    "top": (
+        "events.top",
+        "Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.",
+    ),
 }
-"""Module and function of each subcommand, in `cnm_bridge.operator.cli.commands`."""
+"""Of each subcommand: module and function in `cnm_bridge.operator.cli.commands`, and the first sentence of its help."""
 
 
 class _Imported(Mapping[str, click.Command]):
     """The subcommands; each is imported when it is looked up, so that `serve` listens sooner."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, function = _COMMANDS[name].partition(".")
+        module, _, function = _COMMANDS[name][0].partition(".")
         try:
             command: click.Command = getattr(import_module(f"cnm_bridge.operator.cli.commands.{module}"), function)
         except KeyError as exc:  # `get` would take it for an unknown subcommand
@@ -53,8 +83,14 @@ class _Imported(Mapping[str, click.Command]):
         return len(_COMMANDS)
 
 
+class _MainGroup(CommandGroup):
+    def first_sentence(self, name: str) -> str:
+        """Return it without importing the subcommand."""
+        return _COMMANDS[name][1]
+
+
 @click.group(
-    cls=CommandGroup,
+    cls=_MainGroup,
     commands=_Imported(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -17,6 +17,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, parse_json
 from cnm_bridge import __version__
+from cnm_bridge.operator.cli.main import main
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 START_S = 60.0
@@ -112,6 +113,28 @@ def test_the_version_is_printed() -> None:
     """`--version` prints name and version."""
     done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True, timeout=START_S)
     assert done.stdout == f"cni-bridge {__version__}\n"
+
+
+def test_the_help_has_the_first_sentence_of_each_subcommand() -> None:
+    """The sentences that the list of subcommands shows are those of the subcommands' own help."""
+    for name, command in main.commands.items():
+        assert main.first_sentence(name) == command.get_short_help_str(1000)
+
+
+def test_the_help_imports_no_subcommand() -> None:
+    """`--help` and the completion of a subcommand's name answer at once."""
+    script = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules)); "
+        "from cnm_bridge.operator.cli.main import main; main(prog_name='cni-bridge')"
+    )
+    completing = {"_CNI_BRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "cni-bridge ", "COMP_CWORD": "1"}
+    for arguments, variables in ((["--help"], {}), ([], completing)):
+        command = [sys.executable, "-c", script, *arguments]
+        env = environment(**variables)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=True)
+        assert "sysdump" in done.stdout
+        assert "cnm_bridge.operator.cli.main" in done.stdout
+        assert "cnm_bridge.operator.cli.commands" not in done.stdout
 
 
 def test_serve_answers_and_stops(tmp_path: Path) -> None:
