@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.content.checking import check_endpoints
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
@@ -31,9 +34,5 @@ def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[object, 
 
     The exit status is 0 if nothing differs, else 1; 2 if NAME is unknown; 3 if the daemon does not answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.containers import take_inventory  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.checking import check_endpoints  # noqa: PLC0415
-
     client = AdminClient(socket)
     return check_endpoints(client, take_inventory(client, docker_host), name)

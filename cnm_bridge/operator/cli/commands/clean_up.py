@@ -7,7 +7,10 @@ from typing import Final
 
 import click
 
+from cni_bridge_spec import get_objects, get_str
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.content.leftovers import describe, pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
@@ -30,9 +33,6 @@ def gc_command(socket: Path) -> tuple[object, ExitStatus]:
 
     The exit status is 0 if nothing is left, else 1; 3 if the daemon does not answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.content.leftovers import show_left  # noqa: PLC0415
-
     return show_left(AdminClient(socket).post("compare"), is_compared=True)
 
 
@@ -50,9 +50,6 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[object, ExitStat
     The exit status is 0 if nothing is left, else 1; 2 if ENDPOINT has no failed teardown; 3 if the daemon does not
     answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.content.leftovers import pick_failed, show_left  # noqa: PLC0415
-
     client = AdminClient(socket)
     if not endpoints:
         return show_left(client.post("retry"))
@@ -75,11 +72,6 @@ def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[object, ExitSt
     The exit status is 0 if nothing is left, 1 if something is left or was not removed, 2 if an ID is unknown, 3 if the
     daemon does not answer.
     """
-    # These imports are slow and would delay `--help`.
-    from cni_bridge_spec import get_objects, get_str  # noqa: PLC0415
-    from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.leftovers import describe, pick, show_left  # noqa: PLC0415
-
     client = AdminClient(socket)
     known = client.get("leftovers")
     described = {get_str(one, "id"): describe(one) for one in get_objects(known, "leftovers")}

@@ -8,26 +8,28 @@ import signal
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from cni_bridge_spec import JsonObject, get_objects, get_str
+from cni_invoker import CniError, ConfigurationDirectories
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
-
-if TYPE_CHECKING:  # these imports are slow and would delay `--help`
-    from cni_bridge_spec import JsonObject
-    from cnm_bridge.operator.cli.output.shown import Shown
-    from cnm_bridge.operator.connectivity.docker_command import DockerCommand
-    from cnm_bridge.operator.connectivity.step import Step
+from cnm_bridge.operator.connectivity.docker_command import DockerCommand
+from cnm_bridge.operator.connectivity.pair import Pair
+from cnm_bridge.operator.connectivity.probe import run_steps
+from cnm_bridge.operator.connectivity.step import LOOK_AT, Outcome, Step, failed_steps
 
 __all__ = ["test"]
 
@@ -57,8 +59,6 @@ def test(
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure and after Ctrl-C. The exit status is 1 if a step fails.
     """
-    from cnm_bridge.operator.connectivity.step import failed_steps  # noqa: PLC0415
-
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)
     steps, is_interrupted = _run(settings, network, outside, busybox)
@@ -66,13 +66,8 @@ def test(
     return _shown(steps, network), ExitStatus.FINDINGS if has_failed else ExitStatus.FINE
 
 
-def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> "tuple[list[Step], bool]":
+def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> tuple[list[Step], bool]:
     """Run all steps, and clean up; return them, and whether Ctrl-C or SIGTERM interrupted them."""
-    from cnm_bridge.operator.connectivity.docker_command import DockerCommand  # noqa: PLC0415
-    from cnm_bridge.operator.connectivity.pair import Pair  # noqa: PLC0415
-    from cnm_bridge.operator.connectivity.probe import run_steps  # noqa: PLC0415
-    from cnm_bridge.operator.connectivity.step import Outcome, Step  # noqa: PLC0415
-
     try:
         target = None if outside is None else ip_address(outside)
     except ValueError as exc:
@@ -100,14 +95,12 @@ def _run(settings: Settings, network: str, outside: str | None, busybox: Path | 
     return steps, is_interrupted
 
 
-def _why_no_ports(docker: "DockerCommand", settings: Settings, network: str) -> str:
+def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> str:
     """Return why a network publishes no ports, "" if it does.
 
     Raises:
         Refused: Docker has no such network, or does not answer.
     """
-    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415
-
     shown = docker.run("network", "inspect", network)
     if not shown.is_good:
         listed = docker.run("network", "ls", "--format", "{{.Name}}")
@@ -136,9 +129,6 @@ class _TornDown:
         self._path = path
 
     def __call__(self, endpoints: frozenset[str]) -> bool:
-        from cni_bridge_spec import get_objects, get_str  # noqa: PLC0415
-        from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
-
         try:
             status = AdminClient(self._path).get("status")
         except DaemonError:
@@ -146,10 +136,7 @@ class _TornDown:
         return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
 
 
-def _shown(steps: "list[Step]", network: str) -> "Shown":
-    from cnm_bridge.operator.cli.output.shown import Shown, Table  # noqa: PLC0415
-    from cnm_bridge.operator.connectivity.step import LOOK_AT, failed_steps  # noqa: PLC0415
-
+def _shown(steps: list[Step], network: str) -> Shown:
     rows: list[JsonObject] = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
     look_at = (
         f"{step.name} failed; look at {LOOK_AT[step.name].replace('NETWORK', network)}" for step in failed_steps(steps)

@@ -2,15 +2,22 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge doctor`: examines the host, before and after the installation."""
 
+import asyncio
+
 import click
 
+from cni_bridge_spec import get_objects
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import configuration_file, find_mistakes, with_settings
+from cnm_bridge.operator.doctor.facts import ConfigurationFile
+from cnm_bridge.operator.doctor.gathering.gather import gather
+from cnm_bridge.operator.doctor.report import Report
 
 __all__ = ["doctor"]
 
@@ -29,15 +36,6 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     systemd may start it, its own settings are used, changed by the options given here. The exit status is 0 if there
     are only notes, else 1.
     """
-    # These imports are slow and would delay `--help`.
-    import asyncio  # noqa: PLC0415
-
-    from cni_bridge_spec import get_objects  # noqa: PLC0415
-    from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415
-    from cnm_bridge.operator.doctor.facts import ConfigurationFile  # noqa: PLC0415
-    from cnm_bridge.operator.doctor.gathering.gather import gather  # noqa: PLC0415
-    from cnm_bridge.operator.doctor.report import Report  # noqa: PLC0415
-
     settings = daemon_settings(context, given)
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))
     report = Report.of(asyncio.run(gather(settings, file, quick=quick)))

@@ -7,10 +7,15 @@ from typing import Final
 
 import click
 
+from cni_bridge_spec import render_json
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.content.event_text import event_line, with_words
+from cnm_bridge.operator.cli.content.figures import show_figures
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
+from cnm_bridge.operator.cli.output.shown import parse_format
 
 __all__ = ["events", "top"]
 
@@ -40,11 +45,6 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
 
     The exit status is 0; 3 if the daemon does not answer.
     """
-    from cni_bridge_spec import render_json  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.event_text import event_line, with_words  # noqa: PLC0415
-    from cnm_bridge.operator.cli.output.shown import parse_format  # noqa: PLC0415
-
     chosen = parse_format(fmt)
     try:
         lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
@@ -70,8 +70,5 @@ def top(socket: Path) -> tuple[object, ExitStatus]:
 
     The exit status is 0; 3 if the daemon does not answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.content.figures import show_figures  # noqa: PLC0415
-
     client = AdminClient(socket)
     return show_figures(client.get("status"), client.lines("events", last="100000", follow="0")), ExitStatus.FINE

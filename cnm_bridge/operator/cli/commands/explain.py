@@ -2,24 +2,34 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge explain`: shows what would be done for a container, without doing it."""
 
+import asyncio
 import sys
+from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from cnm_bridge.core.errors import BadOption, BridgeError
+from cni_bridge_spec import render_json
+from cni_bridge_state import AttachmentId, RequestedInterface
+from cni_invoker import Attachment, CniError, Limits, Runtime, run_preflight
+from cni_invoker.advanced import requests_for_add
+from cnm_bridge.core.errors import BadOption, BridgeError, EngineUnavailable
+from cnm_bridge.core.model.dhcp import attachment_with_identifier
+from cnm_bridge.core.model.naming import pin_path, staging_path
+from cnm_bridge.core.model.reserved_list import with_reservation
+from cnm_bridge.core.planning.explanation import Explanation
+from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.content.explained_network import find_explained_network
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
-
-if TYPE_CHECKING:  # these imports are slow and would delay `--help`
-    from cni_bridge_state import RequestedInterface
-    from cnm_bridge.core.planning.explanation import Explanation
+from cnm_bridge.system.engine import Engine
 
 __all__ = ["explain"]
 
@@ -90,12 +100,6 @@ def explain(
 
     The exit status is 0; 1 if a container on it would be refused; 2 if NETWORK or an option is unknown.
     """
-    import asyncio  # noqa: PLC0415
-
-    from cni_bridge_spec import render_json  # noqa: PLC0415
-    from cni_bridge_state import RequestedInterface  # noqa: PLC0415
-    from cni_invoker import CniError  # noqa: PLC0415
-
     requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
     chosen = dict(_split(option) for option in options)
     warn_of_mistakes(context)
@@ -113,24 +117,10 @@ async def _explain(
     settings: Settings,
     name: str,
     given: dict[str, str],
-    requested: "RequestedInterface",
+    requested: RequestedInterface,
     *,
     internal: bool,
-) -> "Explanation":
-    from dataclasses import replace  # noqa: PLC0415
-
-    from cni_bridge_state import AttachmentId  # noqa: PLC0415
-    from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
-    from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
-    from cnm_bridge.core.errors import EngineUnavailable  # noqa: PLC0415
-    from cnm_bridge.core.model.dhcp import attachment_with_identifier  # noqa: PLC0415
-    from cnm_bridge.core.model.naming import pin_path, staging_path  # noqa: PLC0415
-    from cnm_bridge.core.model.reserved_list import with_reservation  # noqa: PLC0415
-    from cnm_bridge.core.planning.explanation import Explanation  # noqa: PLC0415
-    from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment  # noqa: PLC0415
-    from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.explained_network import find_explained_network  # noqa: PLC0415
-    from cnm_bridge.system.engine import Engine  # noqa: PLC0415
+) -> Explanation:
 
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)

@@ -7,7 +7,11 @@ from typing import Final
 
 import click
 
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.content.inspection import show_inspected
+from cnm_bridge.operator.cli.content.listing import with_container
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
@@ -38,11 +42,6 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[object, ExitS
 
     The exit status is 0; 2 if NAME is unknown or has no endpoint; 3 if the daemon does not answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.containers import take_inventory  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.inspection import show_inspected  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.listing import with_container  # noqa: PLC0415
-
     client = AdminClient(socket)
     inventory = take_inventory(client, docker_host)
     documents = [with_container(client.get("endpoints", found), inventory) for found in inventory.find(name)]

@@ -7,7 +7,10 @@ from typing import Final
 
 import click
 
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.content.listing import show_endpoints, show_networks
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
@@ -34,10 +37,6 @@ def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -
 
     The exit status is 0; 2 if NETWORK is unknown; 3 if the daemon does not answer.
     """
-    from cnm_bridge.operator.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.containers import take_inventory  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.listing import show_endpoints, show_networks  # noqa: PLC0415
-
     inventory = take_inventory(AdminClient(socket), docker_host)
     show = show_networks if networks else show_endpoints
     return show(inventory, network), ExitStatus.FINE

@@ -2,13 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge network`: makes a Docker network, with its list if there is none yet, and removes both."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from cni_bridge_spec import JsonObject
+from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
@@ -16,14 +21,14 @@ from cnm_bridge.operator.cli.command_group import CommandGroup
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
-
-if TYPE_CHECKING:  # these imports are slow and would delay `--help`
-    from cni_bridge_spec import JsonObject
-    from cnm_bridge.operator.networks.creation import PlannedNetwork
+from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
+from cnm_bridge.operator.networks.removal import remove_network
+from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted
 
 __all__ = ["network"]
 
@@ -124,15 +129,6 @@ def create(
 
     The exit status is 0; 1 if the network cannot be made; 2 if an option is wrong; 3 if the daemon does not run.
     """
-    import asyncio  # noqa: PLC0415
-
-    from cnm_bridge.operator.networks.creation import (  # noqa: PLC0415 - slow, and would delay `--help`
-        make_network,
-        plan_docker_network,
-        plan_network,
-    )
-    from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted  # noqa: PLC0415
-
     pairs = _parse(options)
     makes_list = any((subnets, gateways, ranges, parent, parent_type, dhcp, no_masquerade, mtu is not None))
     if makes_list and configuration is not None:
@@ -181,11 +177,6 @@ def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object
 
     The exit status is 0; 1 if something is in use; 2 if NAME is unknown; 3 if the daemon does not run.
     """
-    import asyncio  # noqa: PLC0415
-
-    from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.networks.removal import remove_network  # noqa: PLC0415
-
     settings = _settings(context, given, is_needed=True)
     with _refusals():
         done = asyncio.run(remove_network(settings, name, with_list=with_list))
@@ -213,18 +204,13 @@ def _settings(context: click.Context, given: Mapping[str, object], *, is_needed:
 @contextmanager
 def _refusals() -> Iterator[None]:
     """Turn the errors of lower layers into a `Refused`, which ends the command with its text."""
-    from cni_invoker import CniError  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.core.link_state import KernelError  # noqa: PLC0415
-
     try:
         yield
     except (CniError, KernelError, OSError) as exc:
         raise Refused(str(exc)) from exc
 
 
-def _show(planned: "PlannedNetwork", *, is_made: bool) -> object:
-    from cnm_bridge.operator.cli.output.shown import Shown  # noqa: PLC0415 - slow, and would delay `--help`
-
+def _show(planned: PlannedNetwork, *, is_made: bool) -> object:
     name, file = planned.request.name, str(planned.file)
     document: JsonObject = {
         "name": name,
@@ -241,8 +227,6 @@ def _show(planned: "PlannedNetwork", *, is_made: bool) -> object:
 
 
 def _parse(options: tuple[str, ...]) -> dict[str, str]:
-    from cnm_bridge.core.planning.options.cni_options import CONFIGURATION  # noqa: PLC0415 - slow, would delay `--help`
-
     pairs = [option.partition("=") for option in options]
     for key, equals, _ in pairs:
         if not equals:

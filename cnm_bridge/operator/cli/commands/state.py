@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
+from cni_bridge_spec import JsonError, JsonObject, parse_json, render_json
+from cni_bridge_state import StateError, StateLocked
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command_group import CommandGroup
+from cnm_bridge.operator.cli.content.state_text import find_records, render_overview
+from cnm_bridge.operator.cli.output.table import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.cli.write_file import write_file
-
-if TYPE_CHECKING:  # these imports are slow and would delay `--help`
-    from cni_bridge_spec import JsonObject
-    from cni_bridge_state.store import Store
 
 __all__ = ["state"]
 
@@ -44,9 +46,6 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: 
 
     The exit status is 0; 1 if the state cannot be read, or has no such ID; 2 if an option is wrong.
     """
-    from cni_bridge_spec import render_json  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.state_text import find_records, render_overview  # noqa: PLC0415
-
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
     found = find_records(document, prefix)
     if prefix and not found:
@@ -73,8 +72,6 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
     """
     if file != _STDIO and file.exists() and not force:
         raise click.UsageError(f"{file} exists, and is not replaced; choose another name, or give --force")
-    from cni_bridge_spec import render_json  # noqa: PLC0415
-
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
     content = render_json(document) + b"\n"
     if file == _STDIO:
@@ -95,11 +92,6 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
 
     The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
     """
-    from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
-    from cni_bridge_state import StateLocked  # noqa: PLC0415
-    from cni_bridge_state.store import Store  # noqa: PLC0415
-    from cnm_bridge.operator.cli.output.table import count  # noqa: PLC0415
-
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
         document = parse_json(content)
@@ -117,12 +109,8 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
         _fail(f"{exc}; stop it first")
 
 
-def _read(directory: Path, socket: Path) -> "JsonObject":
+def _read(directory: Path, socket: Path) -> JsonObject:
     """Return the whole state: from the directory, or from the daemon that has it open."""
-    from cni_bridge_state import StateLocked  # noqa: PLC0415
-    from cni_bridge_state.store import Store  # noqa: PLC0415
-    from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
-
     try:
         if not directory.is_dir():
             _fail(f"there is no state in {directory}; --state-dir says where it is")
@@ -136,10 +124,8 @@ def _read(directory: Path, socket: Path) -> "JsonObject":
 
 
 @contextmanager
-def _opened(directory: Path, open_store: "Callable[[Path], Store]") -> Iterator["Store"]:
+def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[Store]:
     """Open the store and print what was found damaged; an error ends the command with its text."""
-    from cni_bridge_state import StateError, StateLocked  # noqa: PLC0415
-
     try:
         store = open_store(directory.absolute())
         try:

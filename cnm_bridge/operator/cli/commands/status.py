@@ -8,8 +8,11 @@ from typing import Final
 
 import click
 
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.content.status_text import find_dhcp_problems, has_teardowns, knows_teardowns, show_status
 from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.network_names import find_names
 from cnm_bridge.operator.cli.output.fields import templates_have
 from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
@@ -44,16 +47,6 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[objec
     The exit status is 0 if there are no failed teardowns, no leftovers and no problems of DHCP, and after --wait no
     pending teardowns, else 1; 3 if the daemon does not answer.
     """
-    # These imports are slow and would delay `--help`.
-    from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
-    from cnm_bridge.operator.cli.content.status_text import (  # noqa: PLC0415
-        find_dhcp_problems,
-        has_teardowns,
-        knows_teardowns,
-        show_status,
-    )
-    from cnm_bridge.operator.cli.network_names import find_names  # noqa: PLC0415
-
     client = AdminClient(socket)
     document = client.get("status")
     if wait is not None and not knows_teardowns(document):

@@ -8,10 +8,13 @@ from pathlib import Path
 import click
 
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.content.redaction import describe_redacted
+from cnm_bridge.operator.cli.content.sysdump_content import collect, pack
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
+from cnm_bridge.operator.cli.write_file import write_file
 
 __all__ = ["sysdump"]
 
@@ -35,10 +38,6 @@ def sysdump(
 
     The exit status is 0; 1 if FILE cannot be written; 2 if FILE exists.
     """
-    from cnm_bridge.operator.cli.content.redaction import describe_redacted  # noqa: PLC0415 - slow, and would delay `--help`
-    from cnm_bridge.operator.cli.content.sysdump_content import collect, pack  # noqa: PLC0415
-    from cnm_bridge.operator.cli.write_file import write_file  # noqa: PLC0415
-
     target = file or Path(f"cni-bridge-sysdump-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     if target.exists():
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")

@@ -10,6 +10,8 @@ from typing import TypeVar
 import click
 
 from cnm_bridge.core.errors import BadOption
+from cnm_bridge.operator.cli.output.shown import parse_format
+from cnm_bridge.operator.cli.output.template import Template
 
 __all__ = ["templates_have"]
 
@@ -42,9 +44,6 @@ def templates_have(*fields: str, **by_flag: Sequence[str]) -> Callable[[Callable
 
 
 def _check(fmt: str, fields: Sequence[str]) -> None:
-    from cnm_bridge.operator.cli.output.shown import parse_format  # noqa: PLC0415 - slow, would delay `--help`
-    from cnm_bridge.operator.cli.output.template import Template  # noqa: PLC0415
-
     try:
         chosen = parse_format(fmt)
         if isinstance(chosen, Template):

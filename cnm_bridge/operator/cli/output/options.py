@@ -13,6 +13,7 @@ import click
 
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.output.shown import Shown, parse_format, render
 
 __all__ = ["shows", "shows_once"]
 
@@ -93,8 +94,6 @@ def _show(
     is_again: bool = False,
 ) -> ExitStatus:
     """Run a command, and print what it shows; return its exit status."""
-    from cnm_bridge.operator.cli.output.shown import Shown, parse_format, render  # noqa: PLC0415 - slow, would delay `--help`
-
     chosen = parse_format(fmt)  # before anything is done
     shown, status = command(*args, **own)
     assert isinstance(shown, Shown)  # noqa: S101
