@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
+from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str, get_strings
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
@@ -51,6 +51,18 @@ class Inventory:
         ids = [get_str(one, "id") for one in get_objects(self.document, "networks")]
         known = {get_str(one, "id"): find_str(one, "name") for one in get_objects(self.document, "networks")}
         return {one: self.network_names.get(one) or known[one] or one[:SHORT] for one in ids}
+
+    def with_container(self, endpoint: JsonObject) -> JsonObject:
+        """Return a document of an endpoint with its network's name and its container.
+
+        The container is null if there is none, or if the engine does not answer.
+        """
+        container = self.containers.get(get_str(endpoint, "id"))
+        shown: JsonValue = None
+        if container is not None:
+            shown = {"id": container.id, "name": container.name, "image": container.image, "state": container.state}
+        named = {"networkName": self.networks.get(get_str(endpoint, "networkId"))}
+        return {**endpoint, **named, "container": shown}
 
     def find(self, name: str) -> tuple[str, ...]:
         """Return the IDs of the endpoints that a name stands for.

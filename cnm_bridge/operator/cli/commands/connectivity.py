@@ -19,8 +19,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.fields import templates_have
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings

@@ -8,8 +8,7 @@ import click
 
 from cni_bridge_spec import get_objects
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.fields import templates_have
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings

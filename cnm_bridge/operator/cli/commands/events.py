@@ -2,27 +2,29 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge events` and `top`: what the daemon does, as it happens."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import render_json
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, render_json
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.content.event_text import event_line, with_words
-from cnm_bridge.operator.cli.content.figures import show_figures
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.fields import templates_have
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import parse_format
+from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format
+from cnm_bridge.operator.cli.output.table import SHORT
 
-__all__ = ["events", "top"]
+__all__ = ["event_line", "events", "show_figures", "top", "with_words"]
 
 _EVENT: Final = (
     *("Time", "Event", "Rpc", "NetworkId", "EndpointId", "DurationMs", "Error", "Plugin", "Verb", "ContainerId"),
     *("Outcome", "Phase", "Count"),
 )
+
+_COLUMNS: Final = (("COUNT", "count"), ("FAILED", "failed"), ("MEAN MS", "mean"), ("MAX MS", "max"))
 
 
 @click.command("events")
@@ -72,3 +74,57 @@ def top(socket: Path) -> tuple[object, ExitStatus]:
     """
     client = AdminClient(socket)
     return show_figures(client.get("status"), client.lines("events", last="100000", follow="0")), ExitStatus.FINE
+
+
+def with_words(event: JsonObject) -> JsonObject:
+    """Return an event (`spec/admin/event.json`) for a reader: a deleted endpoint has the phase `deleted`, not null."""
+    is_deleted = event["event"] == "endpoint.phase" and event.get("phase") is None
+    return {**event, "phase": "deleted"} if is_deleted else event
+
+
+def event_line(event: JsonObject) -> str:
+    """Return an event as a line: time, name, and everything else that it has, with short IDs."""
+    facts = {key: value for key, value in event.items() if key not in {"time", "event"} and value is not None}
+    shown = (f"{key}={str(value)[:SHORT] if key.endswith('Id') else value}" for key, value in facts.items())
+    return f"{str(event['time'])[11:23]}  {event['event']:<15}  {'  '.join(shown)}"
+
+
+def show_figures(status: JsonObject, events: Iterable[JsonObject]) -> Shown:
+    """Return tables of calls and of executions, and the number of endpoints in each phase.
+
+    Args:
+        status: The daemon's status.
+        events: The last events, `spec/admin/event.json`.
+    """
+    calls: dict[str, list[JsonObject]] = {}
+    executions: dict[str, list[JsonObject]] = {}
+    for event in events:
+        match get_str(event, "event"):
+            case "rpc.answered" | "rpc.refused":
+                calls.setdefault(get_str(event, "rpc").partition(".")[2], []).append(event)
+            case "plugin.executed":
+                executions.setdefault(f"{get_str(event, 'plugin')} {get_str(event, 'verb')}", []).append(event)
+    phases = Counter(get_str(one, "phase") for one in get_objects(status, "endpoints"))
+    tables = {"CALL": _rows(calls), "PLUGIN": _rows(executions)}
+    pending = len(get_objects(status, "pendingTeardowns"))
+    summary = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
+    return Shown(
+        document={"calls": tables["CALL"], "executions": tables["PLUGIN"], "phases": dict(phases)},
+        rows=[*tables["CALL"], *tables["PLUGIN"]],
+        parts=[
+            f"endpoints: {summary}; failed teardowns: {pending}",
+            *(Table(columns=((title, "name"), *_COLUMNS), rows=rows) for title, rows in tables.items() if rows),
+        ],
+    )
+
+
+def _rows(events: Mapping[str, list[JsonObject]]) -> list[JsonObject]:
+    rows: list[JsonObject] = []
+    for name, found in sorted(events.items(), key=lambda item: -len(item[1])):
+        durations = [float(str(event["durationMs"])) for event in found]
+        failed = sum(
+            find_str(event, "error") is not None or event.get("outcome", "success") != "success" for event in found
+        )
+        mean = round(sum(durations) / len(durations), 1)
+        rows.append({"name": name, "count": len(found), "failed": failed, "mean": mean, "max": max(durations)})
+    return rows

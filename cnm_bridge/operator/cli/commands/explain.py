@@ -4,26 +4,39 @@
 
 import asyncio
 import sys
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from cni_bridge_spec import render_json
 from cni_bridge_state import AttachmentId, RequestedInterface
-from cni_invoker import Attachment, CniError, Limits, Runtime, run_preflight
+from cni_invoker import (
+    Attachment,
+    CniError,
+    ConfigurationDirectories,
+    Limits,
+    NetworkConfigurationList,
+    Runtime,
+    run_preflight,
+)
 from cni_invoker.advanced import requests_for_add
-from cnm_bridge.core.errors import BadOption, BridgeError, EngineUnavailable
+from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.errors import BadOption, BridgeError, EngineUnavailable, Refused
 from cnm_bridge.core.model.dhcp import attachment_with_identifier
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.model.reserved_list import with_reservation
 from cnm_bridge.core.planning.explanation import Explanation
+from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options
+from cnm_bridge.core.planning.options.docker_options import split_unknown
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
-from cnm_bridge.operator.cli.content.explained_network import find_explained_network
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
@@ -31,7 +44,7 @@ from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.system.engine import Engine
 
-__all__ = ["explain"]
+__all__ = ["ExplainedNetwork", "explain", "find_explained_network"]
 
 _ENDPOINT_ID: Final = "ENDPOINT-ID"
 """Stands for the ID that Docker will choose."""
@@ -170,3 +183,69 @@ def _split(option: str) -> tuple[str, str]:
     if not equals:
         raise click.BadParameter(f"{option!r} is not KEY=VALUE")
     return key, value
+
+
+class _UnknownNetwork(Refused):
+    """Neither Docker nor the directories of configurations have the name."""
+
+    exit_status = ExitStatus.USAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedNetwork:
+    """A resolved name.
+
+    Attributes:
+        configuration: The CNI configuration on disk, or the one that the network has brought.
+        options: The options of the Docker network, overridden by the given ones.
+        docker: The Docker network, None if there is none with that name.
+        doubt: The reason why it is unknown whether the Docker network exists, None if it is known.
+    """
+
+    configuration: NetworkConfigurationList
+    options: Options
+    docker: EngineNetwork | None
+    doubt: str | None
+
+
+async def find_explained_network(
+    name: str, given: Mapping[str, str], conf_dirs: Sequence[Path], engine: Engine, driver: str
+) -> ExplainedNetwork:
+    """Resolve a name; a Docker network takes precedence over a CNI configuration with the same name.
+
+    Args:
+        name: The name, or a Docker network ID.
+        given: The given options.
+        conf_dirs: Directories of CNI configurations.
+        engine: The engine, which knows Docker's networks; ignored if it does not answer.
+        driver: The name of this driver in Docker.
+
+    Raises:
+        BadOption: An option is unknown, or its value is invalid.
+        _UnknownNetwork: There is no Docker network and no CNI configuration with that name.
+        Refused: The Docker network has the name of no configuration.
+        CniError: The configuration that the options name does not exist.
+    """
+    known, unknown = split_unknown(given)
+    parse_options(known)  # reports errors in the given options, before they are merged
+    docker, doubt = None, None
+    try:
+        docker = await engine.find_network(name)
+    except EngineUnavailable as exc:
+        doubt = f"whether there is a Docker network {name!r} is not known: {exc}"
+    ours = docker if docker is not None and docker.driver == driver else None
+    options = replace(parse_options(merge_options(ours.options if ours else {}, known)), unknown=unknown)
+    index = ConfigurationDirectories(conf_dirs).index()
+    if options.inline is not None:
+        return ExplainedNetwork(configuration=options.inline, options=options, docker=ours, doubt=doubt)
+    wanted = options.configuration or (ours.name if ours else name)
+    try:
+        configuration = index.find(wanted)
+    except ConfigurationNotFound as exc:
+        if options.configuration is not None:
+            raise
+        if ours is not None:
+            raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
+        other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
+        raise _UnknownNetwork(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
+    return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

@@ -2,25 +2,39 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge ls`: lists the endpoints with their containers, or the networks."""
 
+from collections import Counter
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cnm_bridge.operator.cli.admin_client import AdminClient
+from cni_bridge_spec import JsonObject, find_int, find_str, get_objects, get_str, get_strings
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.containers import take_inventory
-from cnm_bridge.operator.cli.content.listing import show_endpoints, show_networks
+from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.fields import templates_have
-from cnm_bridge.operator.cli.output.options import shows
+from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.shown import Shown, Table
+from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, ports_text
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
-__all__ = ["ls"]
+__all__ = ["ls", "show_endpoints", "show_networks"]
 
-_ENDPOINT: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
-_NETWORK: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
+_ENDPOINT_FIELDS: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
+_NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
+
+_ENDPOINTS: Final = (
+    *(("CONTAINER", "container"), ("IMAGE", "image"), ("NETWORK", "network"), ("ADDRESSES", "addresses")),
+    *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
+)
+_OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
+_NETWORKS: Final = (
+    *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
+    ("ENDPOINTS", "endpoints"),
+    ("CHANGED", "changed"),
+)
 
 
 @click.command("ls")
@@ -28,7 +42,7 @@ _NETWORK: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Chan
 @click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(*_ENDPOINT, networks=_NETWORK)
+@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS)
 @shows
 def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -> tuple[object, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
@@ -40,3 +54,80 @@ def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -
     inventory = take_inventory(AdminClient(socket), docker_host)
     show = show_networks if networks else show_endpoints
     return show(inventory, network), ExitStatus.FINE
+
+
+def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
+    """Return the table of endpoints, of one network if it is given.
+
+    Raises:
+        DaemonError: There is no such network.
+    """
+    network_id = None if network is None else _find_network(inventory, network)
+    found = [
+        one
+        for one in get_objects(inventory.document, "endpoints")
+        if network_id is None or get_str(one, "networkId") == network_id
+    ]
+    rows = [_row(one, inventory) for one in found]
+    rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
+    document: JsonObject = {
+        "networks": [*get_objects(inventory.document, "networks")],
+        "endpoints": [inventory.with_container(one) for one in found],
+    }
+    return Shown(
+        document=document,
+        rows=rows,
+        parts=[Table(columns=_ENDPOINTS, rows=rows, optional=_OPTIONAL)],
+        notes=inventory.notes,
+    )
+
+
+def show_networks(inventory: Inventory, network: str | None) -> Shown:
+    """Return the table of networks, or one of them; errors as in `show_endpoints`."""
+    wanted = None if network is None else _find_network(inventory, network)
+    counts = Counter(get_str(one, "networkId") for one in get_objects(inventory.document, "endpoints"))
+    rows: list[JsonObject] = [
+        {
+            **one,
+            "changed": changed_text(one),
+            "name": inventory.networks[get_str(one, "id")],
+            "endpoints": counts[get_str(one, "id")],
+        }
+        for one in get_objects(inventory.document, "networks")
+        if wanted in {None, get_str(one, "id")}
+    ]
+    return Shown(document={"networks": [*rows]}, rows=rows, parts=[Table(columns=_NETWORKS, rows=rows)])
+
+
+def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
+    container = inventory.containers.get(get_str(endpoint, "id"))
+    network_id = get_str(endpoint, "networkId")
+    return {
+        "container": container.name if container else UNKNOWN,
+        "image": container.image if container else UNKNOWN,
+        "network": inventory.networks.get(network_id, network_id),
+        "addresses": " ".join(get_strings(endpoint, "addresses")),
+        "mac": find_str(endpoint, "mac"),
+        "ports": ports_text(get_objects(endpoint, "ports")) or _not_published(endpoint),
+        "mode": get_str(endpoint, "mode"),
+        "age": age(find_int(endpoint, "createdAt")),
+        "phase": get_str(endpoint, "phase"),
+        "id": get_str(endpoint, "id"),
+    }
+
+
+def _not_published(endpoint: JsonObject) -> str:
+    return "not published" if find_str(endpoint, "notPublished") else ""
+
+
+def _find_network(inventory: Inventory, name: str) -> str:
+    networks = inventory.networks
+    found = [one for one, known in networks.items() if known == name]
+    found = found or [one for one in networks if one.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DaemonError(f"network {name} is ambiguous: {', '.join(found)}", ExitStatus.USAGE)
+    near = get_close_matches(name, networks.values(), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows all"
+    raise DaemonError(f"no network {name} of cni-bridge; {hint}", ExitStatus.USAGE)

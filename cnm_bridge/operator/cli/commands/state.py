@@ -3,23 +3,34 @@
 """`cni-bridge state`: shows, exports and imports the stored state."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from cni_bridge_spec import JsonError, JsonObject, parse_json, render_json
+from cni_bridge_spec import (
+    JsonError,
+    JsonObject,
+    find_object,
+    find_str,
+    get_bool,
+    get_objects,
+    get_str,
+    parse_json,
+    render_json,
+)
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command_group import CommandGroup
-from cnm_bridge.operator.cli.content.state_text import find_records, render_overview
-from cnm_bridge.operator.cli.output.table import count
+from cnm_bridge.operator.cli.output.table import SHORT, table
+from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
@@ -47,7 +58,7 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: 
     The exit status is 0; 1 if the state cannot be read, or has no such ID; 2 if an option is wrong.
     """
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
-    found = find_records(document, prefix)
+    found = _find_records(document, prefix)
     if prefix and not found:
         _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
     if as_json:
@@ -55,7 +66,7 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: 
     elif prefix:
         click.echo("\n".join(render_json(record).decode("ascii") for record in found))
     else:
-        click.echo(render_overview(document))
+        click.echo(_render_overview(document))
 
 
 @state.command()
@@ -143,3 +154,47 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
 def _fail(text: str) -> NoReturn:
     click.echo(f"cni-bridge: {text}", err=True)
     sys.exit(1)
+
+
+def _render_overview(document: JsonObject) -> str:
+    """Return a table of networks and one of endpoints."""
+    found = get_objects(document, "networks")
+    names = {get_str(network, "id"): find_str(network, "name") for network in found}
+    networks = [(get_str(one, "id")[:SHORT], find_str(one, "name") or "-", _binding(one)) for one in found]
+    endpoints = [
+        (
+            get_str(one, "id")[:SHORT],
+            names.get(get_str(one, "networkId")) or get_str(one, "networkId")[:SHORT],
+            get_str(one, "phase"),
+            " ".join(_addresses(one)) or "-",
+            find_str(one, "sandboxKey") or "-",
+        )
+        for one in get_objects(document, "endpoints")
+    ]
+    return "\n\n".join(
+        (
+            table(("NETWORK", "NAME", "CONFIGURATION"), networks),
+            table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
+        )
+    )
+
+
+def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
+    """Return the records whose IDs begin with `prefix`."""
+    records = (*get_objects(document, "networks"), *get_objects(document, "endpoints"))
+    return tuple(record for record in records if get_str(record, "id").startswith(prefix))
+
+
+def _binding(network: JsonObject) -> str:
+    internal = ", internal" if get_bool(network, "internal") else ""
+    return f"{find_str(network, 'configuration') or find_str(network, 'name') or 'of its own name'}{internal}"
+
+
+def _addresses(endpoint: JsonObject) -> Sequence[str]:
+    """Return the addresses that the plugins gave; while ADD is incomplete, those of the latest result."""
+    snapshot = find_object(endpoint, "snapshot")
+    if snapshot is not None:
+        addresses = [get_str(address, "address") for address in get_objects(snapshot, "addresses")]
+        return [address for address in addresses if not ip_interface(address).is_link_local]
+    result = find_object(endpoint, "result") or {}
+    return [find_str(ip, "address") or "?" for ip in get_objects(result, "ips")] if "ips" in result else []

@@ -2,24 +2,29 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge status`: shows networks, endpoints, pending teardowns and leftovers of a running daemon."""
 
+import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str, get_strings
+from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.content.status_text import find_dhcp_problems, has_teardowns, knows_teardowns, show_status
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.network_names import find_names
-from cnm_bridge.operator.cli.output.fields import templates_have
-from cnm_bridge.operator.cli.output.options import shows
+from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.shown import Shown, Table
+from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.operator.cli.output.values import changed_text, count
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import Seconds
+from cnm_bridge.system.engine import Engine
 
-__all__ = ["status"]
+__all__ = ["show_status", "status"]
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
@@ -29,6 +34,25 @@ _TOO_OLD: Final = (
     "the daemon is older than this command and does not report teardowns under way, so --wait is not possible; restart "
     "it after an upgrade (systemctl restart cni-bridge)"
 )
+
+_NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
+_ENDPOINTS: Final = (
+    *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("MODE", "mode"), ("ADDRESSES", "addresses")),
+)
+_CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
+_TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
+_UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
+_NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
+_ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
+
+_DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
+
+_NEEDED_ROUNDS: Final = 2
+"""Only what two comparisons have found is a leftover."""
+
+_NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares now"
+
+_ENGINE_LIMIT_S: Final = 2.0
 
 
 @click.command()
@@ -49,13 +73,124 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[objec
     """
     client = AdminClient(socket)
     document = client.get("status")
-    if wait is not None and not knows_teardowns(document):
+    if wait is not None and not _knows_teardowns(document):
         raise DaemonError(_TOO_OLD, ExitStatus.NO_DAEMON)
     deadline, pause_s = time.monotonic() + (wait or 0), _PAUSE_S
-    while wait is not None and has_teardowns(document) and time.monotonic() < deadline:
+    while wait is not None and _has_teardowns(document) and time.monotonic() < deadline:
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         document = client.get("status")
-    problems = (document["pendingTeardowns"], document["orphans"], find_dhcp_problems(document))
-    is_fine = not any(problems) and not (wait is not None and has_teardowns(document))
-    return show_status(document, find_names(document, docker_host)), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
+    problems = (document["pendingTeardowns"], document["orphans"], _find_dhcp_problems(document))
+    is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
+    shown = show_status(document, _find_names(document, docker_host))
+    return shown, ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
+
+
+def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
+    """Return a verdict, a table of networks and one of endpoints.
+
+    Changed configurations, teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are any.
+
+    Args:
+        status: The document, `spec/admin/status.json`.
+        names: The names of networks by ID, for those whose name the daemon does not know.
+    """
+    networks: list[JsonObject] = [
+        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))}
+        for one in get_objects(status, "networks")
+    ]
+    labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
+    endpoints: list[JsonObject] = [
+        {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
+    ]
+    not_published = [one for one in endpoints if find_str(one, "notPublished")]
+    changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
+    untried: list[JsonObject] = [{"endpointId": one} for one in _untried(status)]
+    further = (
+        (_CHANGED, changed),
+        (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
+        (_UNTRIED, untried),
+        (_NOT_PUBLISHED, not_published),
+        (_ORPHANS, get_objects(status, "orphans")),
+        (_DHCP, _find_dhcp_problems(status)),
+    )
+    return Shown(
+        document=status,
+        rows=endpoints,
+        parts=[
+            _verdict(status),
+            Table(columns=_NETWORKS, rows=networks),
+            Table(columns=_ENDPOINTS, rows=endpoints),
+            *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
+            *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
+        ],
+    )
+
+
+def _has_teardowns(status: JsonObject) -> bool:
+    """Return whether a teardown is pending, tried or not."""
+    return bool(_untried(status) or get_objects(status, "pendingTeardowns"))
+
+
+def _knows_teardowns(status: JsonObject) -> bool:
+    """Return whether the daemon reports teardowns that have not failed yet; an older one does not."""
+    return "untriedTeardowns" in status
+
+
+def _verdict(status: JsonObject) -> str:
+    """Return one line: what needs attention, else what there is."""
+    is_up = get_bool(get_object(status, "engine"), "isUp")
+    not_published = sum(find_str(one, "notPublished") is not None for one in get_objects(status, "endpoints"))
+    found = (
+        (not is_up, "the Docker Engine does not answer"),
+        *(
+            (number > 0, f"{count(number, noun)} {verb}".rstrip())
+            for number, noun, verb in (
+                (len(get_objects(status, "pendingTeardowns")), "teardown", "failed, and will be repeated"),
+                (len(get_objects(status, "orphans")), "leftover", "of plugins"),
+                (not_published, "endpoint", "without published ports"),
+                (len(_find_dhcp_problems(status)), "problem", "of DHCP"),
+            )
+        ),
+    )
+    problems = [text for applies, text in found if applies]
+    if problems:
+        return f"attention: {'; '.join(problems)}"
+    networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
+    under_way = f", {count(len(_untried(status)), 'teardown')} under way" if _untried(status) else ""
+    return f"fine: the Docker Engine answers; {networks}, {endpoints}{under_way}"
+
+
+def _untried(status: JsonObject) -> Sequence[str]:
+    return get_strings(status, "untriedTeardowns") if _knows_teardowns(status) else ()
+
+
+def _find_dhcp_problems(status: JsonObject) -> list[JsonObject]:
+    """Return the daemons that do not answer, and the endpoints without their lease: `subject` and `error`."""
+    found: list[JsonObject] = []
+    for daemon in get_objects(status, "dhcp"):
+        if find_str(daemon, "error"):
+            found.append({"subject": f"daemon at {get_str(daemon, 'socket')}", "error": get_str(daemon, "error")})
+        found += (
+            {"subject": f"lease of {get_str(lost, 'endpointId')[:SHORT]}", "error": get_str(lost, "error")}
+            for lost in get_objects(daemon, "lost")
+        )
+    return found
+
+
+def _find_names(status: JsonObject, docker_host: str) -> Mapping[str, str]:
+    """Return the names of networks by ID if some of a status have none; nothing if the engine does not answer.
+
+    The daemon learns names in a comparison, so networks made since the last one have none.
+
+    Args:
+        status: The document, `spec/admin/status.json`.
+        docker_host: The address of the engine.
+    """
+    is_complete = all(find_str(one, "name") for one in get_objects(status, "networks"))
+    if is_complete or not get_bool(get_object(status, "engine"), "isUp"):
+        return {}
+    try:
+        return asyncio.run(Engine(docker_host, _ENGINE_LIMIT_S).network_names())
+    except EngineUnavailable:
+        return {}

@@ -2,14 +2,23 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge sysdump`: collects what a bug report needs in one file, without secrets."""
 
+import io
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import click
 
+from cni_bridge_spec import render_json
+from cnm_bridge import __version__
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.content.redaction import describe_redacted
-from cnm_bridge.operator.cli.content.sysdump_content import collect, pack
+from cnm_bridge.operator.cli.content.redaction import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.options import with_settings
@@ -17,6 +26,33 @@ from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.cli.write_file import write_file
 
 __all__ = ["sysdump"]
+
+_LIMIT_S: Final = 30.0
+_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
+_DOCUMENTS: Final = ("status", "endpoints", "leftovers", "state")
+_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
+    "doctor.json": (sys.executable, "-m", "cnm_bridge", "doctor", "--json"),
+    "log.txt": ("journalctl", "--unit=cni-bridge", "--lines=5000", "--no-pager", "--output=short-iso"),
+    "docker/version.txt": ("docker", "version"),
+    "docker/info.txt": ("docker", "info"),
+    "docker/networks.txt": ("docker", "network", "ls", "--no-trunc"),
+    "docker/containers.txt": ("docker", "ps", "--all", "--no-trunc"),
+    "host/uname.txt": ("uname", "-a"),
+    "host/links.txt": ("ip", "-details", "link"),
+    "host/addresses.txt": ("ip", "address"),
+    "host/routes.txt": ("ip", "route", "show", "table", "all"),
+    "host/rules.txt": ("ip", "rule"),
+    "host/iptables.txt": ("iptables-save",),
+    "host/ip6tables.txt": ("ip6tables-save",),
+    "host/nftables.txt": ("nft", "list", "ruleset"),
+    "host/sysctls.txt": (
+        "sysctl",
+        "-a",
+        "--pattern",
+        r"^net\.(ipv4|ipv6|bridge)\.(conf\.(all|default)|ip_forward|bridge)",
+    ),
+    "host/run.txt": ("find", "/run/cni-bridge", "/run/docker/plugins", "-maxdepth", "2", "-ls"),
+}
 
 
 @click.command("sysdump")
@@ -41,8 +77,72 @@ def sysdump(
     target = file or Path(f"cni-bridge-sysdump-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     if target.exists():
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")
-    files = dict(collect(socket, cni_conf_dirs, cni_bin_dirs))
-    write_file(target, pack(files.items(), target.name.partition(".")[0]))
+    files = dict(_collect(socket, cni_conf_dirs, cni_bin_dirs))
+    write_file(target, _pack(files.items(), target.name.partition(".")[0]))
     click.echo(target)
     click.echo(f"cni-bridge: {describe_redacted(files)}", err=True)
     return ExitStatus.FINE
+
+
+def _collect(socket: Path, conf_dirs: Iterable[Path], bin_dirs: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file, without secrets.
+
+    Args:
+        socket: The admin socket.
+        conf_dirs: Directories of CNI configurations.
+        bin_dirs: Directories of CNI plugins.
+    """
+    yield "version.txt", f"cni-bridge {__version__}\n".encode()
+    client = AdminClient(socket)
+    for name in _DOCUMENTS:
+        try:
+            yield f"{name}.json", render_json(redact(client.get(name)), indent=2) + b"\n"
+        except DaemonError as exc:
+            yield f"{name}.json.missing", f"{exc}\n".encode()
+    try:
+        events = client.lines("events", last="100000", follow="0")
+        yield "events.jsonl", b"".join(render_json(redact(event)) + b"\n" for event in events)
+    except DaemonError as exc:
+        yield "events.jsonl.missing", f"{exc}\n".encode()
+    for path in (_CONFIG, *(file for directory in conf_dirs for file in _files(directory))):
+        yield f"files{path.absolute()}", _read(path)
+    for directory in bin_dirs:
+        listed = (f"{file.stat().st_size:>10} {file.name}" for file in _files(directory))
+        yield f"plugins{directory.absolute()}.txt", "\n".join((*listed, "")).encode()
+    for name, command in _COMMANDS.items():
+        yield name, _run(command)
+
+
+def _pack(files: Iterable[tuple[str, bytes]], directory: str) -> bytes:
+    """Return a compressed archive of files in a directory."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(f"{directory}/{name}")
+            member.size, member.mtime, member.mode = len(content), int(time.time()), 0o600
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return sorted(file for file in directory.iterdir() if file.is_file())
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> bytes:
+    try:
+        content = file.read_bytes()
+    except OSError as exc:
+        return f"{exc}\n".encode()
+    return redact_file(file.name, content)
+
+
+def _run(command: Sequence[str]) -> bytes:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"{exc}\n".encode()
+    status = f"exit status {done.returncode}\n" if done.returncode else ""
+    return redact_file("", status.encode() + done.stdout + done.stderr)

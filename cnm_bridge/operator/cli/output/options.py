@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The options `--format`, `--no-trunc` and `--watch` of commands that show something."""
+"""The options `--format`, `--no-trunc` and `--watch` of commands that show something, and the names for templates."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Final
+from inspect import cleandoc
+from typing import Final, TypeVar
 
 import click
 
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Shown, parse_format, render
+from cnm_bridge.operator.cli.output.template import Template
 
-__all__ = ["shows", "shows_once"]
+__all__ = ["shows", "shows_once", "templates_have"]
 
 _WATCH_S: Final = 2.0
 
 _Command = Callable[..., tuple[object, ExitStatus]]
+
+R = TypeVar("R")
 
 
 def shows(command: _Command) -> Callable[..., ExitStatus]:
@@ -101,3 +105,37 @@ def _show(
         click.clear()
     render(shown, chosen, no_trunc=no_trunc)
     return status
+
+
+def templates_have(*fields: str, **by_flag: Sequence[str]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Return a decorator that declares the names in a command's templates.
+
+    A template with another name ends the command as a wrong option, before anything is done and also if there are no
+    rows. The names are the last sentence of the command's help.
+
+    Args:
+        fields: The names. What is within a value is checked when the rows are known.
+        by_flag: The names with a flag instead, by the flag's parameter.
+    """
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @wraps(command)
+        def run(*args: object, fmt: str, **own: object) -> R:
+            chosen = next((names for flag, names in by_flag.items() if own[flag]), fields)
+            _check(fmt, chosen)
+            return command(*args, fmt=fmt, **own)
+
+        named = "; ".join((", ".join(fields), *(f"with --{flag} {', '.join(by_flag[flag])}" for flag in by_flag)))
+        run.__doc__ = f"{cleandoc(command.__doc__ or '')}\n\nTemplates have {named}."
+        return run
+
+    return decorate
+
+
+def _check(fmt: str, fields: Sequence[str]) -> None:
+    try:
+        chosen = parse_format(fmt)
+        if isinstance(chosen, Template):
+            chosen.refuse_unknown([dict.fromkeys(fields)])
+    except BadOption as exc:
+        raise click.UsageError(str(exc)) from exc

@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Renders tables, with columns as wide as their content, and numbers of things. Pure."""
+"""Renders tables, with columns as wide as their content. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_int
-
-__all__ = ["SHORT", "changed_text", "count", "fit_columns", "table"]
+__all__ = ["SHORT", "fit_columns", "table"]
 
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""
 
 _GAP: Final = 2
 """The spaces between two columns."""
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number of things in words, e.g. `1 endpoint` or `2 endpoints`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -59,13 +52,3 @@ def fit_columns(
 
 def _total(widths: Collection[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
-
-
-def changed_text(network: JsonObject) -> str:
-    """Return that a network's configuration has changed since endpoints were made; empty if it has not.
-
-    Args:
-        network: The network, as in `spec/admin/status.json`.
-    """
-    outdated = find_int(network, "outdatedEndpoints") or 0
-    return f"since {count(outdated, 'endpoint')} {'was' if outdated == 1 else 'were'} made" if outdated else ""

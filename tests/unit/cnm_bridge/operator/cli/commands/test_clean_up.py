@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.content.leftovers import describe, pick, pick_failed, show_left
+from cnm_bridge.operator.cli.commands.clean_up import describe, pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Table

@@ -11,12 +11,12 @@ import pytest
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.commands.ls import show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Inventory
-from cnm_bridge.operator.cli.content.listing import age, show_endpoints, show_networks
-from cnm_bridge.operator.cli.content.port_text import ports_text
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
+from cnm_bridge.operator.cli.output.values import age, ports_text
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32

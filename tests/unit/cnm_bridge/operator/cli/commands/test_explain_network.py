@@ -12,7 +12,7 @@ from aiohttp import web
 from cni_bridge_spec import JsonObject
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import BadOption, Refused
-from cnm_bridge.operator.cli.content.explained_network import ExplainedNetwork, find_explained_network
+from cnm_bridge.operator.cli.commands.explain import ExplainedNetwork, find_explained_network
 from cnm_bridge.system.engine import Engine
 
 DOCKER: Mapping[str, JsonObject] = {

@@ -1,13 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Writes published ports as docker does. Pure."""
+"""Values as a terminal shows them: numbers of things, ages, published ports. Pure but for the time."""
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_str
 
-__all__ = ["ports_text"]
+__all__ = ["UNKNOWN", "age", "changed_text", "count", "ports_text"]
+
+UNKNOWN: Final = "?"
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words, e.g. `1 endpoint` or `2 endpoints`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def changed_text(network: JsonObject) -> str:
+    """Return that a network's configuration has changed since endpoints were made; empty if it has not.
+
+    Args:
+        network: The network, as in `spec/admin/status.json`.
+    """
+    outdated = find_int(network, "outdatedEndpoints") or 0
+    return f"since {count(outdated, 'endpoint')} {'was' if outdated == 1 else 'were'} made" if outdated else ""
+
+
+def age(created_at: int | None) -> str:
+    """Return how long ago a time was, e.g. `3h`."""
+    if created_at is None:
+        return UNKNOWN
+    seconds = max(0, int(time.time()) - created_at)
+    size, unit = next((pair for pair in _UNITS if seconds >= pair[0]), _UNITS[-1])
+    return f"{seconds // size}{unit}"
 
 
 def ports_text(ports: Iterable[JsonObject]) -> str:

@@ -3,7 +3,7 @@
 """The lines of `cni-bridge events`."""
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.content.event_text import event_line, with_words
+from cnm_bridge.operator.cli.commands.events import event_line, with_words
 from cnm_bridge.operator.cli.output.template import Template
 
 GONE: JsonObject = {

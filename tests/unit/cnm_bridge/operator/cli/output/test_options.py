@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.content.figures import show_figures
+from cnm_bridge.operator.cli.commands.events import show_figures
 from cnm_bridge.operator.cli.main import main
 
 SCHEMAS: Final = Path(__file__).parents[6] / "spec" / "admin"
