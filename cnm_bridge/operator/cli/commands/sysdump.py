@@ -18,8 +18,8 @@ from cni_bridge_spec import render_json
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.content.redaction import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the commands show: documents of the daemon as rows and text."""
+"""Removes secrets from what `cni-bridge sysdump` collects."""

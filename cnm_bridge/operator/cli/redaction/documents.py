@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
-from cnm_bridge.operator.cli.content.secret_lines import REDACTED, redact_lines
-from cnm_bridge.operator.cli.content.secret_names import is_secret_name
 from cnm_bridge.operator.cli.output.values import count
+from cnm_bridge.operator.cli.redaction.lines import REDACTED, redact_lines
+from cnm_bridge.operator.cli.redaction.names import is_secret_name
 
 __all__ = ["REDACTED", "describe_redacted", "redact", "redact_file", "redact_text"]
 

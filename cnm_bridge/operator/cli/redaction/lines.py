@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from cnm_bridge.operator.cli.content.secret_names import is_secret_name
+from cnm_bridge.operator.cli.redaction.names import is_secret_name
 
 __all__ = ["REDACTED", "redact_lines"]
 
