@@ -31,7 +31,7 @@ _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT",
 @asks_daemon
 @templates_have("Container", "Network", "About", "What")
 @shows
-def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[object, ExitStatus]:
+def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Check that containers are still attached as their plugins made it; with NAME, only those endpoints.
 
     NAME is a container, an address, or the beginning of an ID. Compared are the link in the sandbox, its addresses and

@@ -37,7 +37,7 @@ _EXAMINED: Final = (
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
-def gc_command(socket: Path) -> tuple[object, ExitStatus]:
+def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
     """Compare records, engine and kernel now, and show what is left: failed teardowns and unowned leftovers.
 
     This takes some seconds, because only what two comparisons find counts. What is certainly cni-bridge's own is
@@ -54,7 +54,7 @@ def gc_command(socket: Path) -> tuple[object, ExitStatus]:
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
-def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[object, ExitStatus]:
+def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Run failed teardowns now, all or those of ENDPOINT, and show what is left.
 
     ENDPOINT is the beginning of an endpoint's ID, as `cni-bridge status` shows it. The daemon repeats failed teardowns
@@ -76,7 +76,7 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[object, ExitStat
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
-def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[object, ExitStatus]:
+def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Remove unowned leftovers by the IDs that `cni-bridge gc` shows: reservations of host-local, and iptables rules.
 
     Before each is removed, it is examined once more: what belongs to an endpoint or is in libcni's cache, and an

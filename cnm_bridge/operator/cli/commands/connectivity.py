@@ -52,7 +52,7 @@ class _UnknownNetwork(Refused):
 @shows_once
 def test(
     context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
-) -> tuple[object, ExitStatus]:
+) -> tuple[Shown, ExitStatus]:
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also

@@ -28,7 +28,7 @@ __all__ = ["doctor"]
 @exits
 @templates_have("Severity", "Code", "Subject", "Text", "Fix")
 @shows_once
-def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[object, ExitStatus]:
+def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[Shown, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
     Each finding comes with the command that fixes it. No daemon is needed; if one answers at the --admin-socket, where

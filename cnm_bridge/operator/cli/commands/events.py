@@ -65,7 +65,7 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
 @asks_daemon
 @templates_have("Name", "Count", "Failed", "Mean", "Max")
 @shows
-def top(socket: Path) -> tuple[object, ExitStatus]:
+def top(socket: Path) -> tuple[Shown, ExitStatus]:
     """Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.
 
     The figures are those of the events that the daemon keeps in memory.

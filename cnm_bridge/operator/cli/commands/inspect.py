@@ -49,7 +49,7 @@ _PLUGINS: Final = (
 @asks_daemon
 @templates_have(*_ENDPOINT)
 @shows
-def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[object, ExitStatus]:
+def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.
 
     That is the list of plugins with its arguments, what the plugins returned and how long they took, what was synced

@@ -44,7 +44,7 @@ _NETWORKS: Final = (
 @asks_daemon
 @templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS)
 @shows
-def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -> tuple[object, ExitStatus]:
+def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?".

@@ -108,7 +108,7 @@ def create(
     name: str,
     configuration: str | None,
     **given: object,
-) -> tuple[object, ExitStatus]:
+) -> tuple[Shown, ExitStatus]:
     r"""Make the Docker network NAME.
 
     With --subnet or --dhcp its CNI configuration list is made as well, in the first --cni-conf-dir: a bridge with
@@ -163,7 +163,7 @@ def create(
 @exits
 @templates_have("Done")
 @shows_once
-def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[object, ExitStatus]:
+def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[Shown, ExitStatus]:
     r"""Remove the Docker network NAME, which has no containers.
 
     With --configuration the file of its CNI configuration list is removed as well, if no other Docker network has the
@@ -209,7 +209,7 @@ def _refusals() -> Iterator[None]:
         raise Refused(str(exc)) from exc
 
 
-def _show(planned: PlannedNetwork, *, is_made: bool) -> object:
+def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
     name, file = planned.request.name, str(planned.file)
     document: JsonObject = {
         "name": name,

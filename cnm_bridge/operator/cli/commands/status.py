@@ -63,7 +63,7 @@ _ENGINE_LIMIT_S: Final = 2.0
 )
 @click.option("--wait", type=Seconds(), help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
-def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[object, ExitStatus]:
+def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints, pending teardowns and leftovers of the running daemon.
 
     The first line says whether anything needs attention.

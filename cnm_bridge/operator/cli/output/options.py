@@ -21,7 +21,7 @@ __all__ = ["shows", "shows_once", "templates_have"]
 
 _WATCH_S: Final = 2.0
 
-_Command = Callable[..., tuple[object, ExitStatus]]
+_Command = Callable[..., tuple[Shown, ExitStatus]]
 
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ def shows(command: _Command) -> Callable[..., ExitStatus]:
     """Return a command's function that prints what `command` returns, with the options for that, and with `--watch`.
 
     Args:
-        command: Returns what it shows (`Shown`), and the exit status. With `--watch` it is called again and again.
+        command: Returns what it shows, and the exit status. With `--watch` it is called again and again.
     """
 
     @_with_formats
@@ -100,7 +100,6 @@ def _show(
     """Run a command, and print what it shows; return its exit status."""
     chosen = parse_format(fmt)  # before anything is done
     shown, status = command(*args, **own)
-    assert isinstance(shown, Shown)  # noqa: S101
     if is_again and sys.stdout.isatty():
         click.clear()
     render(shown, chosen, no_trunc=no_trunc)
@@ -133,9 +132,7 @@ def templates_have(*fields: str, **by_flag: Sequence[str]) -> Callable[[Callable
 
 
 def _check(fmt: str, fields: Sequence[str]) -> None:
-    try:
+    with _malformed_is_usage():
         chosen = parse_format(fmt)
         if isinstance(chosen, Template):
             chosen.refuse_unknown([dict.fromkeys(fields)])
-    except BadOption as exc:
-        raise click.UsageError(str(exc)) from exc
