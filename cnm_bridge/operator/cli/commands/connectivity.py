@@ -22,9 +22,8 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.pair import Pair
 from cnm_bridge.operator.connectivity.probe import run_steps

@@ -11,9 +11,13 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import configuration_file, find_mistakes, with_settings
+from cnm_bridge.operator.cli.settings.options import (
+    CommandWithSettings,
+    configuration_file,
+    find_mistakes,
+    with_settings,
+)
 from cnm_bridge.operator.doctor.facts import ConfigurationFile
 from cnm_bridge.operator.doctor.gathering.gather import gather
 from cnm_bridge.operator.doctor.report import Report

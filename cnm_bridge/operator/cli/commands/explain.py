@@ -39,9 +39,8 @@ from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.system.engine import Engine
 
 __all__ = ["ExplainedNetwork", "explain", "find_explained_network"]

@@ -22,9 +22,8 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.command_with_settings import CommandWithSettings
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network
 from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted

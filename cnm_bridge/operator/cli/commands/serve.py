@@ -3,14 +3,15 @@
 """`cni-bridge serve`: runs the daemon. Its options are in `cnm_bridge.operator.cli.settings.options`."""
 
 import gc
+import os
 import sys
+from typing import Any, Final
 
 import click
 
-from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.operator.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.system.lean_imports import lean_imports
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
 from cnm_bridge.system.process.run_directory import locked_run_directory
@@ -18,8 +19,40 @@ from cnm_bridge.system.process.sockets import open_sockets
 
 __all__ = ["serve"]
 
+_ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 
-@click.command("serve", cls=SettingsCommand)
+
+class _UnusableSettings(click.UsageError):
+    exit_code = os.EX_CONFIG
+
+
+class _SettingsCommand(click.Command):
+    """A command that can read its settings again, and exits with its own status if they are invalid."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse and remember the arguments; turn an error into one whose exit status says that a retry is useless."""
+        ctx.meta[_ARGUMENTS_KEY] = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as exc:
+            raise _UnusableSettings(exc.format_message(), exc.ctx) from exc
+
+
+def _read_again(context: click.Context) -> dict[str, Any]:
+    """Return the current values of the options of a running `_SettingsCommand`, by parameter.
+
+    The command line does not change; environment and file are read again.
+
+    Raises:
+        Refused: A value is invalid; the text names it and its source.
+    """
+    try:
+        return context.command.make_context(context.info_name, list(context.meta[_ARGUMENTS_KEY])).params
+    except click.ClickException as exc:
+        raise Refused(exc.format_message()) from exc
+
+
+@click.command("serve", cls=_SettingsCommand)
 @with_settings(*SETTINGS)
 @click.pass_context
 def serve(context: click.Context, /, **given: object) -> None:
@@ -45,7 +78,7 @@ def serve(context: click.Context, /, **given: object) -> None:
 
             configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(
-                read=lambda: settings_from(read_again(context)),
+                read=lambda: settings_from(_read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
             plugins = Listener(sockets.plugin, capacity=PLUGIN_SOCKET)

@@ -21,16 +21,21 @@ from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.core.settings import ManagedNetwork, Settings
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.config_file import read_config_file
-from cnm_bridge.operator.cli.settings.network_type import refuse_conflicts
 from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
+from cnm_bridge.operator.cli.settings.types import refuse_conflicts
 
-__all__ = ["configuration_file", "find_mistakes", "is_setting", "settings_from", "with_settings"]
+__all__ = ["CommandWithSettings", "configuration_file", "find_mistakes", "settings_from", "with_settings"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
 _MISTAKES_KEY: Final = "cnm_bridge.mistakes"
+
+_OTHER_OPTIONS: Final = (
+    "The options of `cni-bridge serve` are options of this command too, and replace the settings of the running "
+    "daemon: --config, --admin-socket, --run-dir, --docker-host, … `cni-bridge serve --help` shows them all."
+)
 
 
 def with_settings(*settings: Setting, has_config: bool = True, ignores_mistakes: bool = False) -> Callable[[F], F]:
@@ -94,7 +99,7 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     )
 
 
-def is_setting(parameter: click.Parameter) -> bool:
+def _is_setting(parameter: click.Parameter) -> bool:
     """Return whether a command's parameter was added by `with_settings`."""
     return isinstance(parameter, _Option) or parameter.name == "config"
 
@@ -170,3 +175,15 @@ def _config_option(ignores_mistakes: bool) -> Callable[[F], F]:
         callback=load,
         help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
     )
+
+
+class CommandWithSettings(click.Command):
+    """A command that takes all settings of the daemon, few of which are ever given."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, and where the others are."""
+        own = [one for one in self.get_params(ctx) if isinstance(one, click.Option) and not _is_setting(one)]
+        with formatter.section("Options"):
+            formatter.write_dl([record for one in own if (record := one.get_help_record(ctx)) is not None])
+        with formatter.section("Settings"):
+            formatter.write_text(_OTHER_OPTIONS)

@@ -12,8 +12,7 @@ import click
 
 from cnm_bridge.core.settings import Settings, option_name
 from cnm_bridge.operator.cli.settings.config_file import ValueKind
-from cnm_bridge.operator.cli.settings.network_type import Network
-from cnm_bridge.operator.cli.settings.types import Directory, File, Seconds
+from cnm_bridge.operator.cli.settings.types import Directory, File, Network, Seconds
 
 __all__ = ["FILE", "NETWORK", "Setting"]
 

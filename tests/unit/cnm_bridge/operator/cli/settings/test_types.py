@@ -9,7 +9,7 @@ import pytest
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import ManagedNetwork
-from cnm_bridge.operator.cli.settings.network_type import Network, refuse_conflicts
+from cnm_bridge.operator.cli.settings.types import Network, refuse_conflicts
 
 PODS = ManagedNetwork(name="kubernetes", configuration="pods")
 
