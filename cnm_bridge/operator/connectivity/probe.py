@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs the steps of a connectivity test."""
+"""The steps of a connectivity test: what each finds, and what to look at if it fails."""
 
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
-from cnm_bridge.operator.connectivity.step import Outcome, Step
 from cnm_bridge.operator.connectivity.view import parse_gateways, parse_mtu, url
 
-__all__ = ["run_steps"]
+__all__ = ["LOOK_AT", "Outcome", "Step", "failed_steps", "run_steps"]
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
@@ -28,6 +29,49 @@ _HEADERS: Final = {4: 28, 6: 48}
 """Bytes of the headers of an ICMP echo, by IP version."""
 
 Address = IPv4Address | IPv6Address
+
+
+LOOK_AT: Final = {
+    "start": "cni-bridge explain NETWORK, cni-bridge doctor, and journalctl -u cni-bridge -p warning",
+    "addresses": "the IPAM part of the configuration, and cni-bridge explain NETWORK",
+    "peer": "cni-bridge doctor: often the policy of FORWARD, and a list without the plugin firewall",
+    "gateway": "the link of the gateway on the host (ip addr), and rules in the chain INPUT",
+    "outside": "cni-bridge doctor; masquerading (ipMasq) in the configuration; the router's way back to the subnet",
+    "names": "docker exec CONTAINER cat /etc/resolv.conf, and dockerd's log",
+    "port": "iptables -t nat -S, or nft list ruleset, for the port; the plugin portmap in the list",
+    "mtu": "the MTU of the bridge or parent link: ip link; a tunnel below it needs a smaller one (mtu in the list)",
+    "cleanup": "cni-bridge status, which shows why a teardown is pending",
+}
+"""Step → what to look at if it fails."""
+
+
+class Outcome(StrEnum):
+    """The outcome of a step."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It does not apply to this network; the detail says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step.
+
+    Attributes:
+        name: A key of `LOOK_AT`.
+        outcome: Its outcome.
+        detail: What was reached, why it failed, or why it was skipped.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+
+
+def failed_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps that have failed."""
+    return tuple(step for step in steps if step.outcome is Outcome.FAILED)
 
 
 def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: str) -> Iterator[Step]:

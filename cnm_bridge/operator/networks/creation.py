@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plans a network, without changing anything, and makes what was planned."""
 
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,13 +26,20 @@ from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
-from cnm_bridge.operator.networks.collisions import find_collisions
+from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, find_collisions
 from cnm_bridge.operator.networks.docker_request import DockerRequest, show_file
-from cnm_bridge.operator.networks.host import find_backend, gather_host, require_nftables
-from cnm_bridge.operator.networks.list_document import Backend, make_list, newest_version, render_list
-from cnm_bridge.operator.networks.list_file import list_path, write_list
+from cnm_bridge.operator.networks.list_document import (
+    NFTABLES_KEYS,
+    Backend,
+    choose_backend,
+    make_list,
+    newest_version,
+    render_list,
+)
+from cnm_bridge.operator.networks.list_file import find_taken_paths, list_path, write_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import KernelView
 
 __all__ = ["ENGINE_LIMIT_S", "PlannedNetwork", "make_network", "plan_docker_network", "plan_network"]
 
@@ -112,7 +120,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
             "and with --range addresses that its DHCP server does not give"
         )
     file = list_path(settings.cni_conf_dirs[0], wanted.name)
-    collisions = tuple(find_collisions(wanted, await gather_host(settings, engine, file)))
+    collisions = tuple(find_collisions(wanted, await _gather_host(settings, engine, file)))
     if collisions:
         raise Refused("\n".join(collisions))
     network = await _make_valid(wanted, settings, file)
@@ -170,7 +178,7 @@ async def _release(engine: Engine) -> EngineRelease:
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
     """Return the list of a network, in the newest version that all its plugins support."""
     runtime = Runtime(settings.cni_bin_dirs, Limits())
-    backend = Backend.IPTABLES if wanted.parent is not None else find_backend()
+    backend = Backend.IPTABLES if wanted.parent is not None else _find_backend()
 
     async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:
         document = make_list(wanted, backend=backend, cni_version=cni_version)
@@ -182,7 +190,7 @@ async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> 
 
     _, found = await examine(SUPPORTED_VERSIONS[-1])
     if backend is Backend.NFTABLES:
-        require_nftables(found)
+        _require_nftables(found)
     network, _ = await examine(newest_version(one.supported for one in found.plugins))
     return network
 
@@ -200,3 +208,51 @@ def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:
     if first is not None and file.name < first:
         notes.append(f"{file.name} comes first in {file.parent}, and a kubelet's runtime takes the first file")
     return tuple(notes)
+
+
+async def _gather_host(settings: Settings, engine: Engine, file: Path) -> HostFacts:
+    """Return what could be in the way of a new list in `file`.
+
+    Raises:
+        EngineUnavailable: The engine does not answer.
+        KernelError: The host's links cannot be read.
+    """
+    kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
+    addresses = await kernel.host_addresses()
+    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    return HostFacts(
+        links={
+            link.state.name: HostLink(
+                kind=link.state.kind,
+                mtu=link.state.mtu,
+                addresses=tuple(address for address, name in addresses if name == link.state.name),
+            )
+            for link in await kernel.host_links()
+        },
+        routes=await kernel.host_destinations(),
+        docker_networks=frozenset((await engine.network_names()).values()),
+        docker_subnets=await engine.subnets(),
+        lists=tuple(map(index.find, index.names)),
+        paths=find_taken_paths(file),
+    )
+
+
+def _find_backend() -> Backend:
+    """Return the packet filter for the plugins of this host.
+
+    Raises:
+        Refused: It has none.
+    """
+    return choose_backend(has_iptables=shutil.which("iptables") is not None, has_nft=shutil.which("nft") is not None)
+
+
+def _require_nftables(found: Preflight) -> None:
+    """Raise `Refused` if a plugin ignores the key that chooses nftables, so that its ADD runs iptables, and fails."""
+    for plugin in found.plugins:
+        key = NFTABLES_KEYS.get(plugin.type)
+        # The executables of the CNI project contain the names of their keys, as tags of Go's structures.
+        if key is not None and plugin.path is not None and f'json:"{key}'.encode() not in plugin.path.read_bytes():
+            raise Refused(
+                f"this host has nft and no iptables, and {plugin.path} knows iptables only: apt-get install iptables, "
+                "or install the CNI project's plugins in a newer release (1.9 does)"
+            )

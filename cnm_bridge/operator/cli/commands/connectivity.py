@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from difflib import get_close_matches
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -26,8 +27,7 @@ from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.pair import Pair
-from cnm_bridge.operator.connectivity.probe import run_steps
-from cnm_bridge.operator.connectivity.step import LOOK_AT, Outcome, Step, failed_steps
+from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, failed_steps, run_steps
 
 __all__ = ["test"]
 
@@ -75,7 +75,7 @@ def _run(settings: Settings, network: str, outside: str | None, busybox: Path | 
         raise Refused("there is no busybox in PATH; install the package busybox-static, or set --busybox")
     docker = DockerCommand(settings.docker_host)
     no_ports = _why_no_ports(docker, settings, network)
-    pair = Pair(docker, network, publishes=not no_ports, is_torn_down=_TornDown(settings.admin_path))
+    pair = Pair(docker, network, publishes=not no_ports, is_torn_down=partial(_are_torn_down, settings.admin_path))
     steps: list[Step] = []
     is_interrupted = False
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -120,18 +120,13 @@ def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> st
     return "no plugin of the list publishes ports"
 
 
-class _TornDown:
-    """Asks the daemon whether endpoints still exist; without a daemon, Docker's own answer counts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self, endpoints: frozenset[str]) -> bool:
-        try:
-            status = AdminClient(self._path).get("status")
-        except DaemonError:
-            return True
-        return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
+def _are_torn_down(socket: Path, endpoints: frozenset[str]) -> bool:
+    """Return whether the daemon knows none of these endpoints; without a daemon, Docker's own answer counts."""
+    try:
+        status = AdminClient(socket).get("status")
+    except DaemonError:
+        return True
+    return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
 
 
 def _shown(steps: list[Step], network: str) -> Shown:
