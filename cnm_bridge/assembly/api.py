@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.server.api import CallerLookup, CallsUnderWay, Method, network_driver
+from cnm_bridge.server.api import CallsUnderWay, Method, network_driver
 from cnm_bridge.server.serving import PendingConnections
 
 __all__ = ["ApiRoom", "make_api"]
@@ -38,7 +38,7 @@ def make_api(
     """Return the objects of the room."""
     return ApiRoom(
         methods=network_driver(
-            networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel), resources.release
+            networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release
         ),
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),

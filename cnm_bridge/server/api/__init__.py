@@ -3,13 +3,11 @@
 """HTTP on the plugin socket: Docker's calls. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.server.api.activity import CallsUnderWay
-from cnm_bridge.server.api.caller import CallerLookup
 from cnm_bridge.server.api.network_driver import network_driver
 from cnm_bridge.server.api.rpc import MAX_BODY_BYTES, Method, make_app
 
 __all__ = [
     "MAX_BODY_BYTES",
-    "CallerLookup",
     "CallsUnderWay",
     "Method",
     "make_app",

@@ -8,8 +8,11 @@ Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `server/api/api.go`.
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+import structlog
+
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import ProcessRecord
+from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import (
     parse_create_endpoint,
     parse_create_network,
@@ -23,11 +26,13 @@ from cnm_bridge.core.wire import (
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.networks.service import NetworkService
-from cnm_bridge.server.api.caller import CallerLookup
 from cnm_bridge.server.api.rpc import Answer, Method
 from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.kernel import Kernel
 
 __all__ = ["network_driver"]
+
+log = structlog.get_logger()
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -51,7 +56,7 @@ def network_driver(
     networks: NetworkService,
     endpoints: EndpointService,
     joined: JoinedEndpoints,
-    callers: CallerLookup,
+    kernel: Kernel,
     release: KnownRelease,
 ) -> tuple[Method, ...]:
     """Return all NetworkDriver calls, implemented by the given objects.
@@ -60,7 +65,7 @@ def network_driver(
         networks: Executes the calls for networks.
         endpoints: Executes the calls for endpoints.
         joined: Executes the calls for joined endpoints.
-        callers: Finds who makes a call.
+        kernel: Finds who makes a call.
         release: The engine's release.
     """
 
@@ -75,7 +80,7 @@ def network_driver(
         render: Callable[[Reply], JsonObject],
     ) -> Answer:
         async def carry_out(request: Request, caller_pid: int) -> JsonObject:
-            return render(await call(request, callers.find(caller_pid)))
+            return render(await call(request, _find_caller(kernel, caller_pid)))
 
         return lambda body, caller_pid: carry_out(parse(body), caller_pid)
 
@@ -124,3 +129,25 @@ def _done(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awai
         return {}
 
     return lambda body, _: carry_out(parse(body))
+
+
+def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
+    """Return the process that makes a call, usually dockerd; None if it is not visible, which is logged.
+
+    Its start time distinguishes it from later processes with the same ID.
+
+    Args:
+        kernel: Finds start times of processes.
+        pid: Its process ID, 0 if that is not visible.
+    """
+    if pid == 0:  # logged where the connection was accepted
+        return None
+    try:
+        started = kernel.find_start(pid)
+    except KernelError as exc:
+        log.warning("caller.unknown", error=str(exc))
+        return None
+    if started is None:
+        log.warning("caller.unknown", error=f"there is no process {pid}")
+        return None
+    return ProcessRecord(pid=pid, started=started)
