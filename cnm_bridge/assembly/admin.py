@@ -13,7 +13,6 @@ from cnm_bridge.driver.recovery.orphans.release_orphan import ReleaseOrphan
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
-from cnm_bridge.server.admin.events import EventStream
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import admin_requests
@@ -64,17 +63,24 @@ def make_admin(
         state_dir=resources.settings.state_dir,
     )
     documents = EndpointDocuments(
-        resources.store, endpoints.unpublished, teardown.queue, resources.journal, networks.watch
+        store=resources.store,
+        unpublished=endpoints.unpublished,
+        teardowns=teardown.queue,
+        journal=resources.journal,
+        watch=networks.watch,
     )
-    checks = EndpointChecks(resources.store, documents, resources.runtime, resources.kernel)
-    release = ReleaseOrphan(recovery.audit, resources.kernel)
-    actions = Actions(teardown.queue, recovery.reconciler, recovery.audit, release)
+    actions = Actions(
+        teardowns=teardown.queue,
+        reconciler=recovery.reconciler,
+        audit=recovery.audit,
+        release_orphan=ReleaseOrphan(recovery.audit, resources.kernel),
+    )
     requests = admin_requests(
         store=resources.store,
         status=status,
         endpoints=documents,
-        checks=checks,
+        checks=EndpointChecks(resources.store, resources.runtime, resources.kernel),
         actions=actions,
-        events=EventStream(resources.journal),
+        journal=resources.journal,
     )
     return AdminRoom(requests=(*requests, metrics.request), metrics=metrics.request)

@@ -5,6 +5,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,30 +24,28 @@ _PATIENCE_S: Final = 45.0
 """Time limit of a request; the work continues in the background. Clients wait for a minute."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
     """Executes the requests.
 
-    Args:
+    Attributes:
         teardowns: The pending teardowns.
         reconciler: Compares records, engine and kernel.
         audit: Finds orphans.
-        release: Removes an orphan.
+        release_orphan: Removes an orphan.
     """
 
-    def __init__(
-        self, teardowns: TeardownQueue, reconciler: Reconciler, audit: OrphanAudit, release: ReleaseOrphan
-    ) -> None:
-        self._teardowns = teardowns
-        self._reconciler = reconciler
-        self._audit = audit
-        self._release = release
+    teardowns: TeardownQueue
+    reconciler: Reconciler
+    audit: OrphanAudit
+    release_orphan: ReleaseOrphan
 
     async def compare(self, _: Mapping[str, str]) -> JsonObject:
         """Run a round of comparison now, which removes leftovers; return what is left (`spec/admin/leftovers.json`)."""
         is_complete = True
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._reconciler.wait_round()
+                await self.reconciler.wait_round()
         except TimeoutError:
             is_complete = False
         return await self._left(is_complete=is_complete)
@@ -57,7 +56,7 @@ class Actions:
         Raises:
             AdminError: The endpoint has no failed teardown.
         """
-        failed = [endpoint_id for endpoint_id, one in self._teardowns.all.items() if one.attempts]
+        failed = [endpoint_id for endpoint_id, one in self.teardowns.all.items() if one.attempts]
         if "id" in parameters:
             wanted = EndpointId(parameters["id"])
             if wanted not in failed:
@@ -65,7 +64,7 @@ class Actions:
             failed = [wanted]
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await self._teardowns.retry(failed)
+                await self.teardowns.retry(failed)
         return await self._left()
 
     async def release(self, parameters: Mapping[str, str]) -> JsonObject:
@@ -75,13 +74,13 @@ class Actions:
             AdminError: There is no such orphan.
             Refused, KernelError: It is in use, or that cannot be determined.
         """
-        found = [orphan for orphan in self._audit.orphans if orphan.id == parameters["id"]]
+        found = [orphan for orphan in self.audit.orphans if orphan.id == parameters["id"]]
         if not found:
             raise AdminError(
                 ErrorKind.NOT_FOUND,
                 f"there is no leftover {parameters['id']}; `cni-bridge gc` shows those that there are",
             )
-        await self._release(found[0])
+        await self.release_orphan(found[0])
         return await self._left()
 
     async def show(self, _: Mapping[str, str]) -> JsonObject:
@@ -89,12 +88,12 @@ class Actions:
         return await self._left()
 
     async def _left(self, *, is_complete: bool = True) -> JsonObject:
-        orphans = self._audit.orphans
+        orphans = self.audit.orphans
         modified = await asyncio.to_thread(lambda: [_modified_at(one) for one in orphans])
         return {
             "isComplete": is_complete,
-            "isEngineUp": self._reconciler.engine_is_up,
-            "pendingTeardowns": describe_pending(self._teardowns),
+            "isEngineUp": self.reconciler.engine_is_up,
+            "pendingTeardowns": describe_pending(self.teardowns),
             "leftovers": [
                 {
                     "id": one.id,

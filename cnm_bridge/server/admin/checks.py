@@ -29,7 +29,7 @@ from cnm_bridge.core.planning.expected_artifacts import (
 from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, choose_interface, known_addresses
 from cnm_bridge.core.planning.link.sandbox_difference import find_differences, find_missing_addresses
 from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
-from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.document import get_endpoint
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel
 
@@ -63,14 +63,12 @@ class EndpointChecks:
 
     Args:
         store: The records.
-        documents: Finds the endpoint of a request.
         runtime: Runs the plugins' CHECK.
         kernel: Looks into sandboxes.
     """
 
-    def __init__(self, store: Store, documents: EndpointDocuments, runtime: Runtime, kernel: Kernel) -> None:
+    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel) -> None:
         self._store = store
-        self._documents = documents
         self._runtime = runtime
         self._kernel = kernel
         self._turn = asyncio.Semaphore(1)
@@ -88,7 +86,7 @@ class EndpointChecks:
         Raises:
             AdminError: There is no such endpoint, or `since` is not a number.
         """
-        record, since_s = self._documents.get(parameters), _parse_since(parameters)
+        record, since_s = get_endpoint(self._store, parameters), _parse_since(parameters)
         if record.phase is not Phase.JOINED:
             return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
         async with self._turn:

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Renders documents with an entry for each endpoint, in slices of the event loop.
+"""What several documents have, and how those with an entry for each endpoint are rendered: in slices of the event loop.
 
 A thread would compete with the event loop for the interpreter, at each of the loop's turns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cni_bridge_spec import JsonObject, JsonValue, render_json
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
+from cnm_bridge.driver.endpoints.unpublished import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
-__all__ = ["describe_networks", "describe_pending", "with_many"]
+__all__ = ["describe_endpoint", "describe_networks", "describe_pending", "get_endpoint", "with_many"]
 
 
 async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:
@@ -29,6 +34,33 @@ async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[Jso
         }
         for network in store.networks()
     ]
+
+
+def get_endpoint(store: Store, parameters: Mapping[str, str]) -> EndpointRecord:
+    """Return the record of the endpoint with the ID `id`.
+
+    Raises:
+        AdminError: There is none.
+    """
+    record = store.find_endpoint(EndpointId(parameters["id"]))
+    if record is None:
+        raise AdminError(ErrorKind.NOT_FOUND, f"there is no endpoint {parameters['id']}; its ID is needed in full")
+    return record
+
+
+def describe_endpoint(endpoint: Endpoint, unpublished: Unpublished) -> JsonObject:
+    """Return an endpoint as several documents have it."""
+    record = endpoint.record
+    return {
+        "id": record.id,
+        "networkId": record.network_id,
+        "phase": record.phase.value,
+        "mode": record.attachment.mode.value,
+        "configuration": record.attachment.network or None,
+        "addresses": [str(address) for address in known_addresses(endpoint)],
+        "notPublished": unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
+        "sandboxKey": record.sandbox_key,
+    }
 
 
 def describe_pending(teardowns: TeardownQueue) -> list[JsonValue]:

@@ -6,29 +6,29 @@ Names of containers are not in it: only the engine knows them, and the daemon do
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.link.sandbox_plan import plan_sandbox
 from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
 from cnm_bridge.driver.endpoints.unpublished import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.server.admin.document import describe_networks, with_many
-from cnm_bridge.server.admin.errors import AdminError, ErrorKind
+from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, get_endpoint, with_many
 from cnm_bridge.system.journal import Journal
 
 __all__ = ["EndpointDocuments"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDocuments:
     """Builds the documents.
 
-    Args:
+    Attributes:
         store: The records.
         unpublished: Knows the endpoints whose ports are not published.
         teardowns: The pending teardowns.
@@ -36,24 +36,16 @@ class EndpointDocuments:
         watch: Knows the endpoints whose list has changed since.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        unpublished: Unpublished,
-        teardowns: TeardownQueue,
-        journal: Journal,
-        watch: ConfigurationWatch,
-    ) -> None:
-        self._store = store
-        self._unpublished = unpublished
-        self._teardowns = teardowns
-        self._journal = journal
-        self._watch = watch
+    store: Store
+    unpublished: Unpublished
+    teardowns: TeardownQueue
+    journal: Journal
+    watch: ConfigurationWatch
 
     async def render_list(self, _: Mapping[str, str]) -> bytes:
         """Return the list as JSON."""
-        documents = (self._summary(Endpoint(record)) for record in self._store.endpoints())
-        networks = await describe_networks(self._store, self._watch)
+        documents = (self._summary(Endpoint(record)) for record in self.store.endpoints())
+        networks = await describe_networks(self.store, self.watch)
         return await with_many({"networks": networks}, "endpoints", documents)
 
     async def describe(self, parameters: Mapping[str, str]) -> JsonObject:
@@ -62,9 +54,9 @@ class EndpointDocuments:
         Raises:
             AdminError: There is none.
         """
-        record = self.get(parameters)
+        record = get_endpoint(self.store, parameters)
         endpoint = Endpoint(record)
-        network = self._store.find_network(record.network_id)
+        network = self.store.find_network(record.network_id)
         attachment = record.attachment
         owned = await (await HostArtifacts.read([record])).find(record)
         return {
@@ -90,34 +82,20 @@ class EndpointDocuments:
             "teardown": self._teardown(record.id),
         }
 
-    def get(self, parameters: Mapping[str, str]) -> EndpointRecord:
-        """Return the record of the endpoint with the ID `id`; errors as in `describe`."""
-        record = self._store.find_endpoint(EndpointId(parameters["id"]))
-        if record is None:
-            raise AdminError(ErrorKind.NOT_FOUND, f"there is no endpoint {parameters['id']}; its ID is needed in full")
-        return record
-
     def _summary(self, endpoint: Endpoint) -> JsonObject:
-        record = endpoint.record
+        attachment = endpoint.record.attachment
         return {
-            "id": record.id,
-            "networkId": record.network_id,
-            "phase": record.phase.value,
-            "mode": record.attachment.mode.value,
-            "configuration": record.attachment.network or None,
-            "addresses": [str(address) for address in known_addresses(endpoint)],
+            **describe_endpoint(endpoint, self.unpublished),
             "mac": _find_mac(endpoint),
-            "ports": [*get_list(record.attachment.capability_args, CAPABILITY)],
-            "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
-            "sandboxKey": record.sandbox_key,
-            "createdAt": record.created_at,
+            "ports": [*get_list(attachment.capability_args, CAPABILITY)],
+            "createdAt": endpoint.record.created_at,
         }
 
     def _plugins(self, endpoint: Endpoint) -> list[JsonValue]:
         """Return the plugins in the order of ADD, with what is known about their last execution of each verb."""
         record = endpoint.record
         last: dict[str, dict[str, JsonValue]] = {}
-        for event in self._journal:
+        for event in self.journal:
             if event.name == "plugin.executed" and event.facts["containerId"] == record.attachment.id:
                 known = last.setdefault(str(event.facts["plugin"]), {})
                 known[str(event.facts["verb"])] = {
@@ -134,7 +112,7 @@ class EndpointDocuments:
         ]
 
     def _teardown(self, endpoint_id: EndpointId) -> JsonObject | None:
-        pending = self._teardowns.all.get(endpoint_id)
+        pending = self.teardowns.all.get(endpoint_id)
         return None if pending is None else {"attempts": pending.attempts, "error": pending.error}
 
 

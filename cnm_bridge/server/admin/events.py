@@ -10,32 +10,26 @@ from cni_bridge_spec import render_json
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.journal import Event, Journal
 
-__all__ = ["EventStream"]
+__all__ = ["open_events"]
 
 _AT_ONCE: Final = 64
 """How many of the kept events are rendered in one turn of the event loop."""
 
 
-class EventStream:
-    """Streams events.
+async def open_events(journal: Journal, parameters: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    """Return the last `last` events, and with `follow=1` all that happen later.
 
     Args:
         journal: Where they come from.
+        parameters: Those of the request.
+
+    Raises:
+        AdminError: `last` is not a number.
     """
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    async def open(self, parameters: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Return the last `last` events, and with `follow=1` all that happen later.
-
-        Raises:
-            AdminError: `last` is not a number.
-        """
-        last = parameters.get("last", "0")
-        if not last.isascii() or not last.isdigit():
-            raise AdminError(ErrorKind.BAD_REQUEST, f"last must be a number, not {last!r}")
-        return _stream(self._journal, int(last), follow=parameters.get("follow") == "1")
+    last = parameters.get("last", "0")
+    if not last.isascii() or not last.isdigit():
+        raise AdminError(ErrorKind.BAD_REQUEST, f"last must be a number, not {last!r}")
+    return _stream(journal, int(last), follow=parameters.get("follow") == "1")
 
 
 async def _stream(journal: Journal, last: int, *, follow: bool) -> AsyncGenerator[bytes, None]:

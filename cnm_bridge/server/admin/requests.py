@@ -5,6 +5,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state.store import Store
@@ -12,9 +13,10 @@ from cnm_bridge.core.settings import ManagedNetwork, Settings, option_name
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
-from cnm_bridge.server.admin.events import EventStream
+from cnm_bridge.server.admin.events import open_events
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.status import Status
+from cnm_bridge.system.journal import Journal
 
 __all__ = ["admin_requests", "settings_request"]
 
@@ -26,25 +28,22 @@ def admin_requests(
     endpoints: EndpointDocuments,
     checks: EndpointChecks,
     actions: Actions,
-    events: EventStream,
+    journal: Journal,
 ) -> tuple[Request, ...]:
     """Return the requests of version 1."""
-
-    async def get_status(_: Mapping[str, str]) -> bytes:
-        return await status.render()
 
     async def get_state(_: Mapping[str, str]) -> bytes:
         return await asyncio.to_thread(lambda: b"".join(store.export_in_parts()))
 
     return (
-        Request(path="/v1/status", answer=get_status),
+        Request(path="/v1/status", answer=status.render),
         Request(path="/v1/endpoints", answer=endpoints.render_list),
         Request(path="/v1/endpoints/{id}", answer=endpoints.describe),
         Request(path="/v1/endpoints/{id}/check", answer=checks.check),
         Request(verb="POST", path="/v1/compare", answer=actions.compare),
         Request(verb="POST", path="/v1/retry", answer=actions.retry),
         Request(verb="POST", path="/v1/retry/{id}", answer=actions.retry),
-        Request(path="/v1/events", answer=events.open, content_type="application/x-ndjson"),
+        Request(path="/v1/events", answer=partial(open_events, journal), content_type="application/x-ndjson"),
         Request(path="/v1/state", answer=get_state),
         Request(path="/v1/leftovers", answer=actions.show),
         Request(verb="POST", path="/v1/leftovers/{id}/release", answer=actions.release),
