@@ -6,9 +6,6 @@ The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It 
 or HTTP.
 """
 
-import cnm_bridge.system.kernel.netlink.pyroute2_in_parts  # noqa: F401 - must precede every import of pyroute2
-
-# isort: split
 from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.movement.link_mover import LinkLocation

@@ -12,7 +12,6 @@ import click
 from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.system.lean_imports import lean_imports
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
 from cnm_bridge.system.process.run_directory import locked_run_directory
 from cnm_bridge.system.process.sockets import open_sockets
@@ -70,11 +69,10 @@ def serve(context: click.Context, /, **given: object) -> None:
         ):
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
-            with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
-                from cnm_bridge.daemon import run  # noqa: PLC0415
-                from cnm_bridge.server.reloading import SettingsSource  # noqa: PLC0415
-                from cnm_bridge.server.restoring import Restoring  # noqa: PLC0415
-                from cnm_bridge.system.log import configure_logging  # noqa: PLC0415
+            from cnm_bridge.daemon import run  # noqa: PLC0415
+            from cnm_bridge.server.reloading import SettingsSource  # noqa: PLC0415
+            from cnm_bridge.server.restoring import Restoring  # noqa: PLC0415
+            from cnm_bridge.system.log import configure_logging  # noqa: PLC0415
 
             configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(

@@ -17,9 +17,7 @@ from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
 
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import find_link
-from cnm_bridge.system.kernel.netlink.message import Message
-from cnm_bridge.system.kernel.netlink.message_classes import message_class
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Netlink, parse_message
 
 __all__ = ["LinkDepartures"]
 
@@ -101,7 +99,7 @@ class LinkDepartures:
         while start < len(data):
             length, kind, *_ = _HEADER.unpack_from(data, start)
             if kind == RTM_DELLINK:
-                message = Message(message_class(kind), data[start + _HEADER.size : start + length])
+                message = parse_message(kind, data[start + _HEADER.size : start + length])
                 self._wake(message.text("IFLA_IFNAME"), has_left=True)
             start += (length + 3) & ~3
 

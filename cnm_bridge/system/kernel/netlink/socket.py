@@ -30,16 +30,21 @@ from pyroute2.netlink import (
     SOL_NETLINK,
     nlmsgerr,
 )
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
 from cnm_bridge.system.kernel.netlink.message import Message, Wanted, render_message
-from cnm_bridge.system.kernel.netlink.message_classes import message_class
 
-__all__ = ["Netlink"]
+__all__ = ["Netlink", "parse_message"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ERROR: Final = struct.Struct("=i")  # in NLMSG_ERROR and NLMSG_DONE: negative errno, or 0
 _DUMP_TRIES: Final = 5  # IPv6 changes its own addresses for a moment after a link comes up
 _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
+
+
+def parse_message(kind: int, data: bytes) -> Message:
+    """Return a message of a type such as `RTM_NEWLINK`, given its bytes without the netlink header."""
+    return Message(MarshalRtnl.msg_map[kind], data)
 
 
 class Netlink:
@@ -118,12 +123,12 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                yield Message(message_class(kind), data[offset + _HEADER.size : offset + length]), flags
+                yield parse_message(kind, data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
 
 
 def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
-    return render_message(message_class(kind), fields, attributes)
+    return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:
