@@ -12,8 +12,8 @@ from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
 from cnm_bridge.system.kernel.netlink.iptables_chain import has_chain
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.procfs.sysctl import Baseline
 from cnm_bridge.system.kernel.sandbox.pin import Finish
+from cnm_bridge.system.kernel.sysctl import Baseline
 from cnm_bridge.system.kernel.view import KernelView
 
 __all__ = [

@@ -27,10 +27,10 @@ from cnm_bridge.system.kernel.namespaces.netns import (
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.procfs.sysctl import Baseline, take_baseline
 from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 from cnm_bridge.system.kernel.sandbox.pin import Finish, Pin
 from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container
+from cnm_bridge.system.kernel.sysctl import Baseline, take_baseline
 from cnm_bridge.system.kernel.view import KernelView
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]

@@ -18,6 +18,7 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
     find_latest_first_process,
+    find_start,
     is_inhabited,
 )
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
@@ -36,7 +37,6 @@ from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_name
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.procfs.start_time import find_start
 
 __all__ = ["KernelView"]
 

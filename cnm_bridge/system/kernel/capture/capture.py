@@ -11,7 +11,7 @@ from cnm_bridge.system.kernel.netlink.qdiscs import find_qdisc
 from cnm_bridge.system.kernel.netlink.routes import find_routes
 from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.procfs.sysctl import Baseline, changed_settings
+from cnm_bridge.system.kernel.sysctl import Baseline, changed_settings
 
 __all__ = ["capture"]
 

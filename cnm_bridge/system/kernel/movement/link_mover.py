@@ -48,7 +48,7 @@ from cnm_bridge.system.kernel.netlink.links import (
     rename_link,
 )
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.procfs.sysctl import Baseline
+from cnm_bridge.system.kernel.sysctl import Baseline
 
 __all__ = ["LinkLocation", "LinkMover"]
 

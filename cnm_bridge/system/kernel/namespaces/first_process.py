@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the first processes of the containers in a network namespace.
+"""Finds the first processes of the containers in a network namespace, and when they started.
 
-There may be several: containers with `--network container:` share the sandbox of another one.
+There may be several: containers with `--network container:` share the sandbox of another one. Its start time
+distinguishes a process from others that have had the same ID.
 """
 
 import os
@@ -14,9 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
-from cnm_bridge.system.kernel.procfs.start_time import find_start
 
-__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process", "is_inhabited"]
+__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process", "find_start", "is_inhabited"]
 
 _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
@@ -25,6 +25,8 @@ _TGID: Final = re.compile(r"^Tgid:\s+(\d+)$", re.MULTILINE)
 _IDS: Final = re.compile(r"^NStgid:\s+(.+)$", re.MULTILINE)
 """The process ID in each PID namespace, the innermost last."""
 _PPID: Final = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
+_START: Final = 22 - 4
+"""Index of the start time in the fields after process name and state; proc(5) counts from one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +146,22 @@ def _describe(pid: int, processes: Path) -> SandboxProcess | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return SandboxProcess(pid=pid, started=started, cgroup=cgroup)
+
+
+def find_start(pid: int, processes: Path) -> int | None:
+    """Return the start time of a process in clock ticks since boot, None if it does not exist or has ended.
+
+    Args:
+        pid: Its process ID.
+        processes: A directory like `/proc`.
+
+    Raises:
+        OSError: The process directory cannot be read.
+    """
+    try:
+        with open(f"{processes}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - each call of Docker needs it
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *words = text.rpartition(b")")[2].split()
+    return None if state in b"ZX" else int(words[_START])

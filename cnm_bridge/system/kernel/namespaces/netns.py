@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import NamespaceMissing, NamespaceRefused, attempt
-from cnm_bridge.system.kernel.procfs.sysctl import has_ipv6, write_ipv6
+from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 __all__ = [
     "NamespaceId",

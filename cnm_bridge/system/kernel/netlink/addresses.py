@@ -18,7 +18,7 @@ from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, Address, IpInterface
 from cnm_bridge.system.kernel.netlink.links import Link, set_mtu
 from cnm_bridge.system.kernel.netlink.message import Message
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.procfs.sysctl import has_ipv6, write_ipv6
+from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 __all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_address", "remove_addresses"]
 

@@ -27,8 +27,8 @@ from cnm_bridge.system.kernel.netlink.routes import (
 )
 from cnm_bridge.system.kernel.netlink.rules import add_rule, find_rules, in_sandbox, remove_rule
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.procfs.sysctl import name_for_link, read_setting, write_setting
 from cnm_bridge.system.kernel.sandbox.table_renumbering import choose_tables
+from cnm_bridge.system.kernel.sysctl import name_for_link, read_setting, write_setting
 
 __all__ = ["is_placed", "sync", "withdraw"]
 

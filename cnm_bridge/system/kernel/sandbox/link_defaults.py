@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.system.kernel.procfs.sysctl import has_ipv6, read_setting, write_setting
+from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_setting
 
 __all__ = ["ACCEPT_DAD", "LinkDefaults"]
 

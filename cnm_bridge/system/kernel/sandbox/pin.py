@@ -37,8 +37,8 @@ from cnm_bridge.system.kernel.netlink.links import (
 )
 from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_route
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.procfs.sysctl import has_ipv6, write_ipv6, write_setting
 from cnm_bridge.system.kernel.sandbox.link_defaults import ACCEPT_DAD, LinkDefaults
+from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6, write_setting
 
 __all__ = ["Finish", "Pin"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.system.kernel.procfs.start_time import find_start
+from cnm_bridge.system.kernel.namespaces.first_process import find_start
 
 STAT = "4711 (a) Z 1 (b) {state} 1 4711 4711 0 -1 4194560 9 9 9 9 9 9 9 9 20 0 7 0 815 117 22 18446744073709551615\n"
 """A process with an unusual name and seven threads, started at 815 (proc(5))."""
