@@ -10,8 +10,8 @@ from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
-from cnm_bridge.system.kernel.netlink.iptables_chain import has_chain
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.netlink.packet_filter import has_chain
 from cnm_bridge.system.kernel.sandbox.pin import Finish
 from cnm_bridge.system.kernel.sysctl import Baseline
 from cnm_bridge.system.kernel.view import KernelView

@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, attempt
-from cnm_bridge.system.kernel.namespaces.addresses_in_namespaces import (
-    MarkedAddresses,
-    addresses_by_altname,
-    addresses_in_use,
-)
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
@@ -22,6 +17,9 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     is_inhabited,
 )
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
+    MarkedAddresses,
+    addresses_by_altname,
+    addresses_in_use,
     altnames_in_use,
     altnames_mounted,
     find_without_link,

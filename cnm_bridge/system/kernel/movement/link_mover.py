@@ -23,7 +23,7 @@ from cnm_bridge.core.link_state import (
     Snapshot,
     attempt,
 )
-from cnm_bridge.system.kernel.capture.capture import capture
+from cnm_bridge.system.kernel.capture import capture
 from cnm_bridge.system.kernel.namespaces.netns import (
     NamespaceId,
     current_namespace,

@@ -6,10 +6,11 @@ Compares everything, changes what differs, and compares again. So what exists is
 name, and no call depends on an earlier one. Runs in one thread, which is in the sandbox.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from errno import EEXIST, ENOENT, ESRCH
 from functools import partial
+from itertools import chain, count
 from typing import Final, NamedTuple
 
 from cnm_bridge.core.link_state import MAIN_TABLE, Placement, ReplacedRoute, Route, SandboxNotSynced, SandboxPlan
@@ -18,6 +19,7 @@ from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, set_neighbour
 from cnm_bridge.system.kernel.netlink.qdiscs import has_qdisc, set_qdisc
 from cnm_bridge.system.kernel.netlink.routes import (
+    Places,
     add_route,
     find_places,
     find_plain_routes,
@@ -27,14 +29,13 @@ from cnm_bridge.system.kernel.netlink.routes import (
 )
 from cnm_bridge.system.kernel.netlink.rules import add_rule, find_rules, in_sandbox, remove_rule
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.sandbox.table_renumbering import choose_tables
 from cnm_bridge.system.kernel.sysctl import name_for_link, read_setting, write_setting
 
-__all__ = ["is_placed", "sync", "withdraw"]
-
+__all__ = ["choose_tables", "is_placed", "sync", "withdraw"]
 
 _ROUNDS: Final = 2
 """More than one, because a step can undo what exists: `ip_forward` sets the forwarding of every link."""
+_SHARED: Final = frozenset({253, MAIN_TABLE, 255})  # default, main, local
 
 
 class _Step(NamedTuple):
@@ -179,3 +180,41 @@ def _ignoring(errno: int, do: Callable[[], None]) -> None:
     except OSError as exc:
         if exc.errno != errno:
             raise
+
+
+def choose_tables(wanted: Iterable[Route], present: Iterable[Route], others: Places) -> dict[int, int]:
+    """Return the new numbers of those routing tables whose number changes in a sandbox; pure.
+
+    In a staging namespace every number is free. `sbr` takes the first one from 100 on, so two networks of one container
+    would use the same table. If a route of the other network conflicts, the table gets the next unused number, as it
+    would if the plugins had run in the container.
+
+    Args:
+        wanted: The routes to add.
+        present: The routes through the link in the sandbox: a number that was chosen earlier is chosen again.
+        others: The routes through other links.
+    """
+    tables: dict[int, list[Route]] = {}
+    for route in wanted:
+        if route.table not in _SHARED:
+            tables.setdefault(route.table, []).append(route)
+    there, chosen = frozenset(present), dict[int, int]()
+    own = {route.table for route in there}
+    for table, routes in sorted(tables.items()):
+        earlier = (number for number in sorted(own) if _is_place(number, routes, there))
+        unused = (number for number in count(table + 1) if number not in {*own, *others, *tables})
+        candidates = chain(earlier, (table,), unused)
+        taken = {*chosen.values(), *_SHARED}
+        chosen[table] = next(n for n in candidates if n not in taken and _has_room(n, routes, others))
+    return {table: number for table, number in chosen.items() if table != number}
+
+
+def _has_room(number: int, routes: Sequence[Route], others: Places) -> bool:
+    """Return whether no route of another link conflicts with these routes."""
+    taken = others.get(number, frozenset())
+    return all((route.destination, route.metric) not in taken for route in routes)
+
+
+def _is_place(number: int, routes: Sequence[Route], there: frozenset[Route]) -> bool:
+    """Return whether any of the routes exists in this table."""
+    return any(replace(route, table=number) in there for route in routes)

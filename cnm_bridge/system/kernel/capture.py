@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Refuses what plugins may make in a staging namespace and a snapshot cannot hold: it would be lost silently.
+"""Takes the snapshot of a staging namespace, and refuses what it cannot hold: that would be lost silently.
 
 Unsupported routes and qdiscs of the link itself are refused where they are read.
 """
@@ -9,17 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import NotCarriable
-from cnm_bridge.system.kernel.capture.firewall import find_firewall, has_ipsec
+from cnm_bridge.core.link_state import NotCarriable, Snapshot
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link, has_token, list_links
-from cnm_bridge.system.kernel.netlink.neighbours import find_peculiar_neighbours
+from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, find_peculiar_neighbours
+from cnm_bridge.system.kernel.netlink.packet_filter import find_firewall, has_ipsec
 from cnm_bridge.system.kernel.netlink.qdiscs import find_qdisc
-from cnm_bridge.system.kernel.netlink.routes import find_routes_elsewhere
-from cnm_bridge.system.kernel.netlink.rules import find_removed_rules
+from cnm_bridge.system.kernel.netlink.routes import find_routes, find_routes_elsewhere
+from cnm_bridge.system.kernel.netlink.rules import find_removed_rules, find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.sysctl import Baseline, changed_settings
 
-__all__ = ["refuse_further_links", "refuse_uncarriable"]
+__all__ = ["capture"]
 
 _FALLBACKS: Final = {
     "erspan0": "erspan",
@@ -37,12 +38,29 @@ _LOOPBACK: Final = frozenset({"127.0.0.1/8", "::1/128"})
 _MULTICAST: Final = Path("/proc/thread-self/net/dev_mcast")
 
 
-def refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
-    """Refuse any link besides the container's own and those of the kernel.
+def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
+    """Return the snapshot of a link; the calling thread and the netlink socket must be in its namespace.
 
     Raises:
-        NotCarriable: There is another link; the error names the first.
+        OSError: The kernel refused.
+        NotCarriable: The namespace has something that a snapshot cannot hold.
     """
+    _refuse_further_links(list_links(netlink), link)
+    if baseline.observation.thorough:
+        _refuse_uncarriable(netlink, link, reply_limit_s=reply_limit_s)
+    return Snapshot(
+        link=link.state,
+        addresses=find_addresses(netlink, link),
+        routes=find_routes(netlink, link),
+        rules=find_rules(netlink),
+        neighbours=find_neighbours(netlink, link),
+        sysctls=changed_settings(baseline),
+        qdisc=find_qdisc(netlink, link.index),
+    )
+
+
+def _refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
+    """Refuse any link besides the container's own and those of the kernel; the error names the first."""
     for link in links:
         name, kind = link.state.name, link.state.kind
         of_kernel = name == "lo" or (_FALLBACKS.get(name) == kind and not link.is_up)
@@ -50,13 +68,8 @@ def refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
             raise NotCarriable(f"a further link, {name} ({kind or 'physical'})")
 
 
-def refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:
-    """Refuse everything else in the namespace of the calling thread that a snapshot cannot hold.
-
-    Raises:
-        OSError: The kernel refused.
-        NotCarriable: Something was found; the error lists all of it.
-    """
+def _refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:
+    """Refuse everything else in the namespace that a snapshot cannot hold; the error lists all of it."""
     found = tuple(_uncarriable(netlink, link, reply_limit_s))
     if found:
         raise NotCarriable("; ".join(found))
