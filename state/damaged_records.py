@@ -10,8 +10,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import RecordDamaged, StateUnusable
-from cni_bridge_state.salvage.damage_report import Finding
-from cni_bridge_state.salvage.kept_copies import copy_path, remove_old_copies
+from cni_bridge_state.salvage.damage import Finding, copy_path, remove_old_copies
 
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600

@@ -28,7 +28,7 @@ import plyvel
 
 from cni_bridge_state.directory import finish_replacement, lock_directory, release, replace
 from cni_bridge_state.errors import StateUnusable
-from cni_bridge_state.salvage.damage_report import Finding
+from cni_bridge_state.salvage.damage import Finding
 from cni_bridge_state.salvage.salvage import Salvage, find_fault, read_good
 
 _FILES: Final = "leveldb"

@@ -27,11 +27,10 @@ from cni_bridge_state.errors import (
     WrongPhase,
 )
 from cni_bridge_state.index import Index
-from cni_bridge_state.migrations import MIGRATIONS, Migrations
+from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_KEY, Migrations, migrate_all, refuse_newer
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
-from cni_bridge_state.salvage.kept_copies import find_copies
-from cni_bridge_state.schema_version import SCHEMA_KEY, migrate_all, refuse_newer
+from cni_bridge_state.salvage.damage import find_copies
 from cni_bridge_state.transfer import parse_export, render_export, render_in_parts
 
 Record = TypeVar("Record", NetworkRecord, EndpointRecord)

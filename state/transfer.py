@@ -18,8 +18,7 @@ from cni_bridge_spec import (
 )
 from cni_bridge_state.codec import document_of, text_of, value_of
 from cni_bridge_state.errors import ImportRefused, RecordDamaged
-from cni_bridge_state.migrations import Migrations
-from cni_bridge_state.schema_version import SCHEMA_KEY
+from cni_bridge_state.migrations import SCHEMA_KEY, Migrations
 
 _SCHEMA: Final = "state/export"
 

@@ -11,8 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_state.salvage.checksum import masked_crc
-from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
+from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, masked_crc, parse_varint
 
 _BLOCK_BYTES: Final = 32 * 1024
 _HEADER: Final = struct.Struct("<IHB")

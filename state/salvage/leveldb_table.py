@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_state.salvage.checksum import CRC_TABLE, mask, masked_crc
-from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
-from cni_bridge_state.salvage.snappy import decompress
+from cni_bridge_state.salvage.leveldb_coding import (
+    CRC_TABLE,
+    Change,
+    FormatError,
+    Gap,
+    decompress,
+    mask,
+    masked_crc,
+    parse_varint,
+)
 
 _FOOTER_BYTES: Final = 48
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")

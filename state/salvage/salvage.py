@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap
+from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, decompress
 from cni_bridge_state.salvage.leveldb_log import has_good_frame, parse_batch, read_log
 from cni_bridge_state.salvage.leveldb_table import read_table
-from cni_bridge_state.salvage.snappy import decompress
 
 _FIRST_MANIFEST: Final = "MANIFEST-000001"
 _CURRENT: Final = re.compile(rb"MANIFEST-[0-9]+\n")
