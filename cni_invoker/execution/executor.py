@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -28,9 +27,6 @@ log = logging.getLogger(__name__)
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what is held during an execution."""
-
-_ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
-"""Verbs for which "try again later" is a valid answer."""
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
@@ -103,22 +99,12 @@ class Executor:
         """
         return self._exec.find(plugin_type, self._plugin_dirs)
 
-    async def run(self, request: Request) -> Output:
-        """Execute a request as soon as there is a free slot.
-
-        A plugin that reports "try again later" (error code 11) is retried, unless the request is STATUS or VERSION.
-
-        Raises:
-            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `turn` and `execute`.
-        """
-        if request.verb in _ANSWERS:
-            return await self.attempt(request)
-        return await self.retry(partial(self.attempt, request))
-
     async def retry(
         self, attempt: Callable[[], Awaitable[Output]], undo: Callable[[], Awaitable[object]] | None = None
     ) -> Output:
         """Return the output of the first attempt that does not end with "try again later" (error code 11).
+
+        STATUS and VERSION are not retried: for them it is a valid answer.
 
         Args:
             attempt: Called again after each pause of the limits.
@@ -139,7 +125,7 @@ class Executor:
             await asyncio.sleep(pause_s)
         return await attempt()
 
-    async def attempt(
+    async def run(
         self, request: Request, slot: Slot | None = None, lock: AbstractAsyncContextManager[None] | None = None
     ) -> Output:
         """Execute a request once, when it is its turn; arguments and errors as for `turn` and `execute`."""

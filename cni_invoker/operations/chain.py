@@ -7,6 +7,7 @@ There is no locking here: the runtime keeps concurrent operations apart.
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
@@ -96,7 +97,7 @@ class Chain:
         prev_result = result.converted(network.cni_version) if result is not None else None
         for plugin in network.plugins:
             request = self.requests.attachment(Verb.CHECK, network, plugin, attachment, prev_result)
-            await self.executor.run(request)
+            await self.executor.retry(partial(self.executor.run, request))
 
     async def delete(
         self,
@@ -147,7 +148,8 @@ class Chain:
         for plugin in network.plugins:
             try:
                 if await self._speaks(plugin, network.cni_version):
-                    await self.executor.run(self.requests.gc(network, plugin, valid))
+                    request = self.requests.gc(network, plugin, valid)
+                    await self.executor.retry(partial(self.executor.run, request))
             except CniError as exc:
                 errors.append(exc)
         if errors:
@@ -181,11 +183,11 @@ class Chain:
 
         def attempt() -> Awaitable[Output]:
             lock = self.first_iptables_use.serialize_first_add(plugin, attachment, prev_result)
-            return self.executor.attempt(request, slot, lock)
+            return self.executor.run(request, slot, lock)
 
         def undo() -> Awaitable[Output]:
             received = _result_for_delete(network, prev_result)
-            return self.executor.attempt(self.requests.attachment(Verb.DEL, network, plugin, attachment, received))
+            return self.executor.run(self.requests.attachment(Verb.DEL, network, plugin, attachment, received))
 
         output = await self.executor.retry(attempt, undo)
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
