@@ -9,8 +9,9 @@ References between schemas are relative paths (`_defs.json#/$defs/networkId`).
 import importlib.resources
 from functools import cache
 
+from cni_bridge_spec.quick_check import compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, parse_json
-from cni_invoker.documents.schema import SchemaError, Validator, compile_check, inline_references
+from cni_invoker.documents.schema import SchemaError, Validator, inline_references
 
 __all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
 

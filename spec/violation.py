@@ -15,8 +15,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
+from cni_bridge_spec.quick_check import Check, compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
-from cni_invoker.documents.schema import Check, compile_check, show
+from cni_invoker.documents.schema import show
 
 __all__ = ["find_error"]
 

@@ -1,41 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Schema, draft 2020-12: checks for the keywords that our schemas use, and CNI's four documents.
+"""JSON Schema, draft 2020-12: CNI's four documents, `error`, `list`, `plugin` and `result`.
 
-A check takes 1 µs for an item such as a published port. The library jsonschema takes about 90 µs, and a request may
-have ten thousand of them: that would block all other requests for a second. A check only decides whether a value is
-valid. What is wrong with an `error`, `list`, `plugin` or `result` of CNI is reported here, in the words of jsonschema;
-see docs/decisions/0021.
+Errors have the words of the library jsonschema, which this package does not need; see docs/decisions/0021. Only the
+keywords that these schemas use are known.
 """
 
 import pkgutil
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 
 __all__ = [
-    "Check",
     "SchemaError",
     "Validator",
-    "compile_check",
     "inline_references",
     "load_schema",
     "load_validator",
     "show",
 ]
 
-Check = Callable[[object], bool]
-"""Returns whether a value is valid."""
-
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document if it is valid, or raises `SchemaError`."""
 
 _ERRORS: Final = 20
 """How many errors are compared to find the one that is nearest to the root; a hostile document has millions."""
+
+_TYPES: Final[Mapping[str, type]] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "null": type(None),
+    "object": dict,
+    "string": str,
+}
 
 _DESCRIPTIONS: Final[Mapping[type, str]] = {
     dict: "an object",
@@ -68,12 +69,12 @@ def load_schema(name: str) -> JsonObject:
 def load_validator(name: str) -> Validator:
     """Return the validator of the schema called `name`, which is read now."""
     schema = load_schema(name)
-    check = _compile(schema)
 
     def validate(document: JsonValue) -> JsonObject:
-        if not check(document):
-            errors = islice(_errors(schema, document), _ERRORS)
-            _, where, reason = min(errors, key=lambda error: error[0])
+        errors = islice(_errors(schema, document), _ERRORS)
+        found = min(errors, key=lambda error: error[0], default=None)
+        if found is not None:
+            _, where, reason = found
             raise SchemaError(where, reason)
         return as_object(document, name)
 
@@ -116,122 +117,15 @@ def _read(name: str) -> JsonValue:
     return parse_json(data or b"")
 
 
-def compile_check(schema: JsonObject) -> Check | None:
-    """Return a check that agrees with JSON Schema, draft 2020-12; None if the schema uses an unsupported keyword."""
-    try:
-        return _compile(schema)
-    except KeyError:
-        return None
-
-
-def _compile(schema: Mapping[str, Any]) -> Check:
-    """Return the check of a schema; raise `KeyError` if it uses an unsupported keyword."""
-    # The size goes first: of a container that is too large no item is looked at.
-    keywords = sorted(schema.keys() - _ANNOTATIONS, key=lambda keyword: keyword not in _SIZES)
-    checks = [_COMPILERS[keyword](schema[keyword], schema) for keyword in keywords]
-
-    def check(value: object) -> bool:
-        for one in checks:  # noqa: SIM110  # `all` with a generator takes twice as long
-            if not one(value):
-                return False
-        return True
-
-    return checks[0] if len(checks) == 1 else check
-
-
-_TYPES: Final[Mapping[str, frozenset[type]]] = {
-    "array": frozenset({list}),
-    "boolean": frozenset({bool}),
-    "integer": frozenset({int}),
-    "null": frozenset({type(None)}),
-    "number": frozenset({int, float}),
-    "object": frozenset({dict}),
-    "string": frozenset({str}),
-}
-
-
-def _type(kinds: str | list[str], _: object) -> Check:
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    types = frozenset[type]().union(*(_TYPES[kind] for kind in kinds))
-    if "integer" in kinds:
-        return lambda value: type(value) in types or (type(value) is float and value.is_integer())
-    return lambda value: type(value) in types
-
-
-def _required(names: list[str], _: object) -> Check:
-    wanted = frozenset(names)
-    return lambda value: not isinstance(value, dict) or wanted <= value.keys()
-
-
-def _properties(schemas: Mapping[str, Any], _: object) -> Check:
-    checks = {name: _compile(schema) for name, schema in schemas.items()}
-
-    def check_all(value: object) -> bool:
-        if isinstance(value, dict):
-            for name, found in value.items():
-                if name in checks and not checks[name](found):
-                    return False
-        return True
-
-    return check_all
-
-
-def _additional_properties(schema: Any, whole: Mapping[str, Any]) -> Check:  # noqa: ANN401  # an object, or false
-    known = whole.get("properties", {}).keys()
-    if schema is False:
-        return lambda value: not isinstance(value, dict) or value.keys() <= known
-    check = _compile(schema)
-    return lambda value: (
-        not isinstance(value, dict) or all(check(found) for name, found in value.items() if name not in known)
-    )
-
-
-def _property_names(schema: Mapping[str, Any], _: object) -> Check:
-    check = _compile(schema)
-    return lambda value: not isinstance(value, dict) or all(map(check, value))
-
-
-def _items(schema: Mapping[str, Any], _: object) -> Check:
-    check = _compile(schema)
-    return lambda value: not isinstance(value, list) or all(map(check, value))
-
-
-def _pattern(pattern: str, _: object) -> Check:
-    search = re.compile(pattern).search
-    return lambda value: not isinstance(value, str) or search(value) is not None
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and type(value) is not bool
-
-
-_ANNOTATIONS: Final = frozenset({"$comment", "$defs", "$schema", "description", "title"})
-_SIZES: Final = frozenset({"maxItems", "maxProperties", "maxLength"})
-_COMPILERS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Check]]] = {
-    "type": _type,
-    "required": _required,
-    "properties": _properties,
-    "additionalProperties": _additional_properties,
-    "propertyNames": _property_names,
-    "items": _items,
-    "pattern": _pattern,
-    "minimum": lambda least, _: lambda value: not _is_number(value) or value >= least,
-    "maximum": lambda most, _: lambda value: not _is_number(value) or value <= most,
-    "minLength": lambda least, _: lambda value: not isinstance(value, str) or len(value) >= least,
-    "maxLength": lambda most, _: lambda value: not isinstance(value, str) or len(value) <= most,
-    "maxItems": lambda most, _: lambda value: not isinstance(value, list) or len(value) <= most,
-    "maxProperties": lambda most, _: lambda value: not isinstance(value, dict) or len(value) <= most,
-}
-"""For each keyword what returns its check: called with its value, and with the schema that it is in."""
-
-
 def _errors(
     schema: Mapping[str, Any], value: JsonValue, where: str = "", depth: int = 0
 ) -> Iterator[tuple[int, str, str]]:
     """Yield depth, place and reason of each violation of a schema of CNI."""
-    kinds = schema.get("type")
-    if kinds is not None and not _type(kinds, schema)(value):
-        named = [kinds] if isinstance(kinds, str) else kinds
+    if not schema:  # anything is allowed
+        return
+    kinds = schema.get("type", ())
+    named = [kinds] if isinstance(kinds, str) else kinds
+    if named and not any(_is_of_type(value, kind) for kind in named):
         yield depth, where, f"{show(value)} is not of type {', '.join(map(repr, named))}"
     if isinstance(value, dict):
         for key in schema.get("required", ()):
@@ -245,6 +139,10 @@ def _errors(
             yield from _errors(schema.get("items", {}), item, f"{where}[{index}]", depth + 1)
     elif value == "" and "minLength" in schema:
         yield depth, where, f"{show(value)} should be non-empty"
+
+
+def _is_of_type(value: object, kind: str) -> bool:
+    return type(value) is _TYPES[kind] or (kind == "integer" and type(value) is float and value.is_integer())
 
 
 def show(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, SchemaError, load_schema, load_validator, schema_names
-from cni_invoker.documents.schema import compile_check
+from cni_bridge_spec.quick_check import compile_check
 
 RECEIVED = [name for name in schema_names() if not name.startswith("admin/")]
 """The daemon sends the documents of the admin socket, and validates none."""
