@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
 from cni_bridge_state.codec import parse_endpoint, parse_network, render_endpoint, render_network
 from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
 from cni_bridge_state.db import Database
@@ -31,7 +31,7 @@ from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_KEY, Migrations, migr
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.salvage.damage import find_copies
-from cni_bridge_state.transfer import parse_export, render_export, render_in_parts
+from cni_bridge_state.transfer import parse_export, render_export
 
 Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
@@ -152,11 +152,11 @@ class Store:
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""
-        return render_export(self._db.scan(""), self._migrations.version)
+        return as_object(parse_json(b"".join(self.export_in_parts())), "the export")
 
     def export_in_parts(self) -> Iterator[bytes]:
         """Yield `export_document` as JSON in small parts; may run in another thread."""
-        return render_in_parts(self._db.scan(""), self._migrations.version)
+        return render_export(self._db.scan(""), self._migrations.version)
 
     def import_document(self, document: JsonValue) -> None:
         """Load a document of `export_document` atomically into the empty state; blocks until it is on disk.

@@ -16,14 +16,14 @@ from cni_bridge_spec import (
     load_validator,
     render_json,
 )
-from cni_bridge_state.codec import document_of, text_of, value_of
+from cni_bridge_state.codec import text_of, value_of
 from cni_bridge_state.errors import ImportRefused, RecordDamaged
 from cni_bridge_state.migrations import SCHEMA_KEY, Migrations
 
 _SCHEMA: Final = "state/export"
 
 
-def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Iterator[bytes]:
+def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> Iterator[bytes]:
     """Yield the export of a store's keys and values as JSON, record by record, as they are stored."""
     groups: dict[str, list[tuple[str, bytes]]] = {"network": [], "endpoint": []}
     meta: dict[str, JsonValue] = {}
@@ -40,23 +40,6 @@ def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Itera
             yield (b"," if number else b"") + text_of(key, value)
         yield b"]"
     yield b"}"
-
-
-def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObject:
-    """Return the export of a store's keys and values."""
-    networks: list[JsonValue] = []
-    endpoints: list[JsonValue] = []
-    meta: dict[str, JsonValue] = {}
-    for key, value in entries:
-        kind, _, _ = key.partition("/")
-        match kind:
-            case "network":
-                networks.append(document_of(key, value))
-            case "endpoint":
-                endpoints.append(document_of(key, value))
-            case _ if key != SCHEMA_KEY:
-                meta[key] = value.decode("utf-8", "replace")
-    return {"schema": version, "meta": meta, "networks": networks, "endpoints": endpoints}
 
 
 def parse_export(document: JsonValue, migrations: Migrations) -> Mapping[str, bytes]:
