@@ -27,7 +27,7 @@ from pyroute2.netlink.rtnl import (
 from cnm_bridge.core.link_state import NamespaceMissing, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
-from cnm_bridge.system.kernel.netlink.links import find_link_by_altname
+from cnm_bridge.system.kernel.netlink.links import Link, find_link_by_altname
 from cnm_bridge.system.kernel.netlink.routes import find_routes
 from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
@@ -57,48 +57,34 @@ class LinkInSandbox:
 
     def sync(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Add what is missing and return it in words; None if the link is not in the sandbox."""
-        with attempt("sync", str(self)), self._inside() as is_inside:
-            if not is_inside:
-                return None
-            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
-                link = find_link_by_altname(netlink, self.altname)
-                return None if link is None else sync(netlink, link, sandbox_plan)
+        with attempt("sync", str(self)), self._found() as found:
+            return None if found is None else sync(*found, sandbox_plan)
 
     def look(self) -> Snapshot | None:
         """Return the link with its addresses and routes, and the sandbox's rules; None if it is not there."""
-        with attempt("look at", str(self)), self._inside() as is_inside:
-            if not is_inside:
+        with attempt("look at", str(self)), self._found() as found:
+            if found is None:
                 return None
-            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
-                link = find_link_by_altname(netlink, self.altname)
-                if link is None:
-                    return None
-                return Snapshot(
-                    link=link.state,
-                    addresses=find_addresses(netlink, link),
-                    routes=find_routes(netlink, link),
-                    rules=find_rules(netlink),
-                )
+            netlink, link = found
+            return Snapshot(
+                link=link.state,
+                addresses=find_addresses(netlink, link),
+                routes=find_routes(netlink, link),
+                rules=find_rules(netlink),
+            )
 
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the plan's policy rules and return them in words; none if the link is not in the sandbox."""
-        with attempt("withdraw", str(self)), self._inside() as is_inside:
-            if not is_inside:
-                return ()
-            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
-                link = find_link_by_altname(netlink, self.altname)
-                return () if link is None else withdraw(netlink, link, sandbox_plan)
+        with attempt("withdraw", str(self)), self._found() as found:
+            return () if found is None else withdraw(*found, sandbox_plan)
 
     def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
         """Wait until libnetwork is done, `limit_s` has passed, or `stop_fd` is readable; return whether it is done."""
         deadline = time.monotonic() + limit_s
-        with attempt("wait for", str(self)), self._inside() as is_inside:
-            if not is_inside:
+        with attempt("wait for", str(self)), self._inside() as netlink:
+            if netlink is None:
                 return False
-            with (
-                Netlink(reply_limit_s=self.reply_limit_s) as netlink,
-                socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_ROUTE) as changes,
-            ):
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_ROUTE) as changes:
                 changes.bind((0, _CHANGES))
                 poll = select.poll()
                 poll.register(changes, select.POLLIN)
@@ -116,15 +102,26 @@ class LinkInSandbox:
         return f"link {self.altname} in {self.sandbox}"
 
     @contextmanager
-    def _inside(self) -> Iterator[bool]:
-        """Move the thread into the sandbox; yield False if it does not exist or is the host namespace."""
+    def _found(self) -> Iterator[tuple[Netlink, Link] | None]:
+        """Move the thread into the sandbox; yield a netlink socket there, and the link, None if it is not there."""
+        with self._inside() as netlink:
+            link = None if netlink is None else find_link_by_altname(netlink, self.altname)
+            yield None if netlink is None or link is None else (netlink, link)
+
+    @contextmanager
+    def _inside(self) -> Iterator[Netlink | None]:
+        """Move the thread into the sandbox; yield a netlink socket there; None if it is missing or the host's."""
         try:
             with open_namespace(self.sandbox) as fd:
                 if is_sandbox := namespace_id(fd) != self.host:
                     enter(fd, host=self.host)
         except NamespaceMissing:
             is_sandbox = False
-        yield is_sandbox
+        if not is_sandbox:
+            yield None
+            return
+        with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+            yield netlink
 
 
 def _drain(changes: socket.socket) -> None:
