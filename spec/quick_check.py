@@ -12,8 +12,6 @@ from typing import Any, Final, TypeGuard
 
 from cni_invoker.documents.jsontypes import JsonObject
 
-__all__ = ["Check", "compile_check"]
-
 Check = Callable[[object], bool]
 """Returns whether a value is valid."""
 

@@ -13,8 +13,6 @@ from cni_bridge_spec.quick_check import compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, parse_json
 from cni_invoker.documents.schema import SchemaError, Validator, inline_references
 
-__all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
-
 
 def schema_names() -> tuple[str, ...]:
     """Return the names of all schemas of this package, sorted."""

@@ -19,8 +19,6 @@ from cni_bridge_spec.quick_check import Check, compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.documents.schema import show
 
-__all__ = ["find_error"]
-
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 _REASON_CHARACTERS: Final = 200

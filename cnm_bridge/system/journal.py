@@ -19,8 +19,6 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointRecord
 from cni_invoker.advanced import Execution
 
-__all__ = ["Event", "Journal"]
-
 _KEPT: Final = 4096
 """How many events are kept: about a megabyte."""
 

@@ -20,9 +20,6 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from cnm_bridge.core.settings import LogFormat, LogLevel
 from cnm_bridge.system.process.systemd import is_journal
 
-__all__ = ["Seldom", "configure_logging"]
-
-
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     # Tracebacks must not contain local variables: configurations may contain credentials.
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)

@@ -15,8 +15,6 @@ import structlog
 
 from cni_invoker.advanced import TraceContext
 
-__all__ = ["find_trace", "traced"]
-
 _FIELD: Final = "trace_id"
 _TRACE_BYTES: Final = 16
 _SPAN_BYTES: Final = 8

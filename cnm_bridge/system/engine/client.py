@@ -40,8 +40,6 @@ from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.process.sockets import find_peer
 
-__all__ = ["Engine"]
-
 _NOT_FOUND: Final = 404
 _NOT_CONNECTED: Final = 900
 """The status that aiodocker reports if there was no response."""

@@ -9,8 +9,6 @@ from cni_bridge_state import StateError
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 
-__all__ = ["KnownRelease"]
-
 _FIRST_ANSWER_S: Final = 1.0
 """How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
 

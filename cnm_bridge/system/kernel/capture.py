@@ -20,8 +20,6 @@ from cnm_bridge.system.kernel.netlink.rules import find_removed_rules, find_rule
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import Baseline, changed_settings
 
-__all__ = ["capture"]
-
 _FALLBACKS: Final = {
     "erspan0": "erspan",
     "gre0": "gre",

@@ -33,9 +33,6 @@ from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container
 from cnm_bridge.system.kernel.sysctl import Baseline, take_baseline
 from cnm_bridge.system.kernel.view import KernelView
 
-__all__ = ["WATCHES_AT_ONCE", "Kernel"]
-
-
 _NOTHING_ELSE: Final = Observation()
 
 WATCHES_AT_ONCE: Final = 8

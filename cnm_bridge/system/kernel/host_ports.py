@@ -10,8 +10,6 @@ from contextlib import closing
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-__all__ = ["HostPorts"]
-
 _SOCKETS: Final = {
     "tcp": (socket.SOCK_STREAM, socket.IPPROTO_TCP),
     "udp": (socket.SOCK_DGRAM, socket.IPPROTO_UDP),

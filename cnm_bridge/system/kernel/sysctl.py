@@ -15,17 +15,6 @@ from typing import Final
 
 from cnm_bridge.core.link_state import Observation, Sysctl
 
-__all__ = [
-    "Baseline",
-    "changed_settings",
-    "has_ipv6",
-    "name_for_link",
-    "read_setting",
-    "take_baseline",
-    "write_ipv6",
-    "write_setting",
-]
-
 _ROOT: Final = "/proc/sys"
 _IPV6: Final = f"{_ROOT}/net/ipv6"
 _OF_A_LINK: Final = re.compile(r"(net/ipv[46]/(?:conf|neigh))/([^/]+)/")

@@ -36,8 +36,6 @@ from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, Pr
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
 
-__all__ = ["KernelView"]
-
 _AT_ONCE: Final = 8
 """Concurrent worker threads; each has up to four descriptors open."""
 _NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"

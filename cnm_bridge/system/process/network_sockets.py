@@ -22,16 +22,6 @@ from cnm_bridge.system.process.sockets import BACKLOG
 if TYPE_CHECKING:
     import ssl
 
-__all__ = [
-    "PLUGIN_SOCKET",
-    "Capacity",
-    "Listener",
-    "TcpAddress",
-    "metrics_listener",
-    "network_listeners",
-    "parse_address",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from cnm_bridge.core.errors import Refused
 
-__all__ = ["RunDirectory", "locked_run_directory"]
-
 
 class RunDirectory:
     """The locked run directory of this process.

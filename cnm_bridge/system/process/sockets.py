@@ -19,8 +19,6 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.process.systemd import take_sockets
 
-__all__ = ["BACKLOG", "Sockets", "find_peer", "listening", "open_sockets"]
-
 _UCRED: Final = struct.Struct("=iII")
 """`struct ucred` (unix(7)): the IDs of process, user and group."""
 

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from typing import Final
 
-__all__ = ["is_journal", "notifying", "take_sockets", "take_watchdog_s"]
-
 _FIRST_FD: Final = 3
 
 

@@ -11,14 +11,6 @@ from typing import Final
 
 import structlog
 
-__all__ = [
-    "find_plugin_oom_score",
-    "keep_memory_small",
-    "raise_descriptor_limit",
-    "settle_memory",
-    "shorten_thread_turns",
-]
-
 log = structlog.get_logger()
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Feeds systemd's watchdog from the event loop (sd_watchdog_enabled(3))."""
+"""Feeds systemd's watchdog from the event loop (sd_watchdog_enabled(3)).
+
+Apart from `systemd.py`, which is imported before the socket is open, when asyncio is not.
+"""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
-
-__all__ = ["feed_watchdog"]
 
 _FEEDINGS: Final = 3
 """How often the watchdog is fed within its time limit."""

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from cnm_bridge.core.errors import Interrupted
 
-__all__ = ["Interruptible", "Work"]
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["KeyedLocks"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -10,8 +10,6 @@ import structlog
 
 from cnm_bridge.system.log import Seldom
 
-__all__ = ["supervised"]
-
 log = structlog.get_logger()
 
 _PAUSE_S: Final = 1.0

@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import Final
 
-__all__ = ["TimeSlice"]
-
 _SLICE_S: Final = 0.002
 """Short, because another call needs about ten turns of the event loop and each may have to wait for a slice."""
 

@@ -19,8 +19,6 @@ from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import find_link
 from cnm_bridge.system.kernel.netlink.socket import Netlink, parse_message
 
-__all__ = ["LinkDepartures"]
-
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _RECEIVE_BYTES: Final = 65536
 _AT_ONCE: Final = 4

@@ -50,8 +50,6 @@ from cnm_bridge.system.kernel.netlink.links import (
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import Baseline
 
-__all__ = ["LinkLocation", "LinkMover"]
-
 
 class LinkLocation(StrEnum):
     """The namespace in which the link of an endpoint was found."""

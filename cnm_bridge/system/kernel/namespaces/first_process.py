@@ -16,8 +16,6 @@ from typing import Final
 
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
 
-__all__ = ["SandboxProcess", "find_first_processes", "find_latest_first_process", "find_start", "is_inhabited"]
-
 _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
 

@@ -25,23 +25,6 @@ from cnm_bridge.system.kernel.netlink.links import (
 from cnm_bridge.system.kernel.netlink.routes import find_destinations
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = [
-    "MarkedAddresses",
-    "addresses_by_altname",
-    "addresses_in_use",
-    "altnames_in_use",
-    "altnames_mounted",
-    "delete_host_link",
-    "find_without_link",
-    "gone_sandboxes",
-    "list_host_addresses",
-    "list_host_destinations",
-    "list_host_links",
-    "list_links_in",
-    "list_namespaces",
-    "mounted_namespaces",
-]
-
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")

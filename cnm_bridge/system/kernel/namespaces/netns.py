@@ -22,19 +22,6 @@ from typing import Final
 from cnm_bridge.core.link_state import NamespaceMissing, NamespaceRefused, attempt
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
-__all__ = [
-    "NamespaceId",
-    "current_namespace",
-    "ensure_namespace",
-    "enter",
-    "is_namespace",
-    "make_mount_point",
-    "namespace_id",
-    "open_namespace",
-    "pin_namespace",
-    "remove_namespace",
-]
-
 _CURRENT: Final = "/proc/thread-self/ns/net"
 
 # sched.h, nsfs.h, sys/mount.h, sockios.h, if.h

@@ -13,8 +13,6 @@ from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namesp
 from cnm_bridge.system.kernel.netlink.links import list_links
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = ["PROCESSES", "ProcessNamespaces", "altnames_inside", "find_process_namespaces", "process_namespaces"]
-
 PROCESSES: Final = Path("/proc")
 
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 from cni_invoker import worker_threads
 from cnm_bridge.core.link_state import KernelError
 
-__all__ = ["run_in_thread"]
-
 T = TypeVar("T")
 
 

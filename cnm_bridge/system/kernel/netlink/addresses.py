@@ -20,8 +20,6 @@ from cnm_bridge.system.kernel.netlink.message import Message
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
-__all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_address", "remove_addresses"]
-
 _IFA_F_NODAD: Final = 0x02
 # IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
 _LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE

@@ -22,24 +22,6 @@ from cnm_bridge.core.link_state import LinkState
 from cnm_bridge.system.kernel.netlink.message import Attributes, Message, Wanted
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = [
-    "Link",
-    "add_altname",
-    "delete_link",
-    "find_link",
-    "find_link_by_altname",
-    "get_link",
-    "has_token",
-    "list_links",
-    "make_veth",
-    "move_link",
-    "parse_link",
-    "remove_altname",
-    "rename_link",
-    "set_mac",
-    "set_mtu",
-]
-
 _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and unused
 _IFF_UP: Final = 0x1
 _IFF_NOARP: Final = 0x80

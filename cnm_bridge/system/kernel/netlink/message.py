@@ -13,8 +13,6 @@ from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
-__all__ = ["Attributes", "Message", "Wanted", "render_message"]
-
 Wanted = Sequence[tuple[str, "int | str | bytes | Wanted"]]
 """Attributes by the kernel's names, possibly nested: `(("IFLA_IFNAME", "eth0"),)`. Numbers have 32 bits."""
 

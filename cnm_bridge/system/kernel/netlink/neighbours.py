@@ -19,8 +19,6 @@ from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.message import Message
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = ["find_neighbours", "find_peculiar_neighbours", "set_neighbour"]
-
 _PERMANENT: Final = 0x80  # NUD_PERMANENT
 _NOARP: Final = 0x40  # NUD_NOARP
 _PROXY: Final = 0x08  # NTF_PROXY

@@ -19,8 +19,6 @@ from pyroute2.netlink import (
     NLMSG_ERROR,
 )
 
-__all__ = ["find_firewall", "has_chain", "has_ipsec"]
-
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
 _GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY
 _GET_STATE: Final = 0x12  # XFRM_MSG_GETSA

@@ -17,8 +17,6 @@ from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.message import Message
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = ["find_qdisc", "has_qdisc", "set_qdisc"]
-
 _ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
 _ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})
 """Kinds without classes, which the kernel accepts in the form in which it reports them."""

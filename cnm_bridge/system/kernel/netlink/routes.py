@@ -20,20 +20,6 @@ from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.message import Message, Wanted
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = [
-    "Places",
-    "add_route",
-    "find_destinations",
-    "find_places",
-    "find_plain_routes",
-    "find_routes",
-    "find_routes_elsewhere",
-    "has_default",
-    "parse_route",
-    "remove_route",
-    "replace_route",
-]
-
 Places = Mapping[int, frozenset[tuple[IpNetwork, int]]]
 """Table → destination and metric of each route in it; the kernel allows no duplicates."""
 

@@ -18,8 +18,6 @@ from cnm_bridge.core.link_state import Rule
 from cnm_bridge.system.kernel.netlink.message import Message
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-__all__ = ["add_rule", "find_removed_rules", "find_rules", "in_sandbox", "remove_rule"]
-
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
 _FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others show whether links and targets exist at the moment
 _ATTRIBUTE: Final = struct.Struct("=HH")

@@ -34,8 +34,6 @@ from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
 from cnm_bridge.system.kernel.netlink.message import Message, Wanted, render_message
 
-__all__ = ["Netlink", "parse_message"]
-
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ERROR: Final = struct.Struct("=i")  # in NLMSG_ERROR and NLMSG_DONE: negative errno, or 0
 _DUMP_TRIES: Final = 5  # IPv6 changes its own addresses for a moment after a link comes up

@@ -31,8 +31,6 @@ from cnm_bridge.system.kernel.netlink.rules import add_rule, find_rules, in_sand
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import name_for_link, read_setting, write_setting
 
-__all__ = ["choose_tables", "is_placed", "sync", "withdraw"]
-
 _ROUNDS: Final = 2
 """More than one, because a step can undo what exists: `ip_forward` sets the forwarding of every link."""
 _SHARED: Final = frozenset({253, MAIN_TABLE, 255})  # default, main, local

@@ -13,8 +13,6 @@ from typing import Final
 
 from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_setting
 
-__all__ = ["ACCEPT_DAD", "LinkDefaults"]
-
 ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
 
 _FOR_PLUGINS: Final = {ACCEPT_DAD: "0", "net/ipv6/conf/default/disable_ipv6": "0"}

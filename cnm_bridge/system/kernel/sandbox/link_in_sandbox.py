@@ -33,8 +33,6 @@ from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sandbox.apply import is_placed, sync, withdraw
 
-__all__ = ["LinkInSandbox"]
-
 _CHANGES: Final = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE
 _RECEIVE_BYTES: Final = 65536
 

@@ -40,8 +40,6 @@ from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sandbox.link_defaults import ACCEPT_DAD, LinkDefaults
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6, write_setting
 
-__all__ = ["Finish", "Pin"]
-
 _LINK_LOCAL: Final = IPv6Network("fe80::/64")
 
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from cnm_bridge.core.planning.resolv_conf import FileEdit
 
-__all__ = ["edit_in_container"]
-
 _PATH: Final = "/etc/resolv.conf"
 _ID, _ROOT, _POINT = 0, 3, 4
 """Fields of mountinfo: the ID of a mount, the file within its file system, and where it is mounted (proc(5))."""
