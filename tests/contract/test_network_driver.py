@@ -58,7 +58,7 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
         (
             "NetworkDriver.GetCapabilities",
             {},
-            {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True},
+            {"Scope": "local", "ConnectivityScope": "global", "GwAllocChecker": True},
         ),
         ("NetworkDriver.GwAllocCheck", {"Options": {}}, {"SkipIPv4": False, "SkipIPv6": False}),
         ("NetworkDriver.AllocateNetwork", {"NetworkID": NETWORK}, {"Options": {}}),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A swarm of two nodes: the tasks of a service are attached by the configuration of their own node."""
+"""A swarm of two nodes: each node's configuration attaches its tasks, and all of them are found by name."""
 
 import re
 import signal
@@ -22,6 +22,8 @@ NODES: Final = ("10.99.0.1", "10.99.0.2")
 _LIMIT_S: Final = 120.0
 _OF_SWARM: Final = re.compile(r"ingress|docker_gwbridge|/run/docker/netns/1-")
 """What swarm makes on each node for its own routing mesh, and keeps until the node leaves."""
+_ANSWER: Final = re.compile(r"^Address(?: \d+)?:\s+(\d+\.\d+\.\d+\.\d+)", re.MULTILINE)
+"""An address in the answer of busybox's `nslookup`."""
 
 
 @pytest.fixture(name="nodes")
@@ -57,6 +59,7 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
     manager.docker(*service, "--network", "lan", "--restart-delay", "1s", "busybox", "sleep", "3600")
     _wait_attached(nodes)
+    _wait_found(nodes)
 
     for node in nodes:
         node.docker("plugin", "disable", "--force", PLUGIN)
@@ -65,10 +68,12 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     for node in nodes:
         _kill_plugin(node)
     _wait_attached(nodes)
+    _wait_found(nodes)
     for signal_number in (signal.SIGKILL, signal.SIGTERM):
         for node in nodes:
             node.restart_dockerd(signal_number)
             _wait_attached(nodes)
+            _wait_found(nodes)
     for node in nodes:  # a killed dockerd forgets the endpoints of its tasks
         wait_until(partial(_has_one_reservation, node), "the end of forgotten endpoints", _LIMIT_S, poll_s=1.0)
 
@@ -114,6 +119,29 @@ def _is_attached(node: Lab, number: int) -> bool:
         )
     except CommandFailed:  # dockerd is starting, or the task has just ended
         return False
+
+
+def _wait_found(nodes: Sequence[Lab]) -> None:
+    """Wait until the tasks of each node find those of all nodes by the service's name, and no others."""
+    for number, node in enumerate(nodes):
+        wait_until(partial(_finds_all, node, nodes), f"the names on node {number}", _LIMIT_S, poll_s=1.0)
+
+
+def _finds_all(node: Lab, nodes: Sequence[Lab]) -> bool:
+    try:
+        running = {task: one for one in nodes for task in _tasks(one)}
+        addresses = {name: one.container(name).link("eth0").addresses for name, one in running.items()}
+        wanted = {str(address.ip) for found in addresses.values() for address in found}
+        asking = [task for task, one in running.items() if one is node]
+        return bool(asking) and all(_resolve(node, task, "web") == wanted for task in asking)
+    except CommandFailed:  # dockerd is starting, or a task has just ended
+        return False
+
+
+def _resolve(node: Lab, task: str, name: str) -> set[str]:
+    """Return the addresses that Docker's name server tells a task."""
+    answer = node.run("docker", "exec", task, "nslookup", name, "127.0.0.11", check=False).stdout
+    return {*_ANSWER.findall(answer)} - {"127.0.0.11"}
 
 
 def _kill_plugin(node: Lab) -> None:

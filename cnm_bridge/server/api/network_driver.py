@@ -39,7 +39,12 @@ Reply = TypeVar("Reply")
 
 _IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver"]}
 
-_CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True}
+_CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "global", "GwAllocChecker": True}
+"""Each node has its own networks and addresses; tasks of a swarm's network find each other by name on all nodes.
+
+libnetwork announces names between nodes only for drivers whose connectivity is global (moby `libnetwork/agent.go`,
+clusterAgent), as its own `macvlan` and `ipvlan` say of theirs. Outside a swarm it does not look at it.
+"""
 
 # Where Docker's own IPAM chooses addresses, it must not give a container the one of the plugins' gateway.
 _GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
