@@ -89,3 +89,29 @@ def test_a_network_that_is_disconnected_before_its_neighbour_is_rebuilt(private_
         assert ask(lab, there, HOST_IP, 8080) == container.name
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_container_whose_partner_stays_in_its_sandbox(private_scene: Scene) -> None:
+    """It starts again: Docker lets its endpoint leave, which is rebuilt for that, and deletes it."""
+    lab = private_scene.lab
+    subnet = private_scene.subnet()
+    main, *others = bridge(subnet)
+    address = subnet.ipv4.replace("0/24", "9")
+    only: JsonObject = {"subnet": subnet.ipv4, "rangeStart": address, "rangeEnd": address}
+    ipam: JsonObject = {"type": "host-local", "ranges": [[only]]}
+    network = private_scene.network(
+        private_scene.configure([{**main, "ipam": ipam}, *others]), "-o", "cni.attach=hybrid"
+    )
+    before = lab.state()
+    save(lab, "directory")
+    container = private_scene.run(network)
+    partner = private_scene.run(f"container:{container.name}")
+    lab.stop_daemon()
+    go_back(lab, "directory")
+    lab.start_daemon()
+    lab.docker("kill", container.name)
+    lab.docker("start", container.name)
+    assert container.name in wait_logged(lab, "endpoint.rebuilt")
+    lab.docker("rm", "-f", container.name, partner.name)
+    assert lab.wait_clean(before) == ""

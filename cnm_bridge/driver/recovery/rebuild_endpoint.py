@@ -17,6 +17,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.service import NetworkService
@@ -81,12 +82,15 @@ class RebuildEndpoint:
         self._without_sandbox.pop(endpoint_id, None)
 
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
-        """Rebuild an endpoint whose network is unknown too, if the engine has both.
+        """Rebuild an endpoint that is leaving its sandbox without a record, if the engine has it.
 
-        Its sandbox stays unknown: the engine does not describe a container while it waits for a call about it. Errors
-        are logged, and the caller continues without a record.
+        It is asked only if the network is unknown too, or something of the endpoint is left: Docker also lets endpoints
+        leave whose attachment has failed and is undone. The sandbox stays unknown: the engine does not describe a
+        container while it waits for a call about it. Errors are logged, and the caller continues without a record.
         """
-        if self.store.find_network(network_id) is not None:
+        if self.store.find_endpoint(endpoint_id) is not None:
+            return
+        if self.store.find_network(network_id) is not None and not self._has_left_something(endpoint_id):
             return
         try:
             network = await self.engine_import.ask(network_id)
@@ -95,6 +99,11 @@ class RebuildEndpoint:
                 await self._rebuild(network, endpoint, None)
         except (BridgeError, CniError, KernelError, StateError) as exc:
             log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
+
+    def _has_left_something(self, endpoint_id: EndpointId) -> bool:
+        attachment_id = AttachmentId(endpoint_id)
+        paths = pin_path(self.run_dir, attachment_id), staging_path(self.run_dir, attachment_id)
+        return any(map(self.kernel.is_namespace, paths))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         """Store a record of `endpoint` in phase JOINED, or the sandbox of its record if only that is unknown.
