@@ -14,6 +14,7 @@ from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.driver.recovery.orphans.evict_leftovers import EvictLeftovers
 from cnm_bridge.driver.recovery.orphans.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
@@ -55,7 +56,6 @@ def make_recovery(
     )
     remove_leftovers = RemoveLeftovers(
         store=resources.store,
-        audit=audit,
         networks=networks.service,
         kernel=resources.kernel,
         teardowns=teardown.queue,
@@ -63,7 +63,15 @@ def make_recovery(
         run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
-    teardown.contention.when_none_is_dead(remove_leftovers.evict)
+    evict_leftovers = EvictLeftovers(
+        audit=audit,
+        networks=networks.service,
+        kernel=resources.kernel,
+        remove=remove_leftovers,
+        teardowns=teardown.queue,
+        run_dir=resources.settings.run_dir,
+    )
+    teardown.contention.when_none_is_dead(evict_leftovers)
     engine = TrustedEngine(
         store=resources.store,
         engine=resources.engine,

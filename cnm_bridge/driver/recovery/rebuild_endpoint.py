@@ -85,7 +85,8 @@ class RebuildEndpoint:
         """Rebuild an endpoint that is leaving its sandbox without a record, if the engine has it.
 
         It is asked only if the network is unknown too, or something of the endpoint is left: Docker also lets endpoints
-        leave whose attachment has failed and is undone. The sandbox stays unknown: the engine does not describe a
+        leave whose attachment has failed and is undone. One with a DHCP client identifier has another ID and is not
+        found. The sandbox stays unknown: the engine does not describe a
         container while it waits for a call about it. Errors are logged, and the caller continues without a record.
         """
         if self.store.find_endpoint(endpoint_id) is not None:

@@ -40,6 +40,9 @@ _WHAT_TO_DO: Final = (
     "if it stays, its plugin hangs or fails: see the log"
 )
 
+LeftoverEviction = Callable[[str, float], Awaitable[frozenset[EndpointId]]]
+"""Begins to tear down the leftovers on a CNI network until a moment; returns the endpoints that are torn down."""
+
 WAIT_LIMIT_S: Final = 10.0
 """Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
 
@@ -68,14 +71,15 @@ class ContentionResolver:
         self._liveness = liveness
         self._in_use = in_use
         self._teardowns = teardowns
-        self._evict_leftovers: Callable[[str], Awaitable[frozenset[EndpointId]]] = _evict_none
+        self._evict_leftovers: LeftoverEviction = _evict_none
         self._evicting: set[EndpointId] = set()
         self.evictions: Counter[str] = Counter()
 
-    def when_none_is_dead(self, evict_leftovers: Callable[[str], Awaitable[frozenset[EndpointId]]]) -> None:
+    def when_none_is_dead(self, evict_leftovers: LeftoverEviction) -> None:
         """Set the callback that begins to tear down the endpoints of a CNI network whose records are lost.
 
-        It returns these endpoints. It raises KernelError if they cannot be found.
+        It begins no more after a moment in event loop time, and is never cancelled. It returns these endpoints, and
+        raises KernelError if they cannot be found.
         """
         self._evict_leftovers = evict_leftovers
 
@@ -101,17 +105,20 @@ class ContentionResolver:
         wanted = tuple(endpoints)
         dead = {record.id for record in wanted if record.id in self._evicting}
         leftovers: frozenset[EndpointId] = frozenset()
+        deadline = asyncio.get_running_loop().time() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout_at(deadline):
                 found = await self._find_dead(wanted)
                 dead.update(found)
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in found.values():
                         tasks.create_task(self._evict(record))
-                if not dead and or_leftovers_of is not None:
-                    leftovers = await self._evict_leftovers(or_leftovers_of)
-                with self._evictions_of(or_leftovers_of or "", leftovers):
-                    await self._teardowns.wait_left(dead | leftovers)
+                await self._teardowns.wait_left(dead)
+            if not dead and or_leftovers_of is not None:
+                leftovers = await self._evict_leftovers(or_leftovers_of, deadline)
+                async with asyncio.timeout_at(deadline):
+                    with self._evictions_of(or_leftovers_of, leftovers):
+                        await self._teardowns.wait_left(leftovers)
         except TimeoutError:
             pass
         except KernelError as exc:  # the plugin's own error is reported instead
@@ -338,5 +345,5 @@ class Contention:
         return f"endpoint {record.id} is being deleted, {what}{why}"
 
 
-async def _evict_none(_: str) -> frozenset[EndpointId]:
+async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
     return frozenset()

@@ -15,7 +15,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, attachments_of_others, pin_path, staging_path
 from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.networks.service import NetworkService
-from cnm_bridge.driver.recovery.orphans.orphan_audit import Leftovers, OrphanAudit
+from cnm_bridge.driver.recovery.orphans.orphan_audit import Leftovers
 from cnm_bridge.driver.recovery.pinned_link import find_pinned_link
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
@@ -35,7 +35,6 @@ class RemoveLeftovers:
 
     Attributes:
         store: The records.
-        audit: Finds the leftovers.
         networks: Finds the configuration of the artifacts' CNI network.
         kernel: Removes links and namespaces.
         teardowns: Tears down leftovers whose configuration is known.
@@ -45,7 +44,6 @@ class RemoveLeftovers:
     """
 
     store: Store
-    audit: OrphanAudit
     networks: NetworkService
     kernel: Kernel
     teardowns: TeardownQueue
@@ -94,25 +92,6 @@ class RemoveLeftovers:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.leftovers_kept", endpoint_id=endpoint_id)
-
-    async def evict(self, network: str) -> frozenset[EndpointId]:
-        """Begin to remove the leftovers on a CNI network, because a new endpoint may need what they hold.
-
-        The engine is not asked, because it answers no question while dockerd boots. An endpoint that it knows and whose
-        link is in no sandbox is removed, too: without its record it cannot be joined.
-
-        Returns:
-            The endpoints that are torn down now.
-
-        Raises:
-            KernelError: Links or staging namespaces cannot be listed.
-        """
-        found = await self.audit.find_leftovers(self.networks.bound_names(), self.networks.bound_documents())
-        here = [one for one in found.values() if any(artifact.network == network for artifact in one.artifacts)]
-        for leftovers in here:
-            await self(leftovers)
-        ids = (EndpointId(leftovers.attachment_id) for leftovers in here)
-        return frozenset(endpoint_id for endpoint_id in ids if self.teardowns.is_pending(endpoint_id))
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
