@@ -104,7 +104,7 @@ class Executor:
     ) -> Output:
         """Return the output of the first attempt that does not end with "try again later" (error code 11).
 
-        STATUS and VERSION are not retried: for them it is a valid answer.
+        Callers do not use it for STATUS and VERSION: for them it is a valid answer.
 
         Args:
             attempt: Called again after each pause of the limits.

@@ -44,7 +44,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
     owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
-    placing = Placing(resources.store, kernel, owners, resources.release)
+    placing = Placing(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
     move = MoveAttacher(
         store=resources.store,
         runtime=runtime,

@@ -30,7 +30,7 @@ def make_attachers(
     release = KnownRelease(store)
     release.lose()
     owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
-    placing = Placing(store, kernel, owners, release)
+    placing = Placing(store, kernel, owners, release, run_dir)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(
         store=store,

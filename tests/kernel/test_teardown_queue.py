@@ -259,6 +259,12 @@ class Blocking(Slow):
         await super().__call__(record)
 
 
+async def wait_begun(attempts: int) -> None:
+    """Wait until an attempt of `Blocking` has begun."""
+    while Blocking.attempts < attempts:  # noqa: ASYNC110 - nothing sets an event
+        await asyncio.sleep(0.001)
+
+
 async def test_a_teardown_that_is_added_again(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,15 +278,15 @@ async def test_a_teardown_that_is_added_again(
     async with running(teardowns):
         for _ in range(2):
             teardowns.add(first)
-        await asyncio.sleep(0.01)
+        await wait_begun(1)
         teardowns.add(first)
         may_end.set()
-        await asyncio.sleep(0.01)
+        await teardowns.wait_tried()
+        await asyncio.sleep(0.02)
         assert (Blocking.attempts, teardowns.all[first].attempts) == (1, 1)
         may_end.clear()
         teardowns.add(first)
-        await asyncio.sleep(0.01)
-        assert Blocking.attempts == 2
+        await wait_begun(2)
         teardowns.add(first)
         may_end.set()
         await wait_gone(store, FIRST)
@@ -322,3 +328,46 @@ async def test_a_queue_that_is_run_again(
         for endpoint_id in (FIRST, SECOND, third):
             await wait_gone(store, endpoint_id)
     assert not teardowns.all
+
+
+@pytest.mark.usefixtures("yields_without_limit")
+async def test_a_docker_that_becomes_quiet_while_a_teardown_waits(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It waits for the rest of the tenth of a second, again and again as long as Docker makes calls."""
+    await put(store, endpoint(FIRST, Phase.READY))
+    docker = Docker()
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, docker=docker)
+    async with running(teardowns):
+        await teardowns.request(EndpointId(FIRST))
+        docker.quiet_for = 0.05
+        await asyncio.sleep(0.12)
+        assert teardowns.untried == {FIRST}
+        docker.quiet_for = 0.2
+        await wait_gone(store, FIRST)
+
+
+async def test_a_call_that_waits_for_an_attempt_after_which_another_begins_at_once(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It returns after the first of them."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(Blocking, "attempts", 0)
+    monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
+    await put(store, endpoint(FIRST, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", Blocking)
+    first = EndpointId(FIRST)
+    async with running(teardowns), asyncio.TaskGroup() as tasks:
+        teardowns.add(first)
+        may_end.set()
+        await teardowns.wait_tried()
+        may_end.clear()
+        teardowns.add(first)
+        await wait_begun(2)
+        wait = tasks.create_task(teardowns.wait_left([first]))
+        await asyncio.sleep(0)
+        teardowns.add(first)
+        may_end.set()
+        await asyncio.sleep(0)
+        may_end.clear()
+        await wait
+        may_end.set()
+        await wait_gone(store, FIRST)

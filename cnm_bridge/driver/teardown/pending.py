@@ -33,6 +33,7 @@ class Pending:
         endpoint_id: The endpoint.
         attempts: Number of attempts that have failed.
         failure: Why, None before an attempt has failed.
+        has_begun: Whether its plugins may have run: it was found that no container uses the endpoint.
         is_running: Whether an attempt is running, under the endpoint's lock.
         is_done: Whether it has completed.
         is_requested: Whether Docker requested it from this run of the daemon, and no attempt has ended since.
@@ -49,6 +50,7 @@ class Pending:
     endpoint_id: EndpointId
     attempts: int = 0
     failure: Failure | None = None
+    has_begun: bool = False
     is_running: bool = False
     is_done: bool = False
     is_requested: bool = False
@@ -86,8 +88,13 @@ class PendingTeardowns:
 
     @property
     def all(self) -> Mapping[EndpointId, Pending]:
-        """The pending teardowns, in the order in which they were added."""
+        """The pending teardowns, in the order in which they were added; a live view."""
         return MappingProxyType(self._of)
+
+    @property
+    def begun(self) -> frozenset[EndpointId]:
+        """The endpoints whose plugins may have run DEL."""
+        return frozenset(endpoint_id for endpoint_id, pending in self._of.items() if pending.has_begun)
 
     def find(self, endpoints: Iterable[EndpointId]) -> tuple[Pending, ...]:
         """Return the pending teardowns of these endpoints."""

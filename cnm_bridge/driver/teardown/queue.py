@@ -80,7 +80,7 @@ class TeardownQueue:
 
     @property
     def all(self) -> Mapping[EndpointId, Pending]:
-        """The pending teardowns."""
+        """The pending teardowns; a live view."""
         return self._pending.all
 
     @property
@@ -171,7 +171,7 @@ class TeardownQueue:
         else:
             _expedite(leaving)
         _log_wait(leaving)
-        await self._pending.wait_until_each(leaving, lambda pending: not pending.is_leaving)
+        await self._wait_attempted(leaving)
 
     async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until at least one of these endpoints is not `leaving`: it is gone, or its teardown has failed."""
@@ -181,7 +181,8 @@ class TeardownQueue:
         if len(leaving) < len(wanted):
             return
         _log_wait(leaving)
-        await self._pending.wait_until(lambda: not all(pending.is_leaving for pending in leaving))
+        before = _attempts_of(leaving)
+        await self._pending.wait_until(lambda: any(_is_attempted(pending, before) for pending in leaving))
 
     async def begin_undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
         """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
@@ -229,21 +230,24 @@ class TeardownQueue:
     async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
         leaving = self._find_leaving([endpoint_id])
         self._prefer(leaving)
-        await self._pending.wait_until_each(leaving, lambda pending: not pending.is_leaving)
+        await self._wait_attempted(leaving)
 
     async def retry(self, endpoints: Iterable[EndpointId], *, go_first: bool = False) -> None:
         """Run the failed teardowns of these endpoints again now, and wait until each has been tried.
 
         With `go_first` they run before all others, except those with a plugin that hung.
         """
-        before = {pending: pending.attempts for pending in self._pending.find(endpoints) if pending.attempts}
+        failed = [pending for pending in self._pending.find(endpoints) if pending.attempts]
         if go_first:
-            self._slots.prefer(before)
-        for pending in before:
+            self._slots.prefer(failed)
+        for pending in failed:
             pending.wake.set()
-        await self._pending.wait_until_each(
-            before, lambda pending: pending.is_done or pending.attempts > before[pending]
-        )
+        await self._wait_attempted(failed)
+
+    async def _wait_attempted(self, teardowns: Collection[Pending]) -> None:
+        """Wait until an attempt of each has ended, even if the next one begins at once."""
+        before = _attempts_of(teardowns)
+        await self._pending.wait_until_each(teardowns, lambda pending: _is_attempted(pending, before))
 
     async def run(self) -> None:
         """Run the pending teardowns until cancelled. Then it can be called again, and continues with all of them."""
@@ -274,7 +278,7 @@ class TeardownQueue:
                 await self._attempt_in_slot(pending)
             except Exception:  # a bug must be logged; it must not end the daemon or the other teardowns
                 log.exception("retry.bug", key=pending.endpoint_id)
-        pending.is_requested = False
+        pending.is_requested = pending.is_deferred = False
         pending.attempts += not pending.is_done
         self._pending.announce()
         return pending.is_done
@@ -363,6 +367,15 @@ class TeardownQueue:
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self._store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
+
+
+def _attempts_of(teardowns: Iterable[Pending]) -> Mapping[Pending, int]:
+    return {pending: pending.attempts for pending in teardowns}
+
+
+def _is_attempted(pending: Pending, before: Mapping[Pending, int]) -> bool:
+    """Return whether an attempt has ended since `_attempts_of`."""
+    return pending.is_done or pending.attempts > before[pending]
 
 
 def _expedite(teardowns: Iterable[Pending]) -> None:

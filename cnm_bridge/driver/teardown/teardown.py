@@ -72,6 +72,7 @@ class Teardown:
         """
         started = time.monotonic()
         pending = self._pending.get_or_add(record.id)
+        pending.has_begun = True
         pending.deleted |= frozenset(record.deleted)
         if record.addresses and _finds_rules_by_address(record):
             await self._unrecorded.look(record.addresses)
@@ -111,7 +112,7 @@ class Teardown:
     def _progress(self, record: EndpointRecord, pending: Pending) -> "_Progress":
         return _Progress(
             store=self._store,
-            find_owner=partial(self._owners.find_owner, leaving=self._pending.all.keys()),
+            find_owner=partial(self._owners.find_owner, leaving=self._pending.begun),
             unrecorded=self._unrecorded,
             slot=partial(self._slots.plugin, pending, record.attachment.network),
             pending=pending,

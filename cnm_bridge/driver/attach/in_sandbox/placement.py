@@ -25,7 +25,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.model.naming import attachment_of
+from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
@@ -88,12 +88,14 @@ class Placing:
         kernel: Finds the processes of a sandbox.
         owners: Finds the container of a sandbox.
         release: The engine's release.
+        run_dir: The parent directory of our own mounts.
     """
 
     store: Store
     kernel: Kernel
     owners: SandboxOwners
     release: KnownRelease
+    run_dir: Path
 
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made.
@@ -155,10 +157,15 @@ class Placing:
         return (await self.kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
     async def _find_unrecorded(self, record: EndpointRecord) -> list[str]:
-        """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them."""
+        """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them.
+
+        Those of another instance are not ours.
+        """
         links = await self.kernel.links_in(record.sandbox)
-        found = [(link.state.name, attachment_of(altname)) for link in links for altname in link.altnames]
-        return [name for name, owner in found if owner is not None and self.store.find_attachment(owner) is None]
+        owners = ((link.state.name, attachment_of(altname)) for link in links for altname in link.altnames)
+        found = [(name, one) for name, one in owners if one is not None and self.store.find_attachment(one) is None]
+        others = attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir) if found else frozenset()
+        return [name for name, owner in found if owner not in others]
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""

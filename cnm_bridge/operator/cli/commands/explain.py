@@ -133,7 +133,6 @@ async def _explain(
     *,
     internal: bool,
 ) -> Explanation:
-
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
     if network.doubt is not None:

@@ -103,3 +103,23 @@ async def test_waiting_ends_when_the_network_is_removed(store: Store) -> None:
         with pytest.raises(Refused):
             await name_resolver.wait(NETWORK.id)
     assert store.find_network(NETWORK.id) is None
+
+
+async def test_a_resolver_that_is_run_again(store: Store) -> None:
+    """After an error of the daemon it continues with the network that it was asking for, and with new ones."""
+    await store.put_network(NETWORK)
+    names = Names(None)
+    resolver = NetworkNameResolver(store, names, KeyedLocks(), 5.0)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(resolver.run())
+        await names.first_asked.wait()
+        task.cancel()
+    names.answers = ["blue"]
+    new = replace(NETWORK, id=NetworkId("b2" * 32))
+    await store.put_network(new)
+    resolver.learn(new.id)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(resolver.run())
+        assert [await resolver.wait(network.id) for network in (NETWORK, new)] == ["blue", "blue"]
+        task.cancel()
+    assert names.asked.count(new.id) == 1
