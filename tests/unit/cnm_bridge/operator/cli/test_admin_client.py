@@ -50,10 +50,10 @@ def answering(path: Path, status: int, body: bytes) -> Iterator[list[str]]:
             thread.join()
 
 
-def failure(path: Path) -> DaemonError:
+def failure(path: Path, limit_s: float = 5.0) -> DaemonError:
     """Return the error of a request."""
     with pytest.raises(DaemonError) as caught:
-        AdminClient(path).get("x")
+        AdminClient(path, limit_s).get("x")
     return caught.value
 
 
@@ -78,13 +78,12 @@ def test_no_daemon(tmp_path: Path) -> None:
         assert part in str(error)
 
 
-def test_a_daemon_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_does_not_start(tmp_path: Path) -> None:
     """While systemd holds its socket open, no process answers; the error says where the reason is."""
-    monkeypatch.setattr("cnm_bridge.operator.cli.admin_client._LIMIT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "s"))
         held.listen()
-        error = failure(tmp_path / "s")
+        error = failure(tmp_path / "s", limit_s=0.05)
     assert "no answer on" in str(error)
     assert "journalctl -u cni-bridge" in str(error)
     assert error.exit_status is ExitStatus.NO_DAEMON
