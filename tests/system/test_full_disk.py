@@ -5,13 +5,13 @@
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_str
+from cni_bridge_spec import JsonObject
 from tests.lab import Lab, LabError, wait_until
+from tests.system.calls import ask_status
 from tests.system.scene import Scene, bridge, reaches
 
 STATE = "/var/lib/cni-bridge"
@@ -75,15 +75,13 @@ def log_events(lab: Lab) -> list[JsonObject]:
 
 
 def wait_for_teardowns(lab: Lab) -> None:
-    """Wait until no teardown of this run of the daemon is pending."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        events = [e for e in log_events(lab) if e["event"] in {"endpoint.teardown_pending", "endpoint.torn_down"}]
-        last = {get_str(e, "endpoint_id"): e["event"] for e in events if "endpoint_id" in e}
-        if "endpoint.teardown_pending" not in last.values():
-            return
-        assert time.monotonic() < deadline, f"still pending: {last}"
-        time.sleep(0.1)
+    """Wait until no teardown is pending, tried or not."""
+
+    def is_pending() -> bool:
+        status = ask_status(lab)
+        return bool(status["untriedTeardowns"] or status["pendingTeardowns"])
+
+    wait_until(lambda: not is_pending(), "the end of the teardowns", LIMIT_S)
 
 
 def stored_endpoints(lab: Lab) -> list[str]:
