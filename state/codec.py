@@ -58,6 +58,7 @@ from cni_bridge_state.records import (
     IdentityRequest,
     NetworkRecord,
     PoolRecord,
+    PortRequest,
     ProcessRecord,
     RequestedInterface,
     ReservationInput,
@@ -218,6 +219,16 @@ _REQUESTED: Final = Fields(
         "mac": ("mac", optional(TEXT)),
     },
 )
+_PORT: Final = Fields(
+    PortRequest,
+    {
+        "protocol": ("protocol", WHOLE),
+        "container_port": ("containerPort", WHOLE),
+        "host_ip": ("hostIp", optional(converted(ip_address))),
+        "host_port": ("hostPort", WHOLE),
+        "host_port_end": ("hostPortEnd", WHOLE),
+    },
+)
 _IDENTITY: Final = Fields(
     IdentityRequest,
     {"kind": ("kind", one_of(IdentityKind)), "labels": ("labels", TEXTS), "is_required": ("isRequired", FLAG)},
@@ -263,6 +274,7 @@ _ENDPOINT: Final = Fields(
         "lease_holder": ("leaseHolder", optional(_PROCESS.one)),
         "created_at": ("createdAt", optional(WHOLE)),
         "configuration_digest": ("configurationDigest", optional(TEXT)),
+        "requested_ports": ("requestedPorts", _PORT.many),
     },
 )
 _FIELDS: Final[Mapping[str, Fields[Any]]] = {"network": _NETWORK, "endpoint": _ENDPOINT}

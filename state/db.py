@@ -109,8 +109,14 @@ class Database:
             found = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
         return tuple(sorted(found))
 
-    async def write(self, changes: Mapping[str, bytes | None], on_written: Callable[[], None] = lambda: None) -> None:
-        """Store values, or remove the keys whose value is None, in one synced transaction.
+    async def write(
+        self,
+        changes: Mapping[str, bytes | None],
+        on_written: Callable[[], None] = lambda: None,
+        *,
+        sync: bool = True,
+    ) -> None:
+        """Store values, or remove the keys whose value is None, in one transaction.
 
         Cancelling the caller does not stop the write.
 
@@ -118,6 +124,8 @@ class Database:
             changes: Keys and values.
             on_written: Called in the event loop once they are on disk, before this method returns. An error that it
                 raises is reported to the event loop.
+            sync: Whether they must survive a crash of the host. Without it they survive the end of the process only,
+                and take microseconds.
 
         Raises:
             StateUnusable: Nothing has been written, for example because the disk is full.
@@ -138,7 +146,7 @@ class Database:
             else:
                 written.set_exception(error)
 
-        self._queue.append(_Write(changes=changes, end=lambda error: loop.call_soon_threadsafe(end, error)))
+        self._queue.append(_Write(changes=changes, sync=sync, end=lambda error: loop.call_soon_threadsafe(end, error)))
         # `run_in_executor` would take two more turns of the event loop
         self._writer.submit(self._write_queued)
         await written
@@ -151,7 +159,8 @@ class Database:
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
         try:
             if batch:
-                self.write_now({key: value for write in batch for key, value in write.changes.items()})
+                changes = {key: value for write in batch for key, value in write.changes.items()}
+                self.write_now(changes, sync=any(write.sync for write in batch))
         except Exception as exc:  # noqa: BLE001 - the caller gets it
             for write in batch:
                 write.end(self._try_alone(write) if len(batch) > 1 else exc)
@@ -161,7 +170,7 @@ class Database:
 
     def _try_alone(self, write: "_Write") -> Exception | None:
         try:
-            self.write_now(write.changes)
+            self.write_now(write.changes, sync=write.sync)
         except Exception as exc:  # noqa: BLE001 - the caller gets it
             return exc
         return None
@@ -173,7 +182,7 @@ class Database:
         self._unsure.update(changes)
         self._is_holding = True
 
-    def write_now(self, changes: Mapping[str, bytes | None]) -> None:
+    def write_now(self, changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
         """Like `write`, but in the calling thread."""
         undone = {key: self._values.get(key) for key in self._unsure}
         try:
@@ -184,7 +193,7 @@ class Database:
             everything = {**undone, **changes}
             if self._is_holding:
                 _require_space(self.path, everything)
-            _put(self._db, everything)
+            _put(self._db, everything, sync=sync)
         except plyvel.Error as exc:
             self._is_sound = False
             self._unsure.update(changes)
@@ -205,10 +214,12 @@ class _Write:
 
     Attributes:
         changes: Keys and values.
+        sync: Whether they must survive a crash of the host.
         end: Called with its error, or with None when it is on disk.
     """
 
     changes: Mapping[str, bytes | None]
+    sync: bool
     end: Callable[[BaseException | None], object]
 
 
@@ -294,9 +305,9 @@ def _require_space(directory: Path, changes: Mapping[str, bytes | None]) -> None
         raise StateUnusable(directory, "write", reason)
 
 
-def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None]) -> None:
+def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
     # Without transaction=True plyvel writes the batch even when its body raises.
-    with db.write_batch(transaction=True, sync=True) as batch:
+    with db.write_batch(transaction=True, sync=sync) as batch:
         for key, value in changes.items():
             if value is None:
                 batch.delete(key.encode())

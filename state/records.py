@@ -114,6 +114,25 @@ class RequestedInterface:
     mac: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRequest:
+    """A port to publish, as given with `-p` or `-P`.
+
+    Attributes:
+        protocol: The IP protocol number: 6 (tcp), 17 (udp), 132 (sctp).
+        container_port: The port in the container.
+        host_ip: The address of the host, None for all addresses.
+        host_port: The first port of the range on the host, 0 for any port.
+        host_port_end: The last port of the range.
+    """
+
+    protocol: int
+    container_port: int
+    host_ip: IPv4Address | IPv6Address | None
+    host_port: int
+    host_port_end: int
+
+
 class DnsOption(StrEnum):
     """What happens to the container's resolv.conf, if the CNI result has name servers."""
 
@@ -234,6 +253,7 @@ class EndpointRecord:
         created_at: When it was created, in seconds since 1970; None if that is unknown.
         configuration_digest: A digest of its list as it was on disk, before values of the endpoint were added; None if
             it is unknown.
+        requested_ports: The ports that Docker has requested, while they are being published; else empty.
     """
 
     id: EndpointId
@@ -255,6 +275,7 @@ class EndpointRecord:
     lease_holder: ProcessRecord | None = None
     created_at: int | None = None
     configuration_digest: str | None = None
+    requested_ports: tuple[PortRequest, ...] = ()
 
     @property
     def sandbox(self) -> Path:

@@ -230,14 +230,18 @@ class Store:
             raise RecordNotFound("endpoint", endpoint_id)
         return record
 
-    async def put_endpoint(self, record: EndpointRecord) -> None:
-        """Store an endpoint's next phase.
+    async def put_endpoint(self, record: EndpointRecord, *, sync: bool = True) -> None:
+        """Store an endpoint's next phase, or another change of its record.
+
+        Args:
+            record: The record.
+            sync: Whether it must survive a crash of the host. Without it, it survives the end of the process.
 
         Raises:
             WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
         """
         self._check(record.id, record.phase)
-        await self._write_endpoint(record)
+        await self._write_endpoint(record, sync=sync)
 
     async def put_found_endpoint(self, record: EndpointRecord) -> None:
         """Store an endpoint that was found, not made, in whatever phase it is.
@@ -277,9 +281,9 @@ class Store:
         if wanted not in TRANSITIONS[phase]:
             raise WrongPhase(endpoint_id, phase, wanted)
 
-    async def _write_endpoint(self, record: EndpointRecord) -> None:
+    async def _write_endpoint(self, record: EndpointRecord, *, sync: bool = True) -> None:
         kept = partial(self._store_endpoint, record)
-        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)}, on_written=kept)
+        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)}, on_written=kept, sync=sync)
 
     def _load(self) -> None:
         """Parse the content of the database; set damaged records aside."""

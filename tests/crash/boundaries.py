@@ -100,10 +100,10 @@ def install(boundaries: Boundaries) -> None:
 def _wrap_store(boundaries: Boundaries) -> None:
     write_now = Database.write_now
 
-    def counted(self: Database, changes: Mapping[str, bytes | None]) -> None:
+    def counted(self: Database, changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
         described = ", ".join(f"{key.partition('/')[0]} {_phase(value)}" for key, value in changes.items())
         boundaries.reach(f"write {described}")
-        write_now(self, changes)
+        write_now(self, changes, sync=sync)
         boundaries.wrote(changes)
 
     Database.write_now = counted  # type: ignore[method-assign]

@@ -2,6 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins that fail, are killed, or take long while they publish ports."""
 
+import json
+import signal
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -49,6 +52,35 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene, beside_
         scene.lab.docker("network", "disconnect", builtin, container.name)
         assert not scene.lab.path(once).exists()
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
+
+
+@pytest.mark.parametrize("verb", ["DEL", "ADD"])
+def test_the_daemon_is_killed_while_the_gateway_changes(
+    private_scene: Scene, beside_ours: Sequence[str], verb: str
+) -> None:
+    """Its next run publishes the ports: Docker only logs the error, and does not request them again."""
+    scene, lab = private_scene, private_scene.lab
+    scene.plugin(
+        "portmap",
+        f"input=$(cat); case $CNI_COMMAND in {verb}) while [ -e /run/gate ]; do touch /run/portmap-waits; sleep 0.05; "
+        'done;; esac; printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene, name="zzz-restarted")
+    container = scene.run(network, "-p", "8101:80")
+    builtin = scene.builtin_network()
+    lab.docker("network", "connect", *beside_ours, builtin, container.name)
+    lab.write("/run/gate", "")
+    lab.spawn("docker", "network", "disconnect", builtin, container.name)
+    wait_until(lambda: lab.path("/run/portmap-waits").exists(), "portmap to run")
+    lab.stop_daemon(signal.SIGKILL)
+    lab.remove("/run/gate")
+    lab.start_daemon()
+    with outside(lab) as there, serving(lab, container, 80):
+        wait_until(lambda: ask(lab, there, HOST_IP, 8101) == container.name, "the port to be published")
+    lab.stop_daemon()
+    exported = json.loads(lab.run(sys.executable, "-m", "cnm_bridge", "state", "export", "-").stdout)
+    assert [one["requestedPorts"] for one in exported["endpoints"]] == [[]]
+    lab.start_daemon()
 
 
 def test_many_ports_have_a_longer_time_limit(private_scene: Scene) -> None:

@@ -11,10 +11,8 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import (
-    IPv4Address,
     IPv4Interface,
     IPv4Network,
-    IPv6Address,
     IPv6Interface,
     IPv6Network,
     ip_address,
@@ -34,7 +32,7 @@ from cni_bridge_spec import (
     get_objects,
     get_str,
 )
-from cni_bridge_state import EndpointId, NetworkId, PoolRecord, RequestedInterface
+from cni_bridge_state import EndpointId, NetworkId, PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
 
 _GENERIC: Final = "com.docker.network.generic"
@@ -119,25 +117,6 @@ class Join:
     endpoint_id: EndpointId
     sandbox_key: str
     has_ports: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortRequest:
-    """A port to publish, as given with `-p` or `-P`.
-
-    Attributes:
-        protocol: The IP protocol number: 6 (tcp), 17 (udp), 132 (sctp).
-        container_port: The port in the container.
-        host_ip: The address of the host, None for all addresses.
-        host_port: The first port of the range on the host, 0 for any port.
-        host_port_end: The last port of the range.
-    """
-
-    protocol: int
-    container_port: int
-    host_ip: IPv4Address | IPv6Address | None
-    host_port: int
-    host_port_end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,11 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, RecordNotFound, StateError, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, PortRequest, RecordNotFound, StateError, WrongPhase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
@@ -29,7 +30,7 @@ class JoinedEndpoints:
     """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
 
     Attributes:
-        missed_ports: The requests for ports of endpoints without a record.
+        missed_ports: The requests for ports that were not completed.
 
     Args:
         store: The records.
@@ -61,7 +62,7 @@ class JoinedEndpoints:
         self._dns = dns
         self._contention = contention
         self._locks = locks
-        self.missed_ports = MissedPorts(self.program_external_connectivity)
+        self.missed_ports = MissedPorts(store, self._publish_missed)
         self._first_processes = first_processes
 
     async def oper_info(self, request: EndpointReference) -> None:
@@ -79,7 +80,8 @@ class JoinedEndpoints:
     async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
         """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
 
-        The sandbox is synced as well: from Engine 28 on, and in a running container, the link is in it by now.
+        The sandbox is synced as well: from Engine 28 on, and in a running container, the link is in it by now. If the
+        daemon ends before the ports are published, its next run publishes them.
 
         Raises:
             Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
@@ -88,6 +90,15 @@ class JoinedEndpoints:
             CniError: A plugin failed.
             KernelError: The sandbox could not be synced.
         """
+        await self._note_request(request.endpoint_id, request.ports)
+        try:
+            await self._program(request)
+        except Exception:  # Docker receives the error; not if the daemon is being stopped
+            await self._note_end(request.endpoint_id)
+            raise
+        await self._note_end(request.endpoint_id)
+
+    async def _program(self, request: ProgramExternalConnectivity) -> None:
         self._sandbox_sync.become_gateway(request.endpoint_id)
         await self._sandbox_sync.sync(request.endpoint_id)
         if not request.ports:
@@ -124,6 +135,7 @@ class JoinedEndpoints:
         self.missed_ports.forget(request.endpoint_id)
         self._sandbox_sync.stop_being_gateway(request.endpoint_id)
         self._port_publisher.interrupt(request.endpoint_id)
+        await self._note_end(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None or not record.phase.is_attached or not self._port_publisher.has_ports(record):
@@ -150,3 +162,25 @@ class JoinedEndpoints:
             await self._port_publisher.publish(record, request.ports)
         self._unpublished.forget(request.endpoint_id)
         self._first_processes.find(request.endpoint_id)
+
+    async def _publish_missed(self, request: ProgramExternalConnectivity) -> None:
+        """Execute a request that was not completed, unless the container has ended meanwhile."""
+        record = self._store.find_endpoint(request.endpoint_id)
+        if record is not None and not await self._first_processes.has_ended(record):
+            await self.program_external_connectivity(request)
+
+    async def _note_request(self, endpoint_id: EndpointId, ports: tuple[PortRequest, ...]) -> None:
+        """Store the ports that are being published; none if that is over.
+
+        It need not survive a crash of the host, because the container would not.
+        """
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None and record.phase is Phase.JOINED and record.requested_ports != ports:
+                await self._store.put_endpoint(replace(record, requested_ports=ports), sync=False)
+
+    async def _note_end(self, endpoint_id: EndpointId) -> None:
+        try:
+            await self._note_request(endpoint_id, ())
+        except StateError as exc:  # the next run would publish the same ports again
+            log.warning("endpoint.not_stored", error=str(exc))

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Publishes ports that Docker requested while the endpoint's record was lost, as soon as the record is rebuilt.
+"""Publishes ports that Docker has requested and will not request again.
 
 dockerd requests the ports of a running container when another of its networks is disconnected, only logs the error, and
-does not request them again (libnetwork, `sbLeave`). If the state has just been replaced by an older one, the record of
-the endpoint is rebuilt some seconds later.
+does not request them again (libnetwork, `sbLeave`). Two such requests can still be completed:
+
+* one that the previous run of the daemon had not completed when it ended: it is in the endpoint's record;
+* one for an endpoint whose record was lost, because the state has just been replaced by an older one: the record is
+  rebuilt some seconds later.
 """
 
 import asyncio
@@ -13,7 +16,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, StateError
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
+from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
@@ -28,19 +32,21 @@ _MOST: Final = 1000
 
 
 class MissedPorts:
-    """Keeps requests for the ports of endpoints without a record, in memory.
+    """Keeps requests for ports that were not completed.
 
     Args:
+        store: The records, with the requests that the previous run had not completed.
         publish: Executes such a request.
     """
 
-    def __init__(self, publish: Callable[[ProgramExternalConnectivity], Awaitable[None]]) -> None:
+    def __init__(self, store: Store, publish: Callable[[ProgramExternalConnectivity], Awaitable[None]]) -> None:
+        self._store = store
         self._publish = publish
         self._requests: dict[EndpointId, ProgramExternalConnectivity] = {}
         self._rebuilt: asyncio.Queue[EndpointId] = asyncio.Queue()
 
     def keep(self, request: ProgramExternalConnectivity) -> None:
-        """Keep a request that was refused because its endpoint has no record."""
+        """Keep a request that could not be completed."""
         self._requests[request.endpoint_id] = request
         if len(self._requests) > _MOST:
             del self._requests[next(iter(self._requests))]
@@ -55,7 +61,14 @@ class MissedPorts:
             self._rebuilt.put_nowait(endpoint_id)
 
     async def run(self) -> None:
-        """Publish the ports of rebuilt endpoints, until cancelled. Errors are logged."""
+        """Publish what the previous run had not completed, then the ports of rebuilt endpoints, until cancelled.
+
+        Errors are logged.
+        """
+        for record in self._store.endpoints():
+            if record.phase is Phase.JOINED and record.requested_ports:
+                self.keep(_request_of(record))
+                self.note_rebuilt(record.id)
         while True:
             request = self._requests.pop(await self._rebuilt.get(), None)
             if request is None:
@@ -65,3 +78,9 @@ class MissedPorts:
                     await self._publish(request)
                 except (BridgeError, CniError, KernelError, StateError) as exc:
                     log.warning("endpoint.ports_not_published", error=str(exc))
+
+
+def _request_of(record: EndpointRecord) -> ProgramExternalConnectivity:
+    return ProgramExternalConnectivity(
+        network_id=record.network_id, endpoint_id=record.id, ports=record.requested_ports
+    )

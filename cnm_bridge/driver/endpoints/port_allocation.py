@@ -5,9 +5,9 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
+from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.ports.port_mapping import PROTOCOLS, FreePorts, PortMapping, place_of
-from cnm_bridge.core.wire import PortRequest
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
 __all__ = ["choose_ports"]

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import get_list
-from cni_bridge_state import EndpointId, EndpointRecord, StateError
+from cni_bridge_state import EndpointId, EndpointRecord, PortRequest, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cni_invoker.advanced import with_plugins
@@ -31,7 +31,6 @@ from cnm_bridge.core.planning.ports.port_mapping import (
     parse_mappings,
     refuse_other_families,
 )
-from cnm_bridge.core.wire import PortRequest
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
 from cnm_bridge.system.scheduling.interruptible_work import Interruptible
 from cnm_bridge.system.scheduling.time_slice import TimeSlice

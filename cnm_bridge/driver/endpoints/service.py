@@ -138,7 +138,8 @@ class EndpointService:
         async with self.locks.hold(request.endpoint_id):
             record = self.store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
-                await self.store.put_endpoint(await self._attacher(record).leave(record))
+                left = await self._attacher(record).leave(record)
+                await self.store.put_endpoint(replace(left, requested_ports=()))
 
     async def delete(self, request: EndpointReference) -> None:
         """Request the teardown of an endpoint in any phase, if it exists.

@@ -3,7 +3,7 @@
 """Records, and a store for them."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_address
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from cni_bridge_state import (
     NetworkRecord,
     Phase,
     PoolRecord,
+    PortRequest,
     ProcessRecord,
     RequestedInterface,
     ReservationInput,
@@ -78,6 +79,9 @@ def endpoint() -> EndpointRecord:
         lease_holder=ProcessRecord(pid=4713, started=817),
         created_at=1767225600,
         configuration_digest="9f86d081",
+        requested_ports=(
+            PortRequest(protocol=17, container_port=53, host_ip=ip_address("::1"), host_port=5353, host_port_end=5354),
+        ),
     )
 
 

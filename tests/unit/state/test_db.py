@@ -101,6 +101,27 @@ def test_one_write_that_fails_fails_alone(tmp_path: Path) -> None:
     db.close()
 
 
+def test_a_write_without_a_sync_survives_the_process(tmp_path: Path) -> None:
+    """Together with one that is synced, or alone."""
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    db = Database.open(tmp_path, lambda _: None)
+    assert db.scan("") == (("a", b"2"), ("b", b"1"))
+    db.close()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from cni_bridge_state.db import Database
+
+async def main():
+    db = Database.open(Path(sys.argv[1]), lambda _: None)
+    await asyncio.gather(db.write({"a": b"1"}, sync=False), db.write({"b": b"1"}))
+    await db.write({"a": b"2"}, sync=False)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
 LIMITED = """
 import asyncio, resource, signal, sys, threading
 from pathlib import Path

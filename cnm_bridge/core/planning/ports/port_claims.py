@@ -7,9 +7,8 @@ Ten thousand ports of one container are not unusual (SIP, TURN), so no lookup it
 
 from collections.abc import Collection, Iterator
 
-from cni_bridge_state import EndpointId
+from cni_bridge_state import EndpointId, PortRequest
 from cnm_bridge.core.planning.ports.port_mapping import PROTOCOLS, PortMapping
-from cnm_bridge.core.wire import PortRequest
 
 
 class PortClaims:

@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_str, get_int, get_list, get_str
+from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.wire import PortRequest
 
 CAPABILITY: Final = "portMappings"
 

@@ -4,8 +4,8 @@
 
 from ipaddress import ip_address
 
+from cni_bridge_state import PortRequest
 from cnm_bridge.core.planning.ports.port_mapping import PortMapping
-from cnm_bridge.core.wire import PortRequest
 
 __all__ = ["mapping", "request"]
 

@@ -7,10 +7,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 import pytest
 
 from cni_bridge_spec import JsonObject, load_validator
-from cni_bridge_state import PoolRecord, RequestedInterface
+from cni_bridge_state import PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
 from cnm_bridge.core.wire import (
-    PortRequest,
     parse_create_endpoint,
     parse_create_network,
     parse_endpoint_reference,

@@ -1,41 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports that Docker requested while an endpoint had no record are published once, when it is rebuilt."""
+"""Ports whose request was not completed are published once: at the start, or when the lost record is rebuilt."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from cni_bridge_state import EndpointId, NetworkId
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire import ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.missed_ports import MissedPorts
+from tests.records import NETWORK, endpoint, put
+from tests.unit.cnm_bridge.core.planning.port_requests import request
 
 ONE, OTHER = EndpointId("1" * 64), EndpointId("2" * 64)
 
 
 def ask(endpoint_id: EndpointId) -> ProgramExternalConnectivity:
     """Return a request for an endpoint."""
-    return ProgramExternalConnectivity(network_id=NetworkId("a" * 64), endpoint_id=endpoint_id, ports=())
+    return ProgramExternalConnectivity(network_id=NETWORK, endpoint_id=endpoint_id, ports=())
 
 
 @asynccontextmanager
-async def publishing(refused: EndpointId | None = None) -> AsyncIterator[tuple[MissedPorts, list[EndpointId]]]:
-    """Run, and yield the object with the endpoints whose ports were published; those of one are refused."""
-    published: list[EndpointId] = []
+async def publishing(
+    directory: Path, *records: EndpointRecord, refused: EndpointId | None = None
+) -> AsyncIterator[tuple[MissedPorts, list[ProgramExternalConnectivity]]]:
+    """Run with some records, and yield the object with the requests that were executed; those of one are refused."""
+    published: list[ProgramExternalConnectivity] = []
 
     async def publish(request: ProgramExternalConnectivity) -> None:
         if request.endpoint_id == refused:
             raise Refused("the port is taken")
-        published.append(request.endpoint_id)
+        published.append(request)
 
-    missed = MissedPorts(publish)
+    store = Store.open(directory)
+    for record in records:
+        await put(store, record)
+    missed = MissedPorts(store, publish)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(missed.run())
         yield missed, published
         task.cancel()
+    store.close()
 
 
 async def turns() -> None:
@@ -44,9 +55,9 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_request_is_executed_when_the_record_is_rebuilt() -> None:
+async def test_a_request_is_executed_when_the_record_is_rebuilt(tmp_path: Path) -> None:
     """Once, and only for an endpoint that has one."""
-    async with publishing() as (missed, published):
+    async with publishing(tmp_path) as (missed, published):
         missed.keep(ask(ONE))
         missed.note_rebuilt(OTHER)
         await turns()
@@ -54,12 +65,21 @@ async def test_a_request_is_executed_when_the_record_is_rebuilt() -> None:
         missed.note_rebuilt(ONE)
         missed.note_rebuilt(ONE)
         await turns()
-    assert published == [ONE]
+    assert published == [ask(ONE)]
 
 
-async def test_an_endpoint_that_leaves_publishes_nothing() -> None:
+async def test_what_the_previous_run_had_not_completed(tmp_path: Path) -> None:
+    """Only endpoints that are joined have their ports published."""
+    joined = replace(endpoint(ONE), requested_ports=(request(80),))
+    left = replace(endpoint(OTHER, Phase.READY), requested_ports=(request(81),))
+    async with publishing(tmp_path, joined, left, endpoint("3" * 64)) as (_, published):
+        await turns()
+    assert published == [replace(ask(ONE), ports=(request(80),))]
+
+
+async def test_an_endpoint_that_leaves_publishes_nothing(tmp_path: Path) -> None:
     """Also if its record has just been rebuilt."""
-    async with publishing() as (missed, published):
+    async with publishing(tmp_path) as (missed, published):
         for endpoint_id in (ONE, OTHER):
             missed.keep(ask(endpoint_id))
         missed.note_rebuilt(ONE)
@@ -70,24 +90,24 @@ async def test_an_endpoint_that_leaves_publishes_nothing() -> None:
     assert published == []
 
 
-async def test_a_refusal_is_logged() -> None:
+async def test_a_refusal_is_logged(tmp_path: Path) -> None:
     """And the ports of other endpoints are published."""
     with capture_logs() as logs:
-        async with publishing(refused=ONE) as (missed, published):
+        async with publishing(tmp_path, refused=ONE) as (missed, published):
             for endpoint_id in (ONE, OTHER):
                 missed.keep(ask(endpoint_id))
                 missed.note_rebuilt(endpoint_id)
             await turns()
-    assert published == [OTHER]
+    assert published == [ask(OTHER)]
     assert [(one["event"], one["error"]) for one in logs] == [("endpoint.ports_not_published", "the port is taken")]
 
 
-async def test_the_oldest_requests_are_dropped() -> None:
+async def test_the_oldest_requests_are_dropped(tmp_path: Path) -> None:
     """There may be at most a thousand: endpoints whose records are never rebuilt do not fill the memory."""
-    async with publishing() as (missed, published):
+    async with publishing(tmp_path) as (missed, published):
         for number in range(1001):
             missed.keep(ask(EndpointId(f"{number:064x}")))
         for number in (0, 1, 1000):
             missed.note_rebuilt(EndpointId(f"{number:064x}"))
         await turns()
-    assert published == [EndpointId(f"{number:064x}") for number in (1, 1000)]
+    assert published == [ask(EndpointId(f"{number:064x}")) for number in (1, 1000)]
