@@ -178,7 +178,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     """Yield the background work, which runs until the daemon stops, with its names."""
     yield "network names", daemon.networks.name_resolver.run
     yield "configurations", daemon.networks.watch.run
-    yield "teardowns", daemon.teardown.queue.run
+    yield "teardowns", daemon.teardown.queue.loop.run
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.dhcp_leases.run
     yield "sandboxes", daemon.attach.sandbox_sync.run

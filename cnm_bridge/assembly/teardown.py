@@ -13,6 +13,7 @@ from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -58,14 +59,16 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
         pending=pending,
     )
     orphaned_plugins = OrphanedPlugins(resources.running_dir)
-    queue = TeardownQueue(
+    loop = TeardownLoop(
         store=resources.store,
         teardown=CheckedTeardown(resources.store, attach.attachers, teardown, in_use, orphaned_plugins),
         pending=pending,
         locks=attach.locks,
-        owners=owners,
         slots=slots,
         quiet_s=quiet_s,
+    )
+    queue = TeardownQueue(
+        store=resources.store, loop=loop, pending=pending, locks=attach.locks, owners=owners, slots=slots
     )
     return TeardownRoom(
         queue=queue,

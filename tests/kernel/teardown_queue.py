@@ -18,6 +18,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -126,6 +127,7 @@ def make_queue(
     docker: Docker | None = None,
     owners: AddressOwners | None = None,
     in_use: InUseCheck | None = None,
+    locks: KeyedLocks[EndpointId] | None = None,
     plugins: int = 2,
 ) -> TeardownQueue:
     """Make the queue under test, without any plugin."""
@@ -143,23 +145,23 @@ def make_queue(
         pending=pending,
     )
     in_use = in_use or InUseCheck(kernel, run_dir)
-    locks: KeyedLocks[EndpointId] = KeyedLocks()
-    return TeardownQueue(
+    locks = locks or KeyedLocks()
+    loop = TeardownLoop(
         store=store,
         teardown=CheckedTeardown(store, attachers, undo, in_use, OrphanedPlugins(run_dir / "running")),
         pending=pending,
         locks=locks,
-        owners=owners,
         slots=slots,
         quiet_s=docker.quiet_s,
     )
+    return TeardownQueue(store=store, loop=loop, pending=pending, locks=locks, owners=owners, slots=slots)
 
 
 @asynccontextmanager
 async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
     """Run the queue in the background for the length of the block."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(teardowns.run())
+        task = tasks.create_task(teardowns.loop.run())
         yield
         task.cancel()
 

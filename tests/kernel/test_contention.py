@@ -113,7 +113,7 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(host.daemon.teardown.queue.run())
+        background = tasks.create_task(host.daemon.teardown.queue.loop.run())
         await call(host.daemon, "CreateNetwork", body)
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"

@@ -184,7 +184,7 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(daemon.teardown.queue.run())
+        background = tasks.create_task(daemon.teardown.queue.loop.run())
         await call(daemon, "CreateNetwork", body)
         try:
             yield Host(

@@ -11,21 +11,14 @@ import pytest
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
+from tests.kernel.teardown_queue import make_queue
 from tests.records import endpoint, put
 
 ID = EndpointId("1" * 64)
@@ -45,27 +38,9 @@ def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
 async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """While a call for the dead endpoint hangs with its lock, `evict_dead` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel, tmp_path / "run")
-    pending = PendingTeardowns()
-    teardown = Teardown(
-        store=store,
-        attachers=attachers,
-        owners=owners,
-        unrecorded=UnrecordedLinks(store, kernel, tmp_path / "run"),
-        slots=slots,
-        pending=pending,
-    )
-    teardowns = TeardownQueue(
-        store=store,
-        teardown=CheckedTeardown(store, attachers, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
-        pending=pending,
-        locks=locks,
-        owners=owners,
-        slots=slots,
-        quiet_s=lambda _: 60.0,
-    )
+    teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
     resolver = ContentionResolver(store, Liveness(attachers), in_use, teardowns)
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):

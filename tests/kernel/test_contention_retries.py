@@ -28,7 +28,7 @@ HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
 @pytest.fixture(autouse=True)
 def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause after a failed attempt never ends."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
 
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:

@@ -51,7 +51,7 @@ async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
     generic: JsonObject = {"com.docker.network.generic": {"cni.network": "lan"}}
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(daemon.teardown.queue.run())
+        background = tasks.create_task(daemon.teardown.queue.loop.run())
         network: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
         await call(daemon, "CreateNetwork", network)
         yield daemon

@@ -73,7 +73,7 @@ async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pyt
     daemon = await reboot(store, settings)
     assert await daemon.recovery.unfinished.add() == CONTAINERS
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(daemon.teardown.queue.run())
+        background = tasks.create_task(daemon.teardown.queue.loop.run())
         await daemon.recovery.unfinished.wait()
         assert len(await create_all(daemon, 200)) == CONTAINERS
         slow.unlink()

@@ -45,7 +45,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
             await teardowns.abandon(record)
         assert {record.phase for record in store.endpoints()} == {Phase.DELETING}
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(teardowns.run())
+            running = tasks.create_task(teardowns.loop.run())
             await teardowns.wait_tried()
             running.cancel()
     assert [record.id for record in store.endpoints()] == [FIRST]
@@ -55,7 +55,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
 @pytest.fixture
 def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that yields to Docker's calls without a time limit."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._LONGEST_DEFERRAL_S", 3600.0)
 
 
 @pytest.mark.usefixtures("yields_without_limit")
@@ -96,7 +96,7 @@ async def test_a_request_repeats_a_failed_teardown_at_once(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DeleteEndpoint for an endpoint whose teardown has failed does not wait for the pause to end."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
@@ -216,7 +216,7 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DEL of `firewall` is put off while a new endpoint claims the address, and runs as soon as the claim ends."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
     with_firewall = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(with_firewall, addresses=("10.1.0.2",)))
     owners = AddressOwners(store)
@@ -236,7 +236,7 @@ async def test_a_host_that_is_never_quiet(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A requested teardown is deferred for a limited time; its address must become free."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 0.05)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._LONGEST_DEFERRAL_S", 0.05)
     await put(store, endpoint(FIRST, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow, docker=Docker())
     async with running(teardowns):
@@ -269,7 +269,7 @@ async def test_a_teardown_that_is_added_again(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During its first attempt that changes nothing; during a later one it ends the pause after it."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(Blocking, "attempts", 0)
     monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
     await put(store, endpoint(FIRST, Phase.READY))
@@ -311,7 +311,7 @@ async def test_a_queue_that_is_run_again(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an error of the daemon it continues with all: those in an attempt, in a pause, and not yet begun."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
     third = "3" * 64
     for endpoint_id in (FIRST, SECOND, third):
         await put(store, endpoint(endpoint_id, Phase.READY))
@@ -349,7 +349,7 @@ async def test_a_call_that_waits_for_an_attempt_after_which_another_begins_at_on
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It returns after the first of them."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(Blocking, "attempts", 0)
     monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
     await put(store, endpoint(FIRST, Phase.READY))

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs pending teardowns, and repeats each until it completes. Docker has already forgotten these endpoints."""
+"""The queue of teardowns: who requests one, and who waits for one. Docker has already forgotten these endpoints."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,69 +11,57 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, PluginFailed
-from cni_invoker.errors import PluginTimeout
-from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
-from cnm_bridge.driver.teardown.pending import Failure, Pending, PendingTeardowns
+from cnm_bridge.driver.teardown.loop import TeardownLoop
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.trace import traced
 
 __all__ = ["TeardownQueue"]
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
 _LOGGED = 5
 """Number of endpoints that one log line names, of those that a call waits for."""
 UNDO_LIMIT_S: Final = 2.0
 """How long a call that has failed waits for its undo. Usually that takes some milliseconds."""
-_QUIET_S: Final = 0.1
-"""How long Docker must have been quiet. Its calls for one starting container are closer together than this."""
-_LONGEST_DEFERRAL_S = 2.0
-"""A host that is never quiet must still release addresses."""
 _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 """The phases in which plugins may run ADD."""
 
 
 class TeardownQueue:
-    """Runs pending teardowns, and repeats each until it completes.
+    """Adds teardowns, and waits for them.
 
-    A teardown that Docker requested waits until Docker makes no other calls, unless a call needs it: when many
-    containers start and end at once, the plugins of the ended ones would compete for the processors with those of the
-    starting ones. All others begin at once.
+    A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it. All others
+    begin at once.
+
+    Attributes:
+        loop: Attempts each teardown until it completes.
 
     Args:
         store: The records.
-        teardown: Undoes all that was done for an endpoint, with the checks that attempts in the background need.
+        loop: Attempts each teardown until it completes.
         pending: The pending teardowns.
         locks: The locks of endpoints.
         owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
         slots: Limits concurrent teardowns.
-        quiet_s: Returns the seconds since Docker's last call about any other endpoint.
     """
 
     def __init__(
         self,
         *,
         store: Store,
-        teardown: CheckedTeardown,
+        loop: TeardownLoop,
         pending: PendingTeardowns,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
         slots: TeardownSlots,
-        quiet_s: Callable[[EndpointId], float],
     ) -> None:
         self._store = store
-        self._teardown = teardown
+        self.loop = loop
         self._pending = pending
         self._locks = locks
         self._slots = slots
-        self._quiet_s = quiet_s
-        self._added: asyncio.Queue[Pending] = asyncio.Queue()
         owners.when_released(self.add)
 
     @property
@@ -114,7 +100,7 @@ class TeardownQueue:
         """Add the teardown of an endpoint, to begin at once. One that has failed is tried again at once."""
         found = self._pending.find([endpoint_id])
         if not found:
-            self._added.put_nowait(self._pending.get_or_add(endpoint_id))
+            self.loop.begin(self._pending.get_or_add(endpoint_id))
         for pending in found:
             if pending.attempts:
                 pending.wake.set()
@@ -249,76 +235,6 @@ class TeardownQueue:
         before = _attempts_of(teardowns)
         await self._pending.wait_until_each(teardowns, lambda pending: _is_attempted(pending, before))
 
-    async def run(self) -> None:
-        """Run the pending teardowns until cancelled. Then it can be called again, and continues with all of them."""
-        self._added = asyncio.Queue()
-        for pending in self._pending.all.values():
-            self._added.put_nowait(pending)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                tasks.create_task(self._run(await self._added.get()))
-                await asyncio.sleep(0)  # thousands of teardowns must not all begin in one turn of the event loop
-
-    async def _run(self, pending: Pending) -> None:
-        """Repeat a teardown until it completes, with growing pauses."""
-        pause_s = _FIRST_PAUSE_S
-        while not await self._attempt(pending):
-            try:
-                async with asyncio.timeout(pause_s):
-                    await pending.wake.wait()
-                pause_s = _FIRST_PAUSE_S
-            except TimeoutError:
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    async def _attempt(self, pending: Pending) -> bool:
-        """Make one attempt; return whether the teardown has completed."""
-        with traced(endpoint_id=pending.endpoint_id):
-            try:
-                await self._wait_quiet(pending)
-                await self._attempt_in_slot(pending)
-            except Exception:  # a bug must be logged; it must not end the daemon or the other teardowns
-                log.exception("retry.bug", key=pending.endpoint_id)
-        pending.is_requested = pending.is_deferred = False
-        pending.attempts += not pending.is_done
-        self._pending.announce()
-        return pending.is_done
-
-    async def _wait_quiet(self, pending: Pending) -> None:
-        """Wait until Docker is quiet or a call needs this teardown, unless it begins at once."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LONGEST_DEFERRAL_S):
-                while pending.is_deferred and (rest_s := _QUIET_S - self._quiet_s(pending.endpoint_id)) > 0:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(rest_s):
-                            await pending.wake.wait()
-                            break
-        pending.is_deferred = False
-        pending.wake.clear()
-
-    async def _attempt_in_slot(self, pending: Pending) -> None:
-        """Make one attempt, under the endpoint's lock; remove the teardown if it has completed."""
-        before = self._store.find_endpoint(pending.endpoint_id)
-        network = "" if before is None else before.attachment.network
-        async with self._slots.teardown(pending, network), self._locks.hold(pending.endpoint_id):
-            record = self._store.find_endpoint(pending.endpoint_id)
-            if record is None or await self._try(record, pending):
-                self._pending.remove(pending)
-
-    async def _try(self, record: EndpointRecord, pending: Pending) -> bool:
-        """Return whether a teardown has completed; log and keep its error otherwise."""
-        if pending.is_unstored:
-            record = replace(record, phase=Phase.DELETING)
-        pending.is_running = True
-        try:
-            await self._teardown(record)
-        except (CniError, KernelError, StateError) as exc:
-            log.warning("endpoint.teardown_pending", error=str(exc))
-            _note_failure(pending, exc)
-            return False
-        finally:
-            pending.is_running = False
-        return True
-
     async def _begin(self, record: EndpointRecord) -> Pending:
         """Store that an endpoint is being deleted, and add its teardown, of everything. The caller holds its lock."""
         self._keep_nothing(record.id)
@@ -391,12 +307,3 @@ def _log_wait(leaving: Collection[Pending]) -> None:
     if leaving:
         ids = sorted(pending.endpoint_id for pending in leaving)
         log.info("endpoint.waits", count=len(ids), leaving=ids[:_LOGGED])
-
-
-def _note_failure(pending: Pending, exc: Exception) -> None:
-    since = time.monotonic() if pending.failure is None else pending.failure.since
-    pending.failure = Failure(error=str(exc), since=since)
-    if isinstance(exc, PluginTimeout) and exc.started:
-        pending.has_hung = True
-    elif isinstance(exc, PluginFailed):  # it answers again, or the one that hung has completed
-        pending.has_hung = False
