@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """HTTP on the plugin socket: Docker's calls. Only `assembly` and `server.py` import it."""
 
-from cnm_bridge.server.api.activity import CallsUnderWay
+from cnm_bridge.server.api.calls_under_way import CallsUnderWay
 from cnm_bridge.server.api.network_driver import network_driver
 from cnm_bridge.server.api.rpc import MAX_BODY_BYTES, Method, make_app
 

@@ -28,7 +28,7 @@ from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.core.errors import BadRequest, BridgeError
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.server.api.activity import CallsUnderWay
+from cnm_bridge.server.api.calls_under_way import CallsUnderWay
 from cnm_bridge.server.serving import PendingConnections
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.log import Seldom

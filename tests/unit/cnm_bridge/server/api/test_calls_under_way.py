@@ -13,7 +13,7 @@ from cnm_bridge.server.api import CallsUnderWay
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The current time, as the only element of a list."""
     now = [100.0]
-    monkeypatch.setattr("cnm_bridge.server.api.activity.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cnm_bridge.server.api.calls_under_way.time.monotonic", lambda: now[0])
     return now
 
 
