@@ -180,7 +180,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     yield "configurations", daemon.networks.watch.run
     yield "teardowns", daemon.teardown.queue.loop.run
     yield "reconcile", daemon.recovery.reconciler.run
-    yield "DHCP leases", daemon.recovery.dhcp_leases.run
+    yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
     yield "missed ports", daemon.endpoints.joined.missed_ports.run
     yield "first processes", daemon.endpoints.first_processes.run

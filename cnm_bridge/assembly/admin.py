@@ -49,7 +49,7 @@ def make_admin(
         reconcile=recovery.reconciler,
         audit=recovery.audit,
         unpublished=endpoints.unpublished,
-        dhcp=recovery.dhcp_leases,
+        dhcp=recovery.lease_keeper,
         watch=networks.watch,
     )
     metrics = Metrics(

@@ -10,10 +10,10 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.recovery.comparison import Comparison
-from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.orphans.evict_leftovers import EvictLeftovers
 from cnm_bridge.driver.recovery.orphans.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
@@ -35,7 +35,7 @@ class RecoveryRoom:
     audit: OrphanAudit
     plugin_gc: PluginGc
     inventory_check: InventoryCheck
-    dhcp_leases: DhcpLeases
+    lease_keeper: LeaseKeeper
 
 
 def make_recovery(
@@ -113,5 +113,5 @@ def make_recovery(
             driver=driver,
             run_dir=resources.settings.run_dir,
         ),
-        dhcp_leases=DhcpLeases(resources.store, attach.dhcp_daemons, attach.leases, attach.locks),
+        lease_keeper=LeaseKeeper(resources.store, attach.dhcp_daemons, attach.leases, attach.locks),
     )

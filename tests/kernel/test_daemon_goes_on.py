@@ -20,8 +20,8 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
-from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
+from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -38,7 +38,7 @@ BACKGROUND: Final = {
     "configurations": (ConfigurationWatch, "run"),
     "teardowns": (TeardownQueue, "run"),
     "reconcile": (Reconciler, "run"),
-    "DHCP leases": (DhcpLeases, "run"),
+    "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
     "GC": (PluginGc, "run"),
     "reloading": (Reloading, "run"),

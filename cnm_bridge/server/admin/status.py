@@ -10,7 +10,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.endpoints.unpublished import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.driver.recovery.dhcp_leases import DhcpLeases
+from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -38,7 +38,7 @@ class Status:
     reconcile: Reconciler
     audit: OrphanAudit
     unpublished: Unpublished
-    dhcp: DhcpLeases
+    dhcp: LeaseKeeper
     watch: ConfigurationWatch
 
     async def render(self, _: Mapping[str, str]) -> bytes:

@@ -24,7 +24,7 @@ from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpConnection, Dhcp
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["DhcpLeases", "DhcpState"]
+__all__ = ["DhcpState", "LeaseKeeper"]
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class DhcpState:
     lost: dict[EndpointId, str] = field(default_factory=dict)
 
 
-class DhcpLeases:
+class LeaseKeeper:
     """Watches the daemons of all joined endpoints with DHCP.
 
     Args:
