@@ -11,7 +11,7 @@ from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.new_records import NewRecords
@@ -44,7 +44,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
     owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
-    placing = Placing(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
+    placing = PlaceFinder(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
     move = MoveAttacher(
         store=resources.store,
         runtime=runtime,

@@ -12,7 +12,7 @@ from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
@@ -30,7 +30,7 @@ def make_attachers(
     release = KnownRelease(store)
     release.lose()
     owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
-    placing = Placing(store, kernel, owners, release, run_dir)
+    placing = PlaceFinder(store, kernel, owners, release, run_dir)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(
         store=store,

@@ -44,7 +44,7 @@ from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import SandboxLiveness
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.placement import Placing, refuse_to_move, why_no_link
+from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish
@@ -73,7 +73,7 @@ class SandboxAttacher(SandboxLiveness):
 
     store: Store
     runtime: Runtime
-    placing: Placing
+    placing: PlaceFinder
     move: MoveAttacher
     detacher: SandboxDetacher
     leases: Leases

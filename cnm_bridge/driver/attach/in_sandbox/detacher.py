@@ -23,7 +23,7 @@ from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.model.reserved_list import RESERVATION
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.placement import Placing
+from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.detacher import DeletePlace, MoveDetacher
 from cnm_bridge.system.kernel import Kernel
 
@@ -50,7 +50,7 @@ class SandboxDetacher:
 
     runtime: Runtime
     kernel: Kernel
-    placing: Placing
+    placing: PlaceFinder
     move: MoveDetacher
     leases: Leases
     run_dir: Path

@@ -32,7 +32,7 @@ from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["Place", "Placing", "refuse_to_move", "why_no_link"]
+__all__ = ["Place", "PlaceFinder", "refuse_to_move", "why_no_link"]
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PlaceFinder:
     """Knows sandboxes and their containers.
 
     Attributes:
