@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject, JsonValue, get_list
 from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.sandbox_plan import plan_sandbox
+from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
 from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
 from cnm_bridge.driver.endpoints.unpublished import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch

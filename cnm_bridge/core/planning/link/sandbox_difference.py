@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from cnm_bridge.core.link_state import IpInterface, Route, Snapshot
 from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, given_addresses
-from cnm_bridge.core.planning.link.sandbox_plan import describe_placement, plan_sandbox
+from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_sandbox
 
 
 def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:

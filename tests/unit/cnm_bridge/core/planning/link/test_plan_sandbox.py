@@ -22,7 +22,7 @@ from cnm_bridge.core.link_state import (
     Sysctl,
 )
 from cnm_bridge.core.planning.link.endpoint_replies import chosen_routes
-from cnm_bridge.core.planning.link.sandbox_plan import describe_placement, plan_sandbox
+from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_sandbox
 from tests.unit.cnm_bridge.core.planning.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,
