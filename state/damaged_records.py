@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_state.damage import Damage, copy_path, remove_old_copies
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import RecordDamaged, StateUnusable
-from cni_bridge_state.salvage.damage import Finding, copy_path, remove_old_copies
 
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600
@@ -19,7 +19,7 @@ DamagedRecord = tuple[str, bytes, RecordDamaged]
 """Its key, its value, and what is wrong with it."""
 
 
-def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, ...]:
+def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
     """Move damaged records into a file next to the database, and return a finding for each.
 
     The file is a JSON object: `{"records": [{"key": …, "reason": …, "text": … or "hex": …}]}`. It is on disk before the
@@ -45,14 +45,14 @@ def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, 
     return _describe_all(damaged, path)
 
 
-def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, ...]:
+def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
     """Return a finding for each damaged record, which stays in the database: nothing can be written at present."""
     return _describe_all(damaged, db.path)
 
 
-def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Finding, ...]:
+def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Damage, ...]:
     return tuple(
-        Finding(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=place)
+        Damage(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=place)
         for key, _, error in damaged
     )
 

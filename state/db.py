@@ -26,9 +26,9 @@ from typing import Final, Self
 
 import plyvel
 
+from cni_bridge_state.damage import Damage
 from cni_bridge_state.directory import finish_replacement, lock_directory, release, replace
 from cni_bridge_state.errors import StateUnusable
-from cni_bridge_state.salvage.damage import Finding
 from cni_bridge_state.salvage.salvage import Salvage, find_fault, read_good
 
 _FILES: Final = "leveldb"
@@ -229,7 +229,7 @@ class _Files:
 
     db: "plyvel.DB"
     values: dict[str, bytes]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Damage, ...] = ()
 
 
 def _open_or_salvage(directory: Path, check: Check) -> _Files:
@@ -250,11 +250,11 @@ def _open_or_salvage(directory: Path, check: Check) -> _Files:
     return _Files(opened.db, opened.values, (_describe(fault, salvage, copy),))
 
 
-def _describe(fault: str, salvage: Salvage, copy: Path) -> Finding:
+def _describe(fault: str, salvage: Salvage, copy: Path) -> Damage:
     kept = {key.partition("/")[2] for key in salvage.entries}
     named = sorted({name for loss in salvage.losses for name in loss.ids})
     parts = [f"database damaged: {fault}", *(loss.what for loss in salvage.losses)]
-    return Finding(
+    return Damage(
         what="; ".join(parts),
         lost=tuple(name for name in named if name not in kept),
         outdated=tuple(name for name in named if name in kept),

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_state.damage import copy_path, remove_old_copies
 from cni_bridge_state.errors import StateLocked, StateUnusable
-from cni_bridge_state.salvage.damage import copy_path, remove_old_copies
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 _LOCK_MODE: Final = 0o600

@@ -18,6 +18,7 @@ from typing import Final, Self, TypeVar
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
 from cni_bridge_state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from cni_bridge_state.damage import find_copies
 from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import (
@@ -30,7 +31,6 @@ from cni_bridge_state.index import Index
 from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_KEY, Migrations, migrate_all, refuse_newer
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
-from cni_bridge_state.salvage.damage import find_copies
 from cni_bridge_state.transfer import parse_export, render_export
 
 Record = TypeVar("Record", NetworkRecord, EndpointRecord)

@@ -16,7 +16,7 @@ _KEPT: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Damage:
     """Damage that was found.
 
     Attributes:
