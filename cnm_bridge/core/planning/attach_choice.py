@@ -233,7 +233,7 @@ def _choose_fast(request: AttachRequest, obstacle: str | None) -> AttachChoice:
     if unsuitable is not None:
         return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
     # move would refuse the name, so hybrid loses nothing
-    reason = obstacle or (None if request.has_ifname else _find_loss(request))
+    reason = obstacle or (None if request.has_ifname else _find_unknown_to_docker(request))
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
     return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
@@ -259,7 +259,7 @@ def _find_sandbox_mode(request: AttachRequest, static_versions: Collection[str] 
     return AttachMode.HYBRID if _find_obstacle(request.network, static_versions) is None else AttachMode.DIRECT
 
 
-def _find_loss(request: AttachRequest) -> str | None:
+def _find_unknown_to_docker(request: AttachRequest) -> str | None:
     """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
     if request.release is None:
         return _UNKNOWN_RELEASE
