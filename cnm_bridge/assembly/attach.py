@@ -44,23 +44,23 @@ def make_attach(resources: Resources) -> AttachRoom:
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
     owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
-    placing = PlaceFinder(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
+    places = PlaceFinder(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
     move = MoveAttacher(
         store=resources.store,
         runtime=runtime,
         kernel=kernel,
         sandbox_sync=sandbox_sync,
         detacher=move_detacher,
-        find_prefix=placing.find_prefix,
+        find_prefix=places.find_prefix,
     )
     in_sandbox = SandboxAttacher(
         store=resources.store,
         runtime=runtime,
         kernel=kernel,
-        placing=placing,
+        places=places,
         move=move,
         detacher=SandboxDetacher(
-            runtime=runtime, kernel=kernel, placing=placing, move=move_detacher, leases=leases, run_dir=run_dir
+            runtime=runtime, kernel=kernel, places=places, move=move_detacher, leases=leases, run_dir=run_dir
         ),
         leases=leases,
         sandbox_sync=sandbox_sync,

@@ -30,7 +30,7 @@ def make_attachers(
     release = KnownRelease(store)
     release.lose()
     owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
-    placing = PlaceFinder(store, kernel, owners, release, run_dir)
+    places = PlaceFinder(store, kernel, owners, release, run_dir)
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(
         store=store,
@@ -38,17 +38,17 @@ def make_attachers(
         kernel=kernel,
         sandbox_sync=sandbox_sync,
         detacher=detacher,
-        find_prefix=placing.find_prefix,
+        find_prefix=places.find_prefix,
     )
     leases = Leases(runtime, DhcpDaemons(kernel))
     in_sandbox = SandboxAttacher(
         store=store,
         runtime=runtime,
         kernel=kernel,
-        placing=placing,
+        places=places,
         move=move,
         detacher=SandboxDetacher(
-            runtime=runtime, kernel=kernel, placing=placing, move=detacher, leases=leases, run_dir=run_dir
+            runtime=runtime, kernel=kernel, places=places, move=detacher, leases=leases, run_dir=run_dir
         ),
         leases=leases,
         sandbox_sync=sandbox_sync,

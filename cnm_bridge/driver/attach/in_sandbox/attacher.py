@@ -10,7 +10,7 @@ direct    CreateEndpoint: nothing; Docker does not learn the addresses     Join:
 ```
 
 If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes to mode *move*: its plugins run in a
-staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
+staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `place_finder.py`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -63,7 +63,7 @@ class SandboxAttacher(SandboxLiveness):
         store: Keeps the records.
         runtime: Runs the plugins.
         kernel: Prepares the sandbox, and finishes the link.
-        placing: Decides whether the link is made in the sandbox.
+        places: Decides whether the link is made in the sandbox.
         move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
         detacher: Undoes the attachment.
         leases: Knows the CNI DHCP daemon that keeps a lease, and releases leases.
@@ -73,7 +73,7 @@ class SandboxAttacher(SandboxLiveness):
 
     store: Store
     runtime: Runtime
-    placing: PlaceFinder
+    places: PlaceFinder
     move: MoveAttacher
     detacher: SandboxDetacher
     leases: Leases
@@ -122,7 +122,7 @@ class SandboxAttacher(SandboxLiveness):
     async def _attach(self, record: EndpointRecord) -> EndpointRecord:
         if Path(record.attachment.netns) == staging_path(self.run_dir, record.attachment.id) and _has_left(record):
             return await self._join_again(record)
-        place = await self.placing.find(record)
+        place = await self.places.find(record)
         record = place.identify(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle)
@@ -156,7 +156,7 @@ class SandboxAttacher(SandboxLiveness):
         """Take the link out of a sandbox in which processes are running; in an empty one it stays until DEL."""
         left = replace(record, phase=Phase.READY)
         try:
-            if not await self.placing.is_inhabited(record):
+            if not await self.places.is_inhabited(record):
                 return left
             endpoint = Endpoint(record)
             await self.detacher.undo_before_link(endpoint)

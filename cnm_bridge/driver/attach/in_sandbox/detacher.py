@@ -42,7 +42,7 @@ class SandboxDetacher:
     Attributes:
         runtime: Runs the plugins' DEL.
         kernel: Finds links, and removes pins.
-        placing: Knows whether a container still runs.
+        places: Knows whether a container still runs.
         move: Runs DEL for a link in a namespace, or for a veth that replaces it.
         leases: Releases the leases of links that leave a running container.
         run_dir: The parent directory of pins and staging namespaces.
@@ -50,7 +50,7 @@ class SandboxDetacher:
 
     runtime: Runtime
     kernel: Kernel
-    placing: PlaceFinder
+    places: PlaceFinder
     move: MoveDetacher
     leases: Leases
     run_dir: Path
@@ -108,7 +108,7 @@ class SandboxDetacher:
 
     async def _may_be_inhabited(self, record: EndpointRecord) -> bool:
         try:
-            return await self.placing.is_inhabited(record)
+            return await self.places.is_inhabited(record)
         except KernelError:  # not all processes are visible
             return True
 
