@@ -32,7 +32,7 @@ from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 
 NETWORK = "b" * 64
-FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
+FIRST, SECOND, THIRD = (EndpointId(digit * 64) for digit in "123")
 IFNAME: JsonObject = {"com.docker.network.endpoint.ifname": "blue0"}
 LIMIT_S = 60.0
 UNDO_LIMIT_S = 0.5
@@ -131,7 +131,8 @@ def move_in(record: EndpointRecord, sandbox: Namespace) -> None:
     """Move an endpoint's link into its sandbox as libnetwork does, unless the plugins have made it there."""
     link = host_link_name(record.attachment.id)
     if Path("/sys/class/net", link).exists():
-        subprocess.run(["ip", "link", "set", link, "netns", sandbox.path.name], check=True)
+        where = sandbox.path.parts[2] if sandbox.path.is_relative_to("/proc") else sandbox.path.name
+        subprocess.run(["ip", "link", "set", link, "netns", where], check=True)
 
 
 def reference(endpoint_id: str) -> JsonObject:
@@ -295,6 +296,32 @@ async def test_a_dead_endpoint_whose_record_is_lost(
         (record,) = store.endpoints()
         assert (record.id, record.phase) == (SECOND, Phase.JOINED)
         assert host.executions(FIRST)[-1] == "DEL"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("few_processes")
+async def test_an_endpoint_in_use_whose_record_is_lost(
+    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
+) -> None:
+    """It keeps everything when the dead endpoint beside it, whose record is lost as well, is torn down."""
+    async with one_token(store, tmp_path, way) as host:
+        await host.start(FIRST, inhabited)
+        move_in(store.get_endpoint(FIRST), inhabited)
+        first, links = store.get_endpoint(FIRST), inhabited.links()
+        tmp_path.joinpath("token").unlink()
+        with short_lived_sandbox() as gone:
+            await host.start(THIRD, gone)
+            move_in(store.get_endpoint(THIRD), gone)
+        for endpoint_id in (FIRST, THIRD):
+            await store.put_endpoint(replace(store.get_endpoint(endpoint_id), phase=Phase.DELETING))
+            await store.remove_endpoint(endpoint_id)
+        await host.start(SECOND, sandbox)
+        (record,) = store.endpoints()
+        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
+        assert host.executions(THIRD)[-1] == "DEL"
+        assert "DEL" not in host.executions(FIRST)
+        assert inhabited.links() == links != set()
+        await store.put_found_endpoint(first)  # so that it is torn down with the others
 
 
 @pytest.mark.parametrize("way", AT_JOIN)
