@@ -9,11 +9,12 @@ from textwrap import dedent
 
 import pytest
 
-from cni_bridge_spec import as_object, get_str, parse_json
+from cni_bridge_spec import as_object, get_objects, get_str, parse_json
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.pages import RECIPES, read_blocks
+from tests.system.calls import ask_status
 from tests.system.peer import ask, serving
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge, reaches
@@ -53,6 +54,22 @@ def test_the_recipe(scene: Scene, program: str) -> None:
         assert any(address.startswith("10.23.") for address in found)
         assert any(address.startswith("fd23::") for address in found)
     assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_network_that_names_no_configuration(scene: Scene, program: str) -> None:
+    """It is bound to the configuration of its name in the compose file, without the project's name."""
+    subnet = scene.subnet()
+    scene.configure(bridge(subnet), name="front")
+    text = """
+        services:
+          web: { image: busybox, command: sleep 3600, networks: [front] }
+        networks:
+          front: { driver: cni-bridge, ipam: { driver: "null" } }
+    """
+    with up(scene, program, dedent(text), "web") as (web,):
+        (network,) = get_objects(ask_status(scene.lab), "networks")
+        assert (network["name"], network["configuration"]) == ("shop_front", "front")
+        assert reaches(web, subnet.gateway)
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")

@@ -7,6 +7,7 @@ The relevant part of `GET /networks/{id}` (Docker Engine API 1.41 and later):
 ```
 {"Id": "6f9c…", "Name": "blue", "Driver": "cni-bridge", "Scope": "local", "Internal": false,
  "Options": {"cni.network": "lan"},
+ "Labels": {"com.docker.compose.project": "shop", "com.docker.compose.network": "blue"},
  "IPAM": {"Driver": "null", "Config": [{"Subnet": "0.0.0.0/0"}]},
  "Containers": {"b1f0…": {"Name": "web", "EndpointID": "77ad…", "MacAddress": "ee:77:5c:0d:4a:3b",
                           "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
@@ -31,6 +32,7 @@ from cni_bridge_state import PoolRecord
 
 _IPV4, _IPV6 = 4, 6
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+_COMPOSE_NAME: Final = "com.docker.compose.network"
 _SWARM: Final = "swarm"
 """The scope of a network of a swarm."""
 
@@ -84,6 +86,8 @@ class EngineNetwork:
     Attributes:
         id: Docker's network ID.
         name: The user's name for it.
+        compose_name: Its name in the compose file that it was made from, without the project's name; None if there is
+            none.
         driver: The name of its driver.
         internal: Whether it was made with `--internal`.
         options: The user's `-o` options.
@@ -99,6 +103,7 @@ class EngineNetwork:
     options: Mapping[str, str]
     pools: tuple[PoolRecord, ...]
     endpoints: Mapping[str, EngineEndpoint]
+    compose_name: str | None = None
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -120,6 +125,7 @@ class EngineNetwork:
             options={key: get_str(options, key) for key in options},
             pools=find_pools(document),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
+            compose_name=find_str(find_object(document, "Labels") or {}, _COMPOSE_NAME),
         )
 
 

@@ -5,7 +5,7 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -162,18 +162,42 @@ class NetworkService:
         if options.inline is not None:
             self._refuse_inline(options.inline)
             return options.inline
-        if options.configuration is not None:
-            self.managed.refuse_container(options.configuration, network.options)
-            return self._index().find(options.configuration)
+        bound = options.configuration or network.configuration
+        if bound is not None:
+            self.managed.refuse_container(bound, network.options)
+            return self._index().find(bound)
         name = network.name or await self.name_resolver.wait(network.id)
         self.managed.refuse_name(name)
         try:
             return self._index().find(name)
         except ConfigurationNotFound as exc:
+            found = await self._bind_to_compose_name(network)
+            if found is not None:
+                return found
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
                 f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
             ) from exc
+
+    async def _bind_to_compose_name(self, network: NetworkRecord) -> NetworkConfigurationList | None:
+        """Bind a network to the configuration of its name in the compose file; return None if there is none.
+
+        Compose puts the project's name before the network's: `blue` becomes `shop_blue`.
+        """
+        described = await self.engine_import.ask(network.id)
+        name = None if described is None else described.compose_name
+        if name is None:
+            return None
+        with suppress(ConfigurationNotFound):
+            found = self._index().find(name)
+            self.managed.refuse_other(name, network.options)
+            async with self.locks.hold(network.id):
+                record = self.store.find_network(network.id)
+                if record is not None:
+                    await self.store.put_network(replace(record, configuration=name))
+            log.info("network.bound", network_id=network.id, name=network.name, configuration=name)
+            return found
+        return None
 
     async def find_configuration(self, name: str) -> NetworkConfigurationList:
         """Return the list of this name that is on disk now, in a version that all its plugins support.
