@@ -24,7 +24,7 @@ from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.sockets import listening
@@ -36,7 +36,7 @@ WATCHDOG_S: Final = 0.6
 BACKGROUND: Final = {
     "network names": (NetworkNameResolver, "run"),
     "configurations": (ConfigurationWatch, "run"),
-    "teardowns": (TeardownQueue, "run"),
+    "teardowns": (TeardownLoop, "run"),
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
