@@ -91,6 +91,27 @@ def test_a_network_that_is_disconnected_before_its_neighbour_is_rebuilt(private_
     assert lab.wait_clean(before) == ""
 
 
+def test_a_network_that_is_connected_before_its_neighbour_is_rebuilt(private_scene: Scene) -> None:
+    """The container's ports move to the new network, and none stay at the one whose endpoint was not known."""
+    lab = private_scene.lab
+    first, second = (port_network(private_scene, name=name)[0] for name in ("a-first", "b-second"))
+    before = lab.state()
+    save(lab, "directory")
+    container = private_scene.run(second, "-p", "8080:80")
+    lab.stop_daemon()
+    go_back(lab, "directory")
+    lab.start_daemon()
+    lab.docker("network", "connect", first, container.name)
+    wait_logged(lab, "endpoint.rebuilt")
+    wait_logged(lab, "endpoint.ports_revoked")
+    with outside(lab) as there, serving(lab, container, 80):
+        assert ask(lab, there, HOST_IP, 8080) == container.name
+    rules = lab.run("iptables-save", "-t", "nat").stdout.splitlines()
+    assert len([rule for rule in rules if "--dport 8080 -j DNAT" in rule]) == 1
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
+
+
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_container_whose_partner_stays_in_its_sandbox(private_scene: Scene) -> None:
     """It starts again: Docker lets its endpoint leave, which is rebuilt for that, and deletes it."""

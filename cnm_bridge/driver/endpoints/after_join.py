@@ -90,6 +90,7 @@ class JoinedEndpoints:
             CniError: A plugin failed.
             KernelError: The sandbox could not be synced.
         """
+        self.missed_ports.forget(request.endpoint_id)
         await self._note_request(request.endpoint_id, request.ports)
         try:
             await self._program(request)
@@ -138,7 +139,14 @@ class JoinedEndpoints:
         await self._note_end(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
-            if record is None or not record.phase.is_attached or not self._port_publisher.has_ports(record):
+            if record is None:  # it may be rebuilt, and Docker does not revoke twice
+                self.missed_ports.keep(
+                    ProgramExternalConnectivity(
+                        network_id=request.network_id, endpoint_id=request.endpoint_id, ports=()
+                    )
+                )
+                return
+            if not record.phase.is_attached or not self._port_publisher.has_ports(record):
                 return
             if not await self._first_processes.has_ended(record):
                 await self._port_publisher.revoke(record)
@@ -164,10 +172,15 @@ class JoinedEndpoints:
         self._first_processes.find(request.endpoint_id)
 
     async def _publish_missed(self, request: ProgramExternalConnectivity) -> None:
-        """Execute a request that was not completed, unless the container has ended meanwhile."""
+        """Execute a request that was not completed, or revoke if it has no ports; not if the container has ended."""
         record = self._store.find_endpoint(request.endpoint_id)
-        if record is not None and not await self._first_processes.has_ended(record):
+        if record is None or await self._first_processes.has_ended(record):
+            return
+        if request.ports:
             await self.program_external_connectivity(request)
+        else:
+            reference = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
+            await self.revoke_external_connectivity(reference)
 
     async def _note_request(self, endpoint_id: EndpointId, ports: tuple[PortRequest, ...]) -> None:
         """Store the ports that are being published; none if that is over.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Publishes ports that Docker has requested and will not request again.
+"""Publishes and revokes ports as Docker has requested, and will not request again.
 
 dockerd requests the ports of a running container when another of its networks is disconnected, only logs the error, and
-does not request them again (libnetwork, `sbLeave`). Two such requests can still be completed:
+does not request them again (libnetwork, `sbLeave`). Nor does it revoke them again when it connects another network. Two
+such requests can still be completed:
 
 * one that the previous run of the daemon had not completed when it ended: it is in the endpoint's record;
 * one for an endpoint whose record was lost, because the state has just been replaced by an older one: the record is
@@ -32,7 +33,7 @@ _MOST: Final = 1000
 
 
 class MissedPorts:
-    """Keeps requests for ports that were not completed.
+    """Keeps requests for ports that were not completed; one without ports revokes them.
 
     Args:
         store: The records, with the requests that the previous run had not completed.
@@ -52,11 +53,11 @@ class MissedPorts:
             del self._requests[next(iter(self._requests))]
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Drop the request for an endpoint that leaves its container, or is no longer its gateway endpoint."""
+        """Drop the request for an endpoint that leaves its container, or for which a newer one has come."""
         self._requests.pop(endpoint_id, None)
 
     def note_rebuilt(self, endpoint_id: EndpointId) -> None:
-        """Have the ports of an endpoint published, if any were requested; does not block."""
+        """Have the ports of an endpoint published or revoked, if that was requested; does not block."""
         if endpoint_id in self._requests:
             self._rebuilt.put_nowait(endpoint_id)
 
