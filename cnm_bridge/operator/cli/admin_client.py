@@ -17,8 +17,6 @@ from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 
-__all__ = ["AdminClient", "DaemonError"]
-
 _API: Final = "/v1"
 _LIMIT_S: Final = 60.0
 """Time limit for each part of an answer: some requests run plugins."""

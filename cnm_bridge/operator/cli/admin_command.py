@@ -13,8 +13,6 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR
 from cnm_bridge.operator.cli.settings.options import find_mistakes, with_settings
 
-__all__ = ["asks_daemon", "warn_of_mistakes"]
-
 
 def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
     """Return a command's function with the options that find the admin socket.

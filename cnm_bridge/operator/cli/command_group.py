@@ -5,8 +5,6 @@
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["CommandGroup"]
-
 _UNLIMITED = 1 << 16
 
 

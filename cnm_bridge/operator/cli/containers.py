@@ -19,8 +19,6 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.system.engine import Engine
 
-__all__ = ["Inventory", "take_inventory"]
-
 _ENGINE_LIMIT_S: Final = 10.0
 _CANDIDATES: Final = 10
 _RUNNING: Final = frozenset({"running", "paused", "restarting"})

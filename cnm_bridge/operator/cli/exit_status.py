@@ -11,8 +11,6 @@ import click
 
 from cnm_bridge.core.errors import BridgeError
 
-__all__ = ["ExitStatus", "exits"]
-
 
 class ExitStatus(IntEnum):
     """What a command's exit status means."""

@@ -11,8 +11,6 @@ import click
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.command_group import CommandGroup
 
-__all__ = ["main"]
-
 _COMMANDS: Final = {
     "check": (
         "check.check",

@@ -11,8 +11,6 @@ from typing import Final
 
 from cnm_bridge.core.errors import Refused
 
-__all__ = ["busybox_tar"]
-
 _MAGIC: Final = b"\x7fELF"
 _CLASS_64: Final = 2
 _PT_INTERP: Final = 3  # elf(5): the segment that names the dynamic loader

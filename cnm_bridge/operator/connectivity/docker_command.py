@@ -8,8 +8,6 @@ from typing import Final
 
 from cnm_bridge.core.errors import Refused
 
-__all__ = ["DockerCommand", "Done"]
-
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
 

@@ -16,8 +16,6 @@ from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand, Done
 from cnm_bridge.operator.connectivity.view import parse_addresses
 
-__all__ = ["MARK", "PORT", "Pair"]
-
 PORT: Final = 8080
 MARK: Final = "cni-bridge-test"
 _SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"

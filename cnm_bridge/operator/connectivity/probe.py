@@ -14,8 +14,6 @@ from typing import Final
 from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
 from cnm_bridge.operator.connectivity.view import parse_gateways, parse_mtu, url
 
-__all__ = ["LOOK_AT", "Outcome", "Step", "failed_steps", "run_steps"]
-
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
 _FETCH: Final = f"""

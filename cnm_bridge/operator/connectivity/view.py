@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-__all__ = ["parse_addresses", "parse_gateways", "parse_mtu", "url"]
-
 Address = IPv4Address | IPv6Address
 
 

@@ -14,21 +14,6 @@ from pathlib import Path
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 
-__all__ = [
-    "ClockFacts",
-    "ConfiguredNetwork",
-    "DockerNetwork",
-    "EngineFacts",
-    "Facts",
-    "FirewallFacts",
-    "InstallationFacts",
-    "KernelFacts",
-    "ModuleState",
-    "PathFacts",
-    "RouteFacts",
-    "UnitFacts",
-]
-
 
 class ModuleState(StrEnum):
     """Whether the kernel can use a module."""

@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Finding", "Severity"]
-
 
 class Severity(StrEnum):
     """How much a finding matters."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-__all__ = ["FilterTable", "Verdict"]
-
 _FORWARD: Final = "FORWARD"
 _OF_FIREWALL: Final = "CNI-FORWARD"
 """The chain of the plugin `firewall`."""

@@ -8,8 +8,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 
-__all__ = ["forwarding_links", "has_plugin", "needed_modules", "packet_filters"]
-
 _MODULES: Final = {
     "bridge": ("bridge", "veth"),
     "ptp": ("veth",),

@@ -17,8 +17,6 @@ from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 
-__all__ = ["Report"]
-
 _CHECKS: Final = (check_kernel, check_engine, check_firewall, check_networks, check_installation)
 
 

@@ -19,8 +19,6 @@ from cnm_bridge.core.planning.addresses.addressing import static_addresses
 from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.operator.networks.wanted import WantedNetwork
 
-__all__ = ["HostFacts", "HostLink", "bridges_of", "find_collisions"]
-
 _Subnet = IPv4Network | IPv6Network
 
 _BRIDGE: Final = "bridge"

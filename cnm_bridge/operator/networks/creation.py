@@ -41,8 +41,6 @@ from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
-__all__ = ["ENGINE_LIMIT_S", "PlannedNetwork", "make_network", "plan_docker_network", "plan_network"]
-
 ENGINE_LIMIT_S: Final = 60.0
 """Within which the engine makes or removes a network; it calls the daemon meanwhile."""
 

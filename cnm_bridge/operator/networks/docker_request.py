@@ -10,8 +10,6 @@ from pathlib import Path
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.engine_facts import EngineRelease
 
-__all__ = ["DockerRequest", "show_file"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerRequest:

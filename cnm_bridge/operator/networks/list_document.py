@@ -15,8 +15,6 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, AddressRange
 from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, whole_range
 
-__all__ = ["NFTABLES_KEYS", "Backend", "bridge_name", "choose_backend", "make_list", "newest_version", "render_list"]
-
 _PREFIX: Final = "cni-"
 _SHORT: Final = re.compile(r"[A-Za-z0-9_-]{1,11}")
 _DIGITS: Final = 11

@@ -8,8 +8,6 @@ from typing import Final
 
 from cnm_bridge.core.errors import Refused
 
-__all__ = ["find_taken_paths", "list_path", "write_list"]
-
 _MODE: Final = 0o644
 _SUFFIX: Final = ".conflist"
 _FURTHER: Final = "*.conf"

@@ -23,8 +23,6 @@ from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["UnknownNetwork", "remove_network"]
-
 _EMPTY_LIMIT_S: Final = 10.0
 """For the links of containers that were removed just before: their teardown runs in the background."""
 _LOOK_EVERY_S: Final = 0.1

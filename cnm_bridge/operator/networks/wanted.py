@@ -17,8 +17,6 @@ from cni_invoker.inputs.names import check_ifname, check_network_name
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.addresses.address_ranges import AddressRange
 
-__all__ = ["ParentType", "WantedNetwork", "parse_wanted", "whole_range"]
-
 _Subnet = IPv4Network | IPv6Network
 _Address = IPv4Address | IPv6Address
 

@@ -20,8 +20,6 @@ from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
-__all__ = ["check"]
-
 _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
 
 

@@ -17,8 +17,6 @@ from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import age
 
-__all__ = ["describe", "gc_command", "pick", "pick_failed", "release", "retry", "show_left"]
-
 _FIELDS: Final = ("Id", "Network", "ContainerId", "What", "ModifiedAt")
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))

@@ -29,8 +29,6 @@ from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.pair import Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, failed_steps, run_steps
 
-__all__ = ["test"]
-
 _COLUMNS: Final = (("STEP", "step"), ("RESULT", "result"), ("DETAIL", "detail"))
 
 

@@ -22,8 +22,6 @@ from cnm_bridge.operator.doctor.facts import ConfigurationFile
 from cnm_bridge.operator.doctor.gathering.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 
-__all__ = ["doctor"]
-
 
 @click.command(cls=CommandWithSettings)
 @with_settings(*SETTINGS, ignores_mistakes=True)

@@ -17,8 +17,6 @@ from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format
 from cnm_bridge.operator.cli.output.table import SHORT
 
-__all__ = ["event_line", "events", "show_figures", "top", "with_words"]
-
 _EVENT: Final = (
     *("Time", "Event", "Rpc", "NetworkId", "EndpointId", "DurationMs", "Error", "Plugin", "Verb", "ContainerId"),
     *("Outcome", "Phase", "Count"),

@@ -43,8 +43,6 @@ from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.system.engine import Engine
 
-__all__ = ["ExplainedNetwork", "explain", "find_explained_network"]
-
 _ENDPOINT_ID: Final = "ENDPOINT-ID"
 """Stands for the ID that Docker will choose."""
 

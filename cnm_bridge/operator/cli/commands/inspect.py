@@ -30,8 +30,6 @@ from cnm_bridge.operator.cli.output.values import age, ports_text
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
-__all__ = ["inspect", "show_inspected"]
-
 _ENDPOINT: Final = (
     *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "ModeReason", "Configuration", "Internal"),
     *("Addresses", "Mac", "Ports", "NotPublished", "SandboxKey", "CreatedAt", "CniVersion", "ContainerId", "Netns"),

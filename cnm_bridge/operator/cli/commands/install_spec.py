@@ -19,8 +19,6 @@ import click
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.settings.types import Directory, File
 
-__all__ = ["install_spec"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SOCKETS: Final = Path("/run/docker/plugins")
 _SHOWN: Final = 100

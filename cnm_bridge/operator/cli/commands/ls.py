@@ -20,8 +20,6 @@ from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, po
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
-__all__ = ["ls", "show_endpoints", "show_networks"]
-
 _ENDPOINT_FIELDS: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
 _NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 

@@ -28,8 +28,6 @@ from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, 
 from cnm_bridge.operator.networks.removal import remove_network
 from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted
 
-__all__ = ["network"]
-
 _ELSEWHERE: Final = {
     **dict.fromkeys(("ls", "list"), "`cni-bridge ls --networks` lists them"),
     "inspect": "`docker network inspect` and `cni-bridge ls --networks` show them",

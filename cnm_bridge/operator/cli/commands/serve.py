@@ -16,8 +16,6 @@ from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, m
 from cnm_bridge.system.process.run_directory import locked_run_directory
 from cnm_bridge.system.process.sockets import open_sockets
 
-__all__ = ["serve"]
-
 _ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 
 

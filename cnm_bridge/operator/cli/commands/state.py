@@ -36,8 +36,6 @@ from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.cli.write_file import write_file
 
-__all__ = ["state"]
-
 _STDIO = Path("-")
 
 

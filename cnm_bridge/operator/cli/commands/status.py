@@ -24,8 +24,6 @@ from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import Seconds
 from cnm_bridge.system.engine import Engine
 
-__all__ = ["show_status", "status"]
-
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
 """An answer about thousands of endpoints takes the daemon a sixth of a second."""

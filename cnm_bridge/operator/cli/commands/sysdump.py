@@ -25,8 +25,6 @@ from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.cli.write_file import write_file
 
-__all__ = ["sysdump"]
-
 _LIMIT_S: Final = 30.0
 _CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DOCUMENTS: Final = ("status", "endpoints", "leftovers", "state")

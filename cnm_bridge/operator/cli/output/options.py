@@ -17,8 +17,6 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Shown, parse_format, render
 from cnm_bridge.operator.cli.output.template import Template
 
-__all__ = ["shows", "shows_once", "templates_have"]
-
 _WATCH_S: Final = 2.0
 
 _Command = Callable[..., tuple[Shown, ExitStatus]]

@@ -18,8 +18,6 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, table
 from cnm_bridge.operator.cli.output.template import Template
 
-__all__ = ["Format", "Shown", "Table", "parse_format", "render"]
-
 Format = Literal["table", "json"] | Template
 
 _NAMED: Final[Mapping[str, Literal["table", "json"]]] = {"table": "table", "json": "json"}

@@ -5,8 +5,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-__all__ = ["SHORT", "fit_columns", "table"]
-
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""
 

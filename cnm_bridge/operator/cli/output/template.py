@@ -14,8 +14,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cnm_bridge.core.errors import BadOption
 
-__all__ = ["Template"]
-
 _ACTION: Final = re.compile(r"\{\{(.*?)\}\}")
 _EXPRESSION: Final = re.compile(r"\s*(json\s+)?\.((?:\w+)(?:\.\w+)*)?\s*")
 _ESCAPES: Final = {r"\t": "\t", r"\n": "\n"}

@@ -9,8 +9,6 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_str
 
-__all__ = ["UNKNOWN", "age", "changed_text", "count", "ports_text"]
-
 UNKNOWN: Final = "?"
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

@@ -15,8 +15,6 @@ from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.redaction.lines import REDACTED, redact_lines
 from cnm_bridge.operator.cli.redaction.names import is_secret_name
 
-__all__ = ["REDACTED", "describe_redacted", "redact", "redact_file", "redact_text"]
-
 _NAMES: Final = ("name", "key")
 """Of a pair with `value`: how Kubernetes writes variables, and CNI arguments are stored."""
 

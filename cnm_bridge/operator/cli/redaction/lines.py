@@ -12,8 +12,6 @@ from typing import Final
 
 from cnm_bridge.operator.cli.redaction.names import is_secret_name
 
-__all__ = ["REDACTED", "redact_lines"]
-
 REDACTED: Final = "[redacted]"
 
 _LINE_CHARACTERS: Final = 8192

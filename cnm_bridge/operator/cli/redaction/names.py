@@ -5,8 +5,6 @@
 import re
 from typing import Final
 
-__all__ = ["is_secret_name"]
-
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ENDINGS: Final = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "psk")
 _SECRETS: Final = frozenset({"pass", "pwd", "credential", "authorization", "auth"})

@@ -7,15 +7,6 @@ from typing import Final
 from cnm_bridge.operator.cli.settings.setting import NETWORK, Setting
 from cnm_bridge.operator.cli.settings.types import EngineAddress, ListenAddress, MetricsAddress
 
-__all__ = [
-    "ADMIN_SOCKET",
-    "DIRECTORIES",
-    "DOCKER_HOST",
-    "RUN_DIR",
-    "SETTINGS",
-    "STATE_DIR",
-]
-
 ADMIN_SOCKET: Final = Setting.of(
     "admin_socket", "The socket of the operator's commands.  [default: admin.sock in --run-dir]"
 )

@@ -10,8 +10,6 @@ from typing import Any, assert_never
 
 from cnm_bridge.core.errors import BadOption
 
-__all__ = ["TomlValue", "ValueKind", "fits", "read_config_file"]
-
 TomlValue = str | int | float | bool | list[str] | list[dict[str, Any]]
 
 

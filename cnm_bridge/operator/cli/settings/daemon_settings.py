@@ -16,8 +16,6 @@ from cnm_bridge.operator.cli.settings.config_file import fits
 from cnm_bridge.operator.cli.settings.options import settings_from
 from cnm_bridge.operator.cli.settings.setting import Setting
 
-__all__ = ["daemon_settings", "running_settings"]
-
 _LIMIT_S: Final = 5.0
 """How long the daemon is waited for; its settings take it a millisecond."""
 

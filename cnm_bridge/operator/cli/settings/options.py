@@ -24,8 +24,6 @@ from cnm_bridge.operator.cli.settings.config_file import read_config_file
 from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
 from cnm_bridge.operator.cli.settings.types import refuse_conflicts
 
-__all__ = ["CommandWithSettings", "configuration_file", "find_mistakes", "settings_from", "with_settings"]
-
 F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")

@@ -14,8 +14,6 @@ from cnm_bridge.core.settings import Settings, option_name
 from cnm_bridge.operator.cli.settings.config_file import ValueKind
 from cnm_bridge.operator.cli.settings.types import Directory, File, Network, Seconds
 
-__all__ = ["FILE", "NETWORK", "Setting"]
-
 _DIRECTORY: Final = Directory()
 FILE: Final = File()
 _SECONDS: Final = Seconds()

@@ -15,17 +15,6 @@ from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.settings import ManagedNetwork
 from cnm_bridge.system.process.network_sockets import TcpAddress, parse_address
 
-__all__ = [
-    "Directory",
-    "EngineAddress",
-    "File",
-    "ListenAddress",
-    "MetricsAddress",
-    "Network",
-    "Seconds",
-    "refuse_conflicts",
-]
-
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _KEYS: Final[Mapping[str, type]] = {
     "name": str,

@@ -9,8 +9,6 @@ from typing import Final
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
-__all__ = ["check_engine"]
-
 _OLDEST: Final = (20, 10)
 _CRASHING: Final = ((29, 0, 0), (29, 0, 2))
 """The first and the last engine that crash with a remote network driver (moby #51554, fixed by #51558)."""

@@ -13,8 +13,6 @@ from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, packet_filters
 
-__all__ = ["check_firewall"]
-
 _IPV4: Final = 4
 _FAMILIES: Final = {_IPV4: "iptables", 6: "ip6tables"}
 _PACKAGES: Final = {"iptables": "iptables", "nft": "nftables"}

@@ -9,8 +9,6 @@ from typing import Final
 from cnm_bridge.operator.doctor.facts import Facts, PathFacts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
-__all__ = ["ADMIN_SOCKET", "SERVICE", "SOCKET", "check_installation"]
-
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"
 ADMIN_SOCKET: Final = "cni-bridge-admin.socket"

@@ -11,8 +11,6 @@ from cnm_bridge.operator.doctor.facts import Facts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, needed_modules
 
-__all__ = ["check_kernel"]
-
 _NEEDED: Final = (5, 5)
 """The first release with alternative names of links."""
 _FEW_NAMESPACES: Final = 1000

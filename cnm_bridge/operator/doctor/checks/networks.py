@@ -16,8 +16,6 @@ from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.needs import forwarding_links
 
-__all__ = ["check_networks"]
-
 _NEARLY_FULL: Final = 0.9
 
 

@@ -5,8 +5,6 @@
 import asyncio
 from typing import Final
 
-__all__ = ["read_lines"]
-
 _LIMIT_S: Final = 10.0
 
 

@@ -11,8 +11,6 @@ from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_
 from cnm_bridge.operator.doctor.facts import FirewallFacts
 from cnm_bridge.operator.doctor.gathering.commands import read_lines
 
-__all__ = ["gather_firewall"]
-
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"
 _BY_DOCKER: Final = "docker-bridges"

@@ -33,8 +33,6 @@ from cnm_bridge.operator.doctor.needs import needed_modules
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
-__all__ = ["gather"]
-
 
 async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) -> Facts:
     """Read all facts about the host; what cannot be read is left out.

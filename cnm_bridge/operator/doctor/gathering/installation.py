@@ -15,8 +15,6 @@ from cnm_bridge.operator.doctor.checks.installation import ADMIN_SOCKET, SERVICE
 from cnm_bridge.operator.doctor.facts import ClockFacts, PathFacts, UnitFacts
 from cnm_bridge.operator.doctor.gathering.commands import read_lines
 
-__all__ = ["find_daemon", "gather_clock", "gather_paths", "gather_space", "gather_units", "read_selinux"]
-
 _UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, "docker.service")
 _SYSTEMD: Final = Path("/run/systemd/system")
 _ENFORCING: Final = Path("/sys/fs/selinux/enforce")

@@ -10,8 +10,6 @@ from typing import Final
 
 from cnm_bridge.operator.doctor.facts import KernelFacts, ModuleState
 
-__all__ = ["gather_kernel"]
-
 _SYSCTLS: Final = (
     "net.ipv4.ip_forward",
     "net.ipv6.conf.all.forwarding",

@@ -19,8 +19,6 @@ from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork
 
-__all__ = ["gather_networks"]
-
 _SYSTEMD: Final = 1
 """Process ID."""
 

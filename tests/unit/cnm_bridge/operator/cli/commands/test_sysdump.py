@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cnm_bridge.operator.cli.redaction.documents import REDACTED, describe_redacted, redact, redact_text
+from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_text
+from cnm_bridge.operator.cli.redaction.lines import REDACTED
 
 SECRET = "hunter2-5up3r"
 
