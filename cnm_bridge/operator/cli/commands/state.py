@@ -34,7 +34,7 @@ from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
-from cnm_bridge.operator.cli.write_file import write_file
+from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
 
@@ -87,7 +87,7 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
         sys.stdout.buffer.write(content)
         return
     try:
-        write_file(file, content)
+        write_whole(file, content)
     except Refused as exc:
         _fail(str(exc))
 

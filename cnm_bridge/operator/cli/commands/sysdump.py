@@ -23,7 +23,7 @@ from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redac
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
-from cnm_bridge.operator.cli.write_file import write_file
+from cnm_bridge.operator.whole_file import write_whole
 
 _LIMIT_S: Final = 30.0
 _CONFIG: Final = Path("/etc/cni-bridge/config.toml")
@@ -76,7 +76,7 @@ def sysdump(
     if target.exists():
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")
     files = dict(_collect(socket, cni_conf_dirs, cni_bin_dirs))
-    write_file(target, _pack(files.items(), target.name.partition(".")[0]))
+    write_whole(target, _pack(files.items(), target.name.partition(".")[0]))
     click.echo(target)
     click.echo(f"cni-bridge: {describe_redacted(files)}", err=True)
     return ExitStatus.FINE
