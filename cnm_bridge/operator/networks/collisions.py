@@ -14,7 +14,7 @@ from typing import Final
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges
+from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges, overlap
 from cnm_bridge.core.planning.addresses.addressing import static_addresses
 from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.operator.networks.wanted import WantedNetwork
@@ -124,7 +124,7 @@ def _find_bridge(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
 
 def _find_overlaps(one: AddressRange, wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     for name, other in host.docker_subnets:
-        if _overlap(one.subnet, other):
+        if overlap(one.subnet, other):
             yield f"{one.subnet} overlaps {other} of the Docker network {name}"
     for network in host.lists:
         if network.name != wanted.name:
@@ -139,7 +139,7 @@ def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationLis
     """Yield what a list has of a subnet; `may_share` allows it the same subnet, as on one LAN, with another range."""
     where = f"the list {network.name} in {network.source}"
     for taken in find_ranges(network):
-        if _overlap(one.subnet, taken.subnet) and not (may_share and _are_apart(one, taken)):
+        if overlap(one.subnet, taken.subnet) and not (may_share and one.is_apart(taken)):
             yield f"{one.subnet} overlaps {taken.subnet} of {where}"
     for address in sorted(static_addresses(network), key=int):
         if one.contains(address):
@@ -149,7 +149,7 @@ def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationLis
 def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> Iterator[str]:
     """Yield the routes and addresses of the host in a subnet, without those of its own bridge."""
     for destination, link in host.routes:
-        if destination.prefixlen and link != bridge and _overlap(subnet, destination):
+        if destination.prefixlen and link != bridge and overlap(subnet, destination):
             through = f" through {link}" if link else ""
             yield f"{subnet} overlaps the host's route to {destination}{through}"
     for name, found in host.links.items():
@@ -164,12 +164,3 @@ def _find_own_addresses(one: AddressRange, host: HostFacts) -> Iterator[str]:
         for address in link.addresses:
             if one.contains(address.ip) and address.ip != one.gateway:
                 yield f"{one.first} to {one.last} has the host's own address {address.ip} on {name}"
-
-
-def _overlap(one: _Subnet, other: _Subnet) -> bool:
-    return one.version == other.version and one.overlaps(other)
-
-
-def _are_apart(one: AddressRange, other: AddressRange) -> bool:
-    """Return whether two ranges have no address in common, as those of several networks on one LAN."""
-    return int(one.last) < int(other.first) or int(other.last) < int(one.first)

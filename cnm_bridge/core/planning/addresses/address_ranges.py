@@ -44,6 +44,15 @@ class AddressRange:
         """Return whether an address is between the first and the last one."""
         return address.version == self.subnet.version and int(self.first) <= int(address) <= int(self.last)
 
+    def is_apart(self, other: "AddressRange") -> bool:
+        """Return whether two ranges have no address in common, as those of several networks on one LAN."""
+        return int(self.last) < int(other.first) or int(other.last) < int(self.first)
+
+
+def overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
+    """Return whether two subnets have addresses in common."""
+    return one.version == other.version and one.overlaps(other)
+
 
 def find_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
     """Return the ranges of a list's host-local; none if the plugin cannot parse them, which it reports itself."""

@@ -5,12 +5,11 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network
 from itertools import combinations
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, overlap
 from cnm_bridge.core.planning.addresses.pool_check import find_pool_problem
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
@@ -126,7 +125,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 fix="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
             )
         for route in facts.routes if links else ():
-            if route.destination.prefixlen == 0 or route.link in links or not _overlap(one.subnet, route.destination):
+            if route.destination.prefixlen == 0 or route.link in links or not overlap(one.subnet, route.destination):
                 continue
             if route.destination.num_addresses == 1 and one.contains(route.destination.network_address):
                 continue  # of a container, as plugin ptp makes it
@@ -144,7 +143,11 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
 def _check_overlaps(facts: Facts) -> Iterator[Finding]:
     ranges = [(one.network.name, found) for one in facts.networks for found in find_ranges(one.network)]
     for (name, one), (other_name, other) in combinations(ranges, 2):
-        if name != other_name and _overlap(one.subnet, other.subnet) and not _are_apart(one, other):
+        if (
+            name != other_name
+            and overlap(one.subnet, other.subnet)
+            and not (one.subnet == other.subnet and one.is_apart(other))
+        ):
             yield Finding(
                 severity=Severity.WARNING,
                 code="addresses-overlap",
@@ -153,11 +156,3 @@ def _check_overlaps(facts: Facts) -> Iterator[Finding]:
                 f"{other.last}, overlap: both may assign the same address, and no container can be on both",
                 fix="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
             )
-
-
-def _are_apart(one: AddressRange, other: AddressRange) -> bool:
-    return one.subnet == other.subnet and (int(one.last) < int(other.first) or int(other.last) < int(one.first))
-
-
-def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
-    return one.version == other.version and one.overlaps(other)
