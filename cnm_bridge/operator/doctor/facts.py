@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
+from typing import Final
 
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
+
+SERVICE: Final = "cni-bridge.service"
+SOCKET: Final = "cni-bridge.socket"
+ADMIN_SOCKET: Final = "cni-bridge-admin.socket"
+DOCKER: Final = "docker.service"
 
 
 class ModuleState(StrEnum):

@@ -6,13 +6,9 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-from cnm_bridge.operator.doctor.facts import Facts, PathFacts
+from cnm_bridge.operator.doctor.facts import ADMIN_SOCKET, DOCKER, SERVICE, SOCKET, Facts, PathFacts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
-SERVICE: Final = "cni-bridge.service"
-SOCKET: Final = "cni-bridge.socket"
-ADMIN_SOCKET: Final = "cni-bridge-admin.socket"
-_DOCKER: Final = "docker.service"
 _LITTLE_BYTES: Final = 16 << 20
 _CLOCK_S: Final = 60.0
 """How much younger than now a file may seem: the clock may just have been corrected."""
@@ -70,7 +66,7 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
     units = facts.installation.units
     if units is None or SERVICE not in units:
         return
-    service, socket, docker = (units.get(name) for name in (SERVICE, SOCKET, _DOCKER))
+    service, socket, docker = (units.get(name) for name in (SERVICE, SOCKET, DOCKER))
     if service is None or not service.state:
         return  # not installed as a unit
     starts = [unit for unit in (service, socket) if unit is not None and unit.state.startswith("enabled")]
@@ -82,13 +78,13 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             text="Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
             fix=f"systemctl enable --now {SOCKET} {SERVICE}",
         )
-    elif starts and not any(_DOCKER in unit.before for unit in starts):
+    elif starts and not any(DOCKER in unit.before for unit in starts):
         yield Finding(
             severity=Severity.ERROR,
             code="boot-order",
             subject="boot",
-            text=f"no unit of cni-bridge starts before {_DOCKER}: Docker starts containers before their driver exists",
-            fix=f"systemctl edit {SOCKET}, and write: [Unit] Before={_DOCKER}",
+            text=f"no unit of cni-bridge starts before {DOCKER}: Docker starts containers before their driver exists",
+            fix=f"systemctl edit {SOCKET}, and write: [Unit] Before={DOCKER}",
         )
     elif socket is not None and not socket.state.startswith("enabled"):
         yield Finding(

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.doctor.checks.installation import ADMIN_SOCKET, SERVICE, SOCKET
-from cnm_bridge.operator.doctor.facts import ClockFacts, PathFacts, UnitFacts
+from cnm_bridge.operator.doctor.facts import ADMIN_SOCKET, DOCKER, SERVICE, SOCKET, ClockFacts, PathFacts, UnitFacts
 from cnm_bridge.operator.doctor.gathering.commands import read_lines
 
-_UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, "docker.service")
+_UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, DOCKER)
 _SYSTEMD: Final = Path("/run/systemd/system")
 _ENFORCING: Final = Path("/sys/fs/selinux/enforce")
 
