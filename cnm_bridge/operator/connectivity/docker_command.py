@@ -27,18 +27,18 @@ class Done:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
 class DockerCommand:
     """The docker command for one engine.
 
     A command that has begun runs to its end, also after Ctrl-C: an interrupted `docker create` could make its container
     after everything was removed.
 
-    Args:
+    Attributes:
         host: The address of the engine.
     """
 
-    def __init__(self, host: str) -> None:
-        self._host = host
+    host: str
 
     def run(self, *arguments: str, content: bytes | None = None) -> Done:
         """Run a command.
@@ -52,7 +52,7 @@ class DockerCommand:
         """
         try:
             process = subprocess.Popen(
-                ("docker", "--host", self._host, *arguments),  # noqa: S607 - the operator's own docker
+                ("docker", "--host", self.host, *arguments),  # noqa: S607 - the operator's own docker
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
