@@ -182,6 +182,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
+    yield "announcements", daemon.attach.announcer.run
     yield "missed ports", daemon.endpoints.joined.missed_ports.run
     yield "first processes", daemon.endpoints.first_processes.run
     yield "imports", _load_later

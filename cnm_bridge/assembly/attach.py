@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cni_bridge_state import AttachMode, EndpointId
 from cnm_bridge.assembly.resources import Resources
+from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
@@ -29,6 +30,7 @@ class AttachRoom:
     attachers: Attachers
     owners: SandboxOwners
     sandbox_sync: SandboxSync
+    announcer: Announcer
     dhcp_daemons: DhcpDaemons
     leases: Leases
     new_records: NewRecords
@@ -39,7 +41,8 @@ def make_attach(resources: Resources) -> AttachRoom:
     """Return the objects of the room."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
-    sandbox_sync = SandboxSync(resources.store, kernel, locks)
+    announcer = Announcer(resources.store, kernel)
+    sandbox_sync = SandboxSync(resources.store, kernel, locks, announcer)
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
@@ -70,6 +73,7 @@ def make_attach(resources: Resources) -> AttachRoom:
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
         owners=owners,
         sandbox_sync=sandbox_sync,
+        announcer=announcer,
         dhcp_daemons=daemons,
         leases=leases,
         new_records=NewRecords(run_dir, resources.boot_id),

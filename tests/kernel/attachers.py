@@ -7,6 +7,7 @@ from pathlib import Path
 from cni_bridge_state import AttachMode
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
+from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
@@ -31,7 +32,7 @@ def make_attachers(
     release.lose()
     owners = owners or SandboxOwners(kernel, Engine(f"unix://{run_dir}/none", 1.0), release)
     places = PlaceFinder(store, kernel, owners, release, run_dir)
-    sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
+    sandbox_sync = SandboxSync(store, kernel, KeyedLocks(), Announcer(store, kernel))
     move = MoveAttacher(
         store=store,
         runtime=runtime,

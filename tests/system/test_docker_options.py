@@ -67,8 +67,8 @@ def test_families_as_options(scene: Scene, engine: Engine) -> None:
     null = ("--ipam-driver=null", "-o", f"cni.network={name}")
     if engine.version < (28,):
         assert "make the network with --ipam-driver null" in scene.creation_refusal(*null, "-o", f"{IPV4}=false")
-        error = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=0")
-        assert "it announces no addresses" in error
+        error = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=4")
+        assert "is not a number from 0 to 3" in error
     scene.run(scene.network(name, "-o", f"{IPV4}=true", "-o", f"{IPV6}=false"))
     assert "enable_ipv4" in scene.creation_refusal(*null, "-o", f"{IPV4}=perhaps")
 

@@ -178,20 +178,17 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return args
 
 
-def with_attach(plan: Plan, attach: AttachChoice, octets: bytes | None) -> Plan:
-    """Return a plan with its attach mode.
+def with_address_mac(plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface]) -> Plan:
+    """Return the plan of a link whose addresses are reserved, with the MAC that Docker learns before the link exists.
 
-    Args:
-        plan: A plan whose list is negotiated.
-        attach: The attach mode.
-        octets: The random bytes for the MAC of a link for which Docker has chosen none, and learns it before the link
-            exists; see `local_mac`. None to choose none. Plugins that take one receive it (`reserved_list.py`).
+    It is made of the list's name and the first address, unless one was chosen. A container that comes back
+    with its address then has the MAC that its neighbours know, on whichever host. Plugins that take one receive it
+    (`reserved_list.py`).
     """
-    plan = replace(plan, attach=attach)
-    is_foreseen = attach.mode.has_reservation and can_choose_mac(plan.configuration)
-    if octets is None or plan.requested.mac or not is_foreseen:
+    has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
+    if has_mac or not plan.attach.mode.has_reservation or not addresses:
         return plan
-    mac = local_mac(octets)
+    mac = local_mac(sha256(f"{plan.configuration.name} {addresses[0].ip}".encode()).digest()[:MAC_BYTES])
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 

@@ -22,6 +22,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_sandbox
+from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -74,12 +75,14 @@ class SandboxSync:
         store: The records.
         kernel: Changes sandboxes.
         locks: The locks of endpoints.
+        announcer: Learns when a link is in its sandbox.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, locks: KeyedLocks[EndpointId]) -> None:
+    def __init__(self, store: Store, kernel: Kernel, locks: KeyedLocks[EndpointId], announcer: Announcer) -> None:
         self._store = store
         self._kernel = kernel
         self._locks = locks
+        self._announcer = announcer
         self._sandboxes: KeyedLocks[Path] = KeyedLocks()
         self._watches: dict[EndpointId, asyncio.Task[None]] = {}
         self._candidates: set[EndpointId] = set()
@@ -89,13 +92,17 @@ class SandboxSync:
     def join(self, endpoint: Endpoint) -> None:
         """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
 
-        Starts no watch if the plan is empty, or if the sandbox exists and the engine will call.
+        Starts no watch if there is nothing to add or announce, or if the sandbox exists and the engine will call.
         """
         joined = _Joined.of(endpoint)
-        if joined is not None and not joined.sandbox_plan.is_empty:
+        if joined is None:
+            return
+        is_wanted = self._announcer.join(endpoint)
+        if not joined.sandbox_plan.is_empty:
             self._candidates.add(joined.id)
-            if not self._kernel.is_namespace(joined.sandbox):
-                self._wanted.put_nowait(joined.id)
+            is_wanted = True
+        if is_wanted and not self._kernel.is_namespace(joined.sandbox):
+            self._wanted.put_nowait(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
         """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
@@ -113,6 +120,7 @@ class SandboxSync:
         """Stop syncing the sandbox of an endpoint; does not block."""
         self._candidates.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
+        self._announcer.forget(endpoint_id)
         watch = self._watches.pop(endpoint_id, None)
         if watch is not None:
             watch.cancel()
@@ -120,15 +128,20 @@ class SandboxSync:
     async def sync(self, endpoint_id: EndpointId) -> None:
         """Sync the sandbox of an endpoint now, if it is joined, its plan is not empty, and the link is in the sandbox.
 
+        Its addresses are announced in the background, unless they have been.
+
         Raises:
             SandboxNotSynced: Some of it could not be added.
             KernelError: The sandbox cannot be read.
         """
-        if endpoint_id in self._candidates:
-            async with self._locks.hold(endpoint_id):
-                joined = self._find_joined(endpoint_id)
-                if joined is not None:
-                    await self._sync(joined)
+        try:
+            if endpoint_id in self._candidates:
+                async with self._locks.hold(endpoint_id):
+                    joined = self._find_joined(endpoint_id)
+                    if joined is not None:
+                        await self._sync(joined)
+        finally:
+            self._announcer.placed(endpoint_id)
 
     async def withdraw(self, record: EndpointRecord) -> None:
         """Remove the policy rules of an endpoint that is leaving its sandbox: they would outlast the link.

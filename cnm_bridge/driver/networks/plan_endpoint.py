@@ -8,7 +8,7 @@ from dataclasses import replace
 from cni_invoker import CniError, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
-from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attach
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 
 __all__ = ["plan_endpoint"]
@@ -20,7 +20,6 @@ async def plan_endpoint(
     *,
     default: AttachOption,
     release: EngineRelease | None,
-    octets: bytes | None = None,
 ) -> Plan:
     """Return the plan of an endpoint, with a list whose version all its plugins support.
 
@@ -31,7 +30,6 @@ async def plan_endpoint(
         runtime: Executes VERSION.
         default: The daemon's mode for endpoints without the option `cni.attach`.
         release: The engine's release, None if it is not known.
-        octets: See `with_attach`.
 
     Raises:
         CniError: The plugins have no version in common, or one is missing.
@@ -43,7 +41,7 @@ async def plan_endpoint(
         network=plan.configuration, options=wanted.options, default=default, release=release, has_pool=wanted.has_pool
     )
     static_versions = await _static_versions(runtime) if depends_on_static(request) else None
-    return with_attach(plan, choose_mode(request, static_versions), octets)
+    return replace(plan, attach=choose_mode(request, static_versions))
 
 
 async def _static_versions(runtime: Runtime) -> Collection[str] | None:

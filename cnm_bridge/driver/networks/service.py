@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from cni_invoker import CniError, ConfigurationDirectories, NetworkConfiguration
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,
@@ -154,9 +152,7 @@ class NetworkService:
         return network, await self._plan_endpoint(_plan_request(network, configuration, options, requested))
 
     async def _plan_endpoint(self, wanted: PlanRequest) -> Plan:
-        octets = secrets.token_bytes(MAC_BYTES)
-        release = self.release.current
-        return await plan_endpoint(wanted, self.runtime, default=self.attach, release=release, octets=octets)
+        return await plan_endpoint(wanted, self.runtime, default=self.attach, release=self.release.current)
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.inline is not None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
+from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.core.planning.resolv_conf import FileEdit
 from cnm_bridge.system.kernel.movement.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.movement.link_mover import LinkLocation, LinkMover
@@ -27,7 +27,6 @@ from cnm_bridge.system.kernel.namespaces.netns import (
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 from cnm_bridge.system.kernel.sandbox.pin import Finish, Pin
 from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container
 from cnm_bridge.system.kernel.sysctl import Baseline, take_baseline
@@ -169,15 +168,20 @@ class Kernel(KernelView):
         """
         return await self._run(partial(self._link_in_sandbox(sandbox, altname).sync, sandbox_plan))
 
-    async def look_in_sandbox(self, sandbox: Path, altname: str) -> Snapshot | None:
-        """Return a link in a sandbox with its addresses and routes, and the sandbox's policy rules.
+    async def announce(self, sandbox: Path, altname: str) -> tuple[IpAddress, ...] | None:
+        """Announce the addresses of a link in its sandbox to its neighbours, see `sandbox/announcement.py`.
 
-        None if the sandbox does not exist, is the host namespace, or does not have the link. Nothing is changed.
+        Args:
+            sandbox: The container's namespace.
+            altname: The alternative name of the link.
+
+        Returns:
+            The addresses, none if the link cannot announce any; None if the link is not in the sandbox.
 
         Raises:
             KernelError: The kernel refused.
         """
-        return await self._run(self._link_in_sandbox(sandbox, altname).look)
+        return await self._run(self._link_in_sandbox(sandbox, altname).announce)
 
     async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the policy rules that `sync_sandbox` added: the kernel does not remove them with the link.
@@ -337,9 +341,6 @@ class Kernel(KernelView):
 
     def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
         return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)
-
-    def _link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
-        return LinkInSandbox(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
 
     def _mover(self, path: Path, ifname: str, altname: str) -> LinkMover:
         return LinkMover(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

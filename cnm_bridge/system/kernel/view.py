@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, attempt
+from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, Snapshot, attempt
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
@@ -35,6 +35,7 @@ from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_name
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
 from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 
 _AT_ONCE: Final = 8
 """Concurrent worker threads; each has up to four descriptors open."""
@@ -261,6 +262,16 @@ class KernelView:
         """Return those of the given sandboxes that Docker has visibly removed."""
         return await self._run(partial(gone_sandboxes, paths))
 
+    async def look_in_sandbox(self, sandbox: Path, altname: str) -> Snapshot | None:
+        """Return a link in a sandbox with its addresses and routes, and the sandbox's policy rules.
+
+        None if the sandbox does not exist, is the host namespace, or does not have the link. Nothing is changed.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(self._link_in_sandbox(sandbox, altname).look)
+
     async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
         """Return all paths in a directory of namespaces, also of those that are no longer mounted.
 
@@ -273,3 +284,6 @@ class KernelView:
         """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""
         async with self._work:
             return await run_in_thread(work)
+
+    def _link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
+        return LinkInSandbox(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)

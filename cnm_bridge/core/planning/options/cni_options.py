@@ -20,6 +20,7 @@ from cnm_bridge.core.planning.options.docker_options import (
     NETWORK_OPTIONS,
     SYSCTLS,
     LinkSetting,
+    parse_announcements,
     parse_ifname,
     parse_sysctls,
     refuse_docker_option,
@@ -153,6 +154,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         raise BadOption(INLINE, "is an option of networks, not of containers")
     options = merge_options(network, given)
     _refuse_unknown(options)
+    parse_announcements(network)
     configuration = options.get(CONFIGURATION)
     if configuration == "":
         raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")

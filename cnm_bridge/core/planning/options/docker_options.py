@@ -8,7 +8,7 @@ None is ignored silently; docs/configuration.md has the table. Source of the nam
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cnm_bridge.core.errors import BadOption
@@ -23,11 +23,14 @@ IFNAME: Final = "com.docker.network.endpoint.ifname"
 
 _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
-_ANNOUNCEMENTS: Final = frozenset(
-    {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
-)
-NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, *_ANNOUNCEMENTS})
-"""Options that Docker itself reads for networks of any driver."""
+_MESSAGES: Final = "com.docker.network.advertise_addr_nmsgs"
+_INTERVAL: Final = "com.docker.network.advertise_addr_ms"
+NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, _MESSAGES, _INTERVAL})
+"""Options that Docker itself reads for networks of any driver; this driver announces addresses as they say, too."""
+
+_MOST_MESSAGES: Final = 3
+_INTERVALS_MS: Final = range(100, 2001)
+"""Both ranges and the defaults are those of moby (`osl/interface_linux.go`, `AdvertiseAddrNMsgsMax` and its like)."""
 
 _WAYS: Final[Mapping[str, str]] = {
     "com.docker.network.container_iface_prefix": "give cni.ifname-prefix instead",
@@ -71,6 +74,19 @@ class LinkSetting:
 
     def __str__(self) -> str:
         return self.path("IFNAME").replace("/", ".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcements:
+    """How the addresses of a network's endpoints are announced to their neighbours.
+
+    Attributes:
+        count: How often, 0 for never.
+        interval_s: The time between two announcements, in seconds.
+    """
+
+    count: int = _MOST_MESSAGES
+    interval_s: float = 1.0
 
 
 def refuse_docker_option(option: str) -> None:
@@ -125,8 +141,27 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
         )
     if flags.get(_ENABLE_IPV6, ipv6) != ipv6:
         raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")
-    for option in sorted(_ANNOUNCEMENTS & options.keys()):
-        raise BadOption(option, "this Docker Engine does not read it, being older than 28: it announces no addresses")
+
+
+def parse_announcements(options: Mapping[str, str]) -> Announcements:
+    """Return how addresses are announced on a network with these options.
+
+    Raises:
+        BadOption: A number is not one that Docker accepts.
+    """
+    wanted = Announcements()
+    if _MESSAGES in options:
+        wanted = replace(wanted, count=_parse_number(_MESSAGES, options[_MESSAGES], range(_MOST_MESSAGES + 1)))
+    if _INTERVAL in options:
+        wanted = replace(wanted, interval_s=_parse_number(_INTERVAL, options[_INTERVAL], _INTERVALS_MS) / 1000)
+    return wanted
+
+
+def _parse_number(option: str, text: str, allowed: range) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if number not in allowed:
+        raise BadOption(option, f"{text!r} is not a number from {allowed[0]} to {allowed[-1]}")
+    return number
 
 
 def parse_ifname(text: str) -> str:

@@ -38,7 +38,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
-from cnm_bridge.core.planning.plan import Plan, refuse_ignored
+from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import SandboxLiveness
@@ -95,9 +95,10 @@ class SandboxAttacher(SandboxLiveness):
             # Its name shows that the reservation is ours, even if the record is lost.
             self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
             reserved = await self.runtime.add(reservation, endpoint.attachment)
-            attachment = replace(record.attachment, reservation=reserved.document)
-            record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
+            plan = with_address_mac(plan, addresses)
+            attachment = replace(record.attachment, reservation=reserved.document, capability_args=plan.capability_args)
+            record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
         sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.options.sysctls]

@@ -24,13 +24,14 @@ from pyroute2.netlink.rtnl import (
     RTMGRP_LINK,
 )
 
-from cnm_bridge.core.link_state import NamespaceMissing, Placement, SandboxPlan, Snapshot, attempt
+from cnm_bridge.core.link_state import IpAddress, NamespaceMissing, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link, find_link_by_altname
 from cnm_bridge.system.kernel.netlink.routes import find_routes
 from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.sandbox.announcement import announce
 from cnm_bridge.system.kernel.sandbox.apply import is_placed, sync, withdraw
 
 _CHANGES: Final = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE
@@ -70,6 +71,11 @@ class LinkInSandbox:
                 routes=find_routes(netlink, link),
                 rules=find_rules(netlink),
             )
+
+    def announce(self) -> tuple[IpAddress, ...] | None:
+        """Announce the link's addresses and return them; None if the link is not in the sandbox."""
+        with attempt("announce the addresses of", str(self)), self._found() as found:
+            return None if found is None else announce(*found)
 
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the plan's policy rules and return them in words; none if the link is not in the sandbox."""

@@ -3,7 +3,8 @@
 """Requested values reach the plugins in a way that they read, and plugins that ignored them are detected."""
 
 import re
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -20,7 +21,7 @@ from cnm_bridge.core.planning.plan import (
     configuration_digest,
     plan_attachment,
     refuse_ignored,
-    with_attach,
+    with_address_mac,
 )
 
 MAC = "02:11:22:33:44:55"
@@ -345,13 +346,30 @@ def test_a_client_identifier_determines_the_mac() -> None:
 
 
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
-    """In mode *hybrid*, if Docker chose none and the plugin makes a link that may have any."""
-    hybrid = AttachChoice(mode=AttachMode.HYBRID, reason="")
-    octets = bytes.fromhex(MAC.replace(":", ""))
-    planned = with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), hybrid, octets)
-    assert (planned.attach, planned.own_mac, planned.capability_args) == (hybrid, MAC, {"mac": MAC})
-    moved = AttachChoice(mode=AttachMode.MOVE, reason="")
-    assert with_attach(plan({"type": "bridge", "ipam": HOST_LOCAL}), moved, octets).own_mac is None
-    assert with_attach(plan({"type": "ipvlan", "ipam": HOST_LOCAL}), hybrid, octets).own_mac is None
+    """In mode *hybrid*, if none was chosen and the plugin makes a link that may have any."""
+    bridge = plan({"type": "bridge", "ipam": HOST_LOCAL})
+    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST)
+    assert first.own_mac is not None
+    assert int(first.own_mac[:2], 16) & 3 == 2
+    assert first.capability_args == {"mac": first.own_mac}
+    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST).own_mac is None
+    ipvlan = in_mode(AttachMode.HYBRID, plan({"type": "ipvlan", "ipam": HOST_LOCAL}))
+    assert with_address_mac(ipvlan, FIRST).own_mac is None
     given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
-    assert with_attach(given, hybrid, octets).own_mac is None
+    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST).own_mac is None
+
+
+def test_an_address_determines_the_mac() -> None:
+    """It is the same for the same address, whatever its prefix length, and another one for another address."""
+    bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
+    first, again, second = (with_address_mac(bridge, [ip_interface(text)]).own_mac for text in FEW)
+    assert first == again != second
+
+
+FIRST = [ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")]
+FEW = ("10.1.0.2/24", "10.1.0.2/16", "10.1.0.3/24")
+
+
+def in_mode(mode: AttachMode, planned: Plan) -> Plan:
+    """Return a plan in a mode."""
+    return replace(planned, attach=AttachChoice(mode=mode, reason=""))

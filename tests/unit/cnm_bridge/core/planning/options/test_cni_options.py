@@ -44,7 +44,7 @@ def test_an_unknown_option_gets_the_list_of_options() -> None:
 
 def test_dockers_own_network_options() -> None:
     """Options that libnetwork reads are accepted; options without effect here are rejected."""
-    for option in ("advertise_addr_nmsgs", "advertise_addr_ms", "enable_ipv4", "enable_ipv6"):
+    for option in ("advertise_addr_nmsgs", "enable_ipv4", "enable_ipv6"):
         assert parse_options({f"com.docker.network.{option}": "0"}) == Options()
     with pytest.raises(BadOption, match="Docker's own driver bridge"):
         parse_options({"com.docker.network.bridge.name": "br0"})

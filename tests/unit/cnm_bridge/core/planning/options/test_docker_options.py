@@ -6,7 +6,9 @@ import pytest
 
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.options.docker_options import (
+    Announcements,
     LinkSetting,
+    parse_announcements,
     parse_ifname,
     parse_sysctls,
     refuse_docker_option,
@@ -17,6 +19,7 @@ from cnm_bridge.core.planning.options.docker_options import (
 IPV4 = "com.docker.network.enable_ipv4"
 IPV6 = "com.docker.network.enable_ipv6"
 MESSAGES = "com.docker.network.advertise_addr_nmsgs"
+INTERVAL = "com.docker.network.advertise_addr_ms"
 
 
 @pytest.mark.parametrize("value", ["false", "0", "F", "true", "1"])
@@ -32,7 +35,6 @@ def test_address_family_options_that_the_engine_reads_are_accepted(value: str) -
         ({IPV6: "true"}, False, "give --ipv6, or leave that out"),
         ({IPV6: "false"}, True, "give --ipv6, or leave that out"),
         ({IPV4: "no"}, False, "'no' is neither true nor false"),
-        ({MESSAGES: "3"}, False, "it announces no addresses"),
     ],
 )
 def test_address_family_options_that_the_engine_ignores_are_rejected(
@@ -42,6 +44,26 @@ def test_address_family_options_that_the_engine_ignores_are_rejected(
     with pytest.raises(BadOption, match=next(iter(options))) as caught:
         refuse_unread(options, ipv4=None, ipv6=ipv6)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "announcements"),
+    [
+        ({}, Announcements(count=3, interval_s=1.0)),
+        ({MESSAGES: "0"}, Announcements(count=0, interval_s=1.0)),
+        ({MESSAGES: "2", INTERVAL: "100"}, Announcements(count=2, interval_s=0.1)),
+    ],
+)
+def test_how_addresses_are_announced(options: dict[str, str], announcements: Announcements) -> None:
+    """The numbers, and the defaults, are Docker's."""
+    assert parse_announcements(options) == announcements
+
+
+@pytest.mark.parametrize("options", [{MESSAGES: "4"}, {MESSAGES: "-1"}, {MESSAGES: "two"}, {INTERVAL: "99"}])
+def test_impossible_announcements_are_rejected(options: dict[str, str]) -> None:
+    """Engines before 28 do not look at these numbers."""
+    with pytest.raises(BadOption, match=r"is not a number from"):
+        parse_announcements(options)
 
 
 @pytest.mark.parametrize(("options", "ipv6"), [({IPV4: "true"}, False), ({IPV6: "1"}, True), ({IPV6: "f"}, False)])
