@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs the daemon: start, serve, reload, stop. Its objects are made in `cnm_bridge.assembly`."""
+"""Runs the daemon: start, serve, reload, stop; and the background work. Its objects are made in `assembly/`."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
 from cnm_bridge.server.serving.pending_connections import HIDDEN
-from cnm_bridge.system.log import configure_logging
+from cnm_bridge.system.log import Seldom, configure_logging
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.systemd import notifying, take_watchdog_s
 from cnm_bridge.system.process.tuning import (
@@ -33,18 +33,17 @@ from cnm_bridge.system.process.tuning import (
     settle_memory,
     shorten_thread_turns,
 )
-from cnm_bridge.system.process.watchdog import feed_watchdog
-from cnm_bridge.system.scheduling.supervised import supervised
-
-__all__ = ["run", "serve"]
 
 log = structlog.get_logger()
 
 _LATER_S: Final = 5.0
 _START_S: Final = 60.0
 """What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
-
 _Work = Callable[[], Awaitable[None]]
+_FEEDINGS: Final = 3
+"""How often the watchdog is fed within its time limit."""
+_PAUSE_S: Final = 1.0
+"""Shorter than systemd waits for a sign of life: feeding its watchdog is such work, too."""
 
 
 def run(
@@ -236,3 +235,35 @@ async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Liter
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     for task in both:
         task.cancel()
+
+
+async def feed_watchdog(notify: Callable[[str], None], limit_s: float | None) -> None:
+    """Tell systemd, until cancelled, that the event loop turns; return at once without a watchdog.
+
+    If the loop stops turning for the time limit, systemd kills the daemon and starts it again.
+    """
+    while limit_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(limit_s / _FEEDINGS)
+
+
+async def supervised(name: str, work: Callable[[], Awaitable[None]], *, again: bool = True) -> None:
+    """Run background work; after an error begin it again, as often as necessary, so that it does not end the daemon.
+
+    Args:
+        name: Its name, for the log.
+        work: Runs it, until it is cancelled or done. What it needs after an error must be kept outside of it.
+        again: Whether it begins again after an error; otherwise that is its end.
+    """
+    errors = Seldom()
+    while True:
+        try:
+            await work()
+        except Exception:  # a bug in one work must not end the others, and with them the daemon
+            if count := errors.count():
+                log.exception("background.bug", work=name, count=count)
+            if not again:
+                return
+        else:
+            return
+        await asyncio.sleep(_PAUSE_S)

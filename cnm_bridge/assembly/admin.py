@@ -9,7 +9,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.driver.recovery.orphans.release_orphan import ReleaseOrphan
+from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -17,8 +17,6 @@ from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import admin_requests
 from cnm_bridge.server.admin.status import Status
-
-__all__ = ["AdminRoom", "make_admin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

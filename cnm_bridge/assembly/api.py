@@ -10,8 +10,6 @@ from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.server.api import CallsUnderWay, Method, network_driver
 from cnm_bridge.server.serving import PendingConnections
 
-__all__ = ["ApiRoom", "make_api"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoom:

@@ -25,8 +25,6 @@ from cnm_bridge.server.api import CallsUnderWay
 from cnm_bridge.server.server import answering
 from cnm_bridge.system.process.network_sockets import Listener
 
-__all__ = ["Daemon", "assemble"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:

@@ -20,8 +20,6 @@ from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["AttachRoom", "make_attach"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachRoom:

@@ -9,17 +9,15 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.core.planning.ports.port_claims import PortClaims
+from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.dns_files import DnsFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.system.kernel import HostPorts
-
-__all__ = ["EndpointRoom", "make_endpoints"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,6 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["NetworkRoom", "make_networks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRoom:

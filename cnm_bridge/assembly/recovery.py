@@ -10,19 +10,14 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.recovery.comparison import Comparison
-from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
-from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
-from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.orphans.evict_leftovers import EvictLeftovers
-from cnm_bridge.driver.recovery.orphans.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
-from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import EvictLeftovers, RemoveLeftovers
+from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
+from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, InventoryCheck, PluginGc
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-
-__all__ = ["RecoveryRoom", "make_recovery"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

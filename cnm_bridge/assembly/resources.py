@@ -19,9 +19,6 @@ from cnm_bridge.system.kernel import Kernel, has_chain
 from cnm_bridge.system.process.tuning import find_plugin_oom_score
 from cnm_bridge.system.trace import find_trace
 
-__all__ = ["Resources", "make_resources"]
-
-
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from cni_bridge_state import EndpointId
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.liveness import Liveness
@@ -18,10 +17,7 @@ from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
-
-__all__ = ["TeardownRoom", "make_teardown"]
+from cnm_bridge.driver.teardown.teardown import CheckedTeardown, Teardown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

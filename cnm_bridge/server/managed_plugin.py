@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["main"]
-
 _SOCKET: Final = Path("/run/docker/plugins/cni-bridge.sock")
 _ROOT_FD: Final = 1000
 """Above the descriptors that systemd's protocol passes, which begin at 3."""

@@ -15,8 +15,6 @@ import structlog
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.settings import LogLevel, Settings
 
-__all__ = ["Reloading", "SettingsSource"]
-
 log = structlog.get_logger()
 
 _QUIET: Final = (LogLevel.WARNING, LogLevel.ERROR)

@@ -18,8 +18,6 @@ from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.run_directory import RunDirectory
 from cnm_bridge.system.process.sockets import SocketFile
 
-__all__ = ["Restoring"]
-
 log = structlog.get_logger()
 
 _EVERY_S: Final = 1.0

@@ -20,8 +20,6 @@ from cnm_bridge.server.serving import PendingConnections, accepting, running
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.process.network_sockets import Listener
 
-__all__ = ["answering"]
-
 log = structlog.get_logger()
 
 _ARRIVAL_S: Final = 1.0

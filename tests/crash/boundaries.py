@@ -28,7 +28,7 @@ from cnm_bridge.server.serving import PendingConnections
 from cnm_bridge.system.kernel.namespaces import netns
 from cnm_bridge.system.kernel.netlink.message import Message, Wanted
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.sandbox import link_defaults
+from cnm_bridge.system.kernel.sandbox import pin
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 
@@ -124,7 +124,7 @@ def _wrap_netlink(boundaries: Boundaries) -> None:
 
 def _wrap_files(boundaries: Boundaries) -> None:
     call, touch, unlink, mkdir, write_text = netns._call, Path.touch, Path.unlink, Path.mkdir, Path.write_text
-    write_setting = link_defaults.write_setting  # type: ignore[attr-defined]
+    write_setting = pin.write_setting  # type: ignore[attr-defined]
 
     def counted_call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:
         if function.startswith(("mount", "umount")):
@@ -153,7 +153,7 @@ def _wrap_files(boundaries: Boundaries) -> None:
         write_setting(name, value)
 
     netns._call = counted_call
-    link_defaults.write_setting = counted_setting  # type: ignore[attr-defined]
+    pin.write_setting = counted_setting  # type: ignore[attr-defined]
     Path.write_text = counted_write  # type: ignore[method-assign]
     Path.touch = counted_touch  # type: ignore[method-assign]
     Path.unlink = counted_unlink  # type: ignore[method-assign]

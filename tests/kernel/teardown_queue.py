@@ -15,16 +15,14 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
+from cnm_bridge.driver.teardown.teardown import CheckedTeardown, Teardown
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.attachers import make_attachers

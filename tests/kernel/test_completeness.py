@@ -11,7 +11,7 @@ import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, Phase
 from cni_bridge_state.store import Store
-from cnm_bridge.driver.recovery.gc.inventory_check import InventoryCheck
+from cnm_bridge.driver.recovery.plugin_gc import InventoryCheck
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine, network

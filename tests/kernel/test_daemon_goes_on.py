@@ -20,8 +20,8 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
-from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
+from cnm_bridge.driver.recovery.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.loop import TeardownLoop

@@ -29,11 +29,10 @@ from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 from cnm_bridge.system.engine import Engine, KnownRelease
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers

@@ -16,8 +16,7 @@ import pytest
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import altnames_in_use, mounted_namespaces
-from cnm_bridge.system.kernel.namespaces.netns import current_namespace, namespace_id
-from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, namespace_id, run_in_thread
 from tests.kernel.namespace import Namespace, living_process
 
 # linux/capability.h

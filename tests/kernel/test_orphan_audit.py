@@ -15,7 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.recovery.artifacts import chain_names, ifb_name
-from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put

@@ -18,8 +18,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
-from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, PluginGc
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint

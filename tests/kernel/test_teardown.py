@@ -16,11 +16,10 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import AddressClaimed
 from cnm_bridge.core.model.naming import alternative_name
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.address_owners import AddressInUse, AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import MarkedAddresses
 from tests.kernel.attachers import make_attachers

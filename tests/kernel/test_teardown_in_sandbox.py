@@ -14,11 +14,10 @@ from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.namespaces.netns import is_namespace, pin_namespace, remove_namespace
 from tests.kernel.attachers import make_attachers

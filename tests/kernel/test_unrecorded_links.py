@@ -31,7 +31,7 @@ LOOK: Final = f"""
 import asyncio
 from pathlib import Path
 from cni_bridge_state.store import Store
-from cnm_bridge.driver.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
 
 async def look():

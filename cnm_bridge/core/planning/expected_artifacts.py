@@ -13,7 +13,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_bool, get_objects
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY
 
 _BANDWIDTH: Final = "bandwidth"
 """The plugin, and its capability."""

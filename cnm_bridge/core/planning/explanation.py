@@ -15,7 +15,7 @@ from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dh
 from cnm_bridge.core.planning.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
-from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY
 
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1

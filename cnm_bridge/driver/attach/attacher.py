@@ -18,8 +18,6 @@ from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import ChosenInterface, Joined
 
-__all__ = ["Attacher", "Attachers", "DeleteProgress"]
-
 
 class DeleteProgress(Protocol):
     """The progress of DEL of an endpoint's plugins. The teardown stores it, or keeps it in memory on a full disk."""

@@ -30,8 +30,6 @@ from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 
-__all__ = ["ANY_PORT", "NewRecords"]
-
 ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
 """For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 

@@ -21,8 +21,6 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.engine import Engine, KnownRelease
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 
-__all__ = ["SandboxOwner", "SandboxOwners", "choose_owner"]
-
 log = structlog.get_logger()
 
 

@@ -26,8 +26,6 @@ from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["SandboxSync"]
-
 log = structlog.get_logger()
 
 _AT_ONCE: Final = WATCHES_AT_ONCE // 2

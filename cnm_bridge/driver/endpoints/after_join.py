@@ -15,13 +15,10 @@ from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.dns_files import DnsFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
-from cnm_bridge.driver.endpoints.missed_ports import MissedPorts
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts, Unpublished
 from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S, ContentionResolver
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-
-__all__ = ["JoinedEndpoints"]
 
 log = structlog.get_logger()
 

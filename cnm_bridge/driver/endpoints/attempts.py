@@ -18,8 +18,6 @@ from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["Attempts"]
-
 Attempt = Callable[[EndpointRecord | None, Contention], Awaitable[EndpointRecord]]
 """Makes one attempt, under the endpoint's lock, with the record from before the first attempt; None if there was none.
 

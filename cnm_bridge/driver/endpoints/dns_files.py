@@ -21,8 +21,6 @@ from cnm_bridge.core.planning.resolv_conf import FileEdit, edit_resolv_conf, has
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["DnsFiles"]
-
 log = structlog.get_logger()
 
 

@@ -17,13 +17,11 @@ from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase, Proce
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.attach.new_records import ANY_PORT
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-
-__all__ = ["FirstProcesses"]
 
 log = structlog.get_logger()
 

@@ -7,10 +7,8 @@ from typing import Final
 
 from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports.port_mapping import PROTOCOLS, FreePorts, PortMapping, place_of
+from cnm_bridge.core.planning.ports import PROTOCOLS, FreePorts, PortMapping, place_of
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
-
-__all__ = ["choose_ports"]
 
 _TRIES: Final = 64
 """Number of free ports that the kernel is asked for, in case they belong to other endpoints."""

@@ -23,10 +23,10 @@ from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.core.errors import CannotPublish, Interrupted
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.ports.port_claims import PortClaims
-from cnm_bridge.core.planning.ports.port_mapping import (
+from cnm_bridge.core.planning.ports import (
     CAPABILITY,
     FreePorts,
+    PortClaims,
     PortMapping,
     parse_mappings,
     refuse_other_families,
@@ -34,8 +34,6 @@ from cnm_bridge.core.planning.ports.port_mapping import (
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
 from cnm_bridge.system.scheduling.interruptible_work import Interruptible
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
-
-__all__ = ["PortPublisher"]
 
 log = structlog.get_logger()
 

@@ -38,8 +38,6 @@ from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["EndpointService"]
-
 log = structlog.get_logger()
 
 _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"

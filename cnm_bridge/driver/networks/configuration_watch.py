@@ -20,8 +20,6 @@ from cni_invoker.advanced import ConfigurationIndex
 from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
-__all__ = ["ConfigurationWatch"]
-
 log = structlog.get_logger()
 
 _EVERY_S: Final = 5.0

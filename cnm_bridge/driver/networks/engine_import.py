@@ -14,8 +14,6 @@ from cnm_bridge.core.planning.options.cni_options import parse_options
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["EngineImport"]
-
 log = structlog.get_logger()
 
 

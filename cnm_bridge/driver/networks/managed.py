@@ -19,8 +19,6 @@ from cnm_bridge.core.errors import BadOption, EngineUnavailable, Refused
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, different_options, merge_options
 from cnm_bridge.core.settings import ManagedNetwork
 
-__all__ = ["ManagedNetworks", "NetworkCreator"]
-
 log = structlog.get_logger()
 
 _LABEL: Final = "io.github.cni-bridge.managed"

@@ -18,8 +18,6 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["NetworkNameResolver", "NetworkNames"]
-
 log = structlog.get_logger()
 
 _FIRST_PAUSE_S: Final = 0.01

@@ -11,8 +11,6 @@ from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 
-__all__ = ["plan_endpoint"]
-
 
 async def plan_endpoint(
     wanted: PlanRequest,

@@ -34,8 +34,6 @@ from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["NetworkService"]
-
 log = structlog.get_logger()
 
 

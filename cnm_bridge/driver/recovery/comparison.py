@@ -15,11 +15,9 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
-from cnm_bridge.driver.recovery.orphans.orphan_audit import Leftovers, OrphanAudit
+from cnm_bridge.driver.recovery.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
 from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
-
-__all__ = ["Comparison", "Differences"]
 
 log = structlog.get_logger()
 

@@ -14,18 +14,6 @@ from typing import Final
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 
-__all__ = [
-    "FORGOTTEN",
-    "EngineView",
-    "find_foreign",
-    "forgotten_endpoints",
-    "forgotten_networks",
-    "knows_any",
-    "lacks_sandbox",
-    "unchanged_since",
-    "unknown_endpoints",
-]
-
 FORGOTTEN: Final = "the engine does not know it"
 """Why a forgotten endpoint or network is removed, for the log."""
 

@@ -24,8 +24,6 @@ from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpConnection, Dhcp
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["DhcpState", "LeaseKeeper"]
-
 log = structlog.get_logger()
 
 _RETRY_S: Final = 10.0

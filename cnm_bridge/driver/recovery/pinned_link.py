@@ -10,8 +10,6 @@ from cnm_bridge.core.model.naming import STAGING_IFNAME, alternative_name, pin_p
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["PinnedLink", "find_pinned_link"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedLink:

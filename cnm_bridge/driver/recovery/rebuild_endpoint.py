@@ -27,8 +27,6 @@ from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["RebuildEndpoint"]
-
 log = structlog.get_logger()
 
 

@@ -26,13 +26,11 @@ from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten
 from cnm_bridge.driver.recovery.comparison import Comparison, Differences
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, unchanged_since
-from cnm_bridge.driver.recovery.orphans.remove_leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-
-__all__ = ["Reconciler"]
 
 log = structlog.get_logger()
 

@@ -21,8 +21,6 @@ from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.recovery.engine_diff import EngineView, find_foreign, knows_any
 from cnm_bridge.system.engine import Engine, KnownRelease
 
-__all__ = ["EngineAnswer", "TrustedEngine"]
-
 log = structlog.get_logger()
 
 _PAUSE_S: Final = 1.0

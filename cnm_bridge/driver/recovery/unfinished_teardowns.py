@@ -24,8 +24,6 @@ from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.journal import Event, Journal
 
-__all__ = ["UnfinishedTeardowns"]
-
 log = structlog.get_logger()
 
 _UNFINISHED: Final = frozenset({Phase.PENDING, Phase.JOINING, Phase.DELETING})

@@ -30,8 +30,6 @@ from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 
-__all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
-
 log = structlog.get_logger()
 
 _DEAD: Final = "its container does not run, and a new endpoint needs an address or a port that it may hold"

@@ -18,8 +18,6 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["InUseCheck"]
-
 log = structlog.get_logger()
 
 _IN_USE: Final = (

@@ -8,8 +8,6 @@ from typing import Final
 from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 
-__all__ = ["DEAD", "Liveness"]
-
 DEAD: Final = "its sandbox and its link are gone"
 """Why a dead endpoint is torn down, for the log."""
 

@@ -16,13 +16,11 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.driver.teardown.pending import Failure, Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import CheckedTeardown
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.system.trace import traced
-
-__all__ = ["TeardownLoop"]
 
 log = structlog.get_logger()
 

@@ -12,8 +12,6 @@ from cni_bridge_state import AttachmentId
 from cni_invoker.advanced import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
 
-__all__ = ["OrphanedPlugins"]
-
 log = structlog.get_logger()
 
 _LIMIT_S: Final = 2.0

@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from cni_bridge_state import EndpointId, EndpointRecord
 
-__all__ = ["Failure", "Pending", "PendingTeardowns"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

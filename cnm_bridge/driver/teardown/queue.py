@@ -17,8 +17,6 @@ from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["TeardownQueue"]
-
 log = structlog.get_logger()
 
 _LOGGED = 5

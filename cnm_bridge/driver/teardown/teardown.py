@@ -2,7 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Undoes an endpoint from any phase: runs DEL, removes link and namespace, and deletes the record; may be repeated.
 
-There is no other implementation: a failed create, DeleteEndpoint and recovery after a crash all use this one.
+There is no other implementation: a failed create, DeleteEndpoint and recovery after a crash all use this one. Before it
+begins, it looks whether a container uses the endpoint although its record is out of date, and whether a plugin that a
+killed daemon left running still works on it.
 """
 
 import time
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -18,14 +21,15 @@ from cni_bridge_state.store import Store
 from cni_invoker.advanced import RULES_BY_ADDRESS
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.unrecorded_links import UnrecordedLinks
-
-__all__ = ["Teardown", "first_pending_plugin"]
 
 log = structlog.get_logger()
+
+_OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 
 class Teardown:
@@ -191,3 +195,56 @@ def first_pending_plugin(record: EndpointRecord) -> str | None:
     """Return the type of the plugin whose DEL is next, None if all have completed."""
     plugins = Endpoint(record).network.plugins
     return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
+
+
+class CheckedTeardown:
+    """Tears an endpoint down, unless a container runs on it.
+
+    Args:
+        store: The records.
+        attachers: The attacher of each mode, which knows what a joined endpoint's record has.
+        teardown: Undoes all that was done for an endpoint.
+        in_use: Finds endpoints in use.
+        orphaned_plugins: Kills the plugins that a killed daemon left running.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        attachers: Attachers,
+        teardown: Teardown,
+        in_use: InUseCheck,
+        orphaned_plugins: OrphanedPlugins,
+    ) -> None:
+        self._store = store
+        self._attachers = attachers
+        self._teardown = teardown
+        self._in_use = in_use
+        self._orphaned_plugins = orphaned_plugins
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
+
+        Raises:
+            PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
+            KernelError: As `Teardown`, or it cannot be checked whether the endpoint is in use.
+            CniError, StateError: See `Teardown`.
+        """
+        if not await self._keep_if_in_use(record):
+            await self._orphaned_plugins.ensure_none(record.attachment.id)
+            await self._teardown(record)
+
+    async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
+        """Return whether a container runs on an endpoint that is not stored as joined; if so, store it as joined.
+
+        Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
+        """
+        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self._in_use.find_in_use(
+            [record]
+        ):
+            return False
+        log.warning("endpoint.outdated", reason=_OUTDATED)
+        if record.phase is Phase.PENDING:
+            await self._store.put_endpoint(replace(record, phase=Phase.READY))
+        await self._store.put_endpoint(self._attachers[record.attachment.mode].as_joined(record))
+        return True

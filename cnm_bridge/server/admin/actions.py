@@ -11,14 +11,12 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
-from cnm_bridge.driver.recovery.orphans.orphan_audit import Orphan, OrphanAudit
-from cnm_bridge.driver.recovery.orphans.release_orphan import ReleaseOrphan
+from cnm_bridge.driver.recovery.orphan_audit import Orphan, OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_pending
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
-
-__all__ = ["Actions"]
 
 _PATIENCE_S: Final = 45.0
 """Time limit of a request; the work continues in the background. Clients wait for a minute."""

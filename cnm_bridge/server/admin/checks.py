@@ -27,13 +27,11 @@ from cnm_bridge.core.planning.expected_artifacts import (
     makes_nothing,
 )
 from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, choose_interface, known_addresses
-from cnm_bridge.core.planning.link.sandbox_difference import find_differences, find_missing_addresses
-from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
+from cnm_bridge.core.planning.link.plan_sandbox import find_differences, find_missing_addresses
+from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.document import get_endpoint
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel
-
-__all__ = ["EndpointChecks"]
 
 _LIMIT_S: Final = 20.0
 """Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""

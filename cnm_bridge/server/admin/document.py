@@ -12,13 +12,11 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
-
-__all__ = ["describe_endpoint", "describe_networks", "describe_pending", "get_endpoint", "with_many"]
 
 
 async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:

@@ -13,15 +13,13 @@ from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
-from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.core.planning.ports import CAPABILITY
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts
+from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, get_endpoint, with_many
 from cnm_bridge.system.journal import Journal
-
-__all__ = ["EndpointDocuments"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

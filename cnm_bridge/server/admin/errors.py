@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from cnm_bridge.core.errors import BridgeError
 
-__all__ = ["AdminError", "ErrorKind"]
-
 
 class ErrorKind(StrEnum):
     """What was wrong; programs decide by it, people read the text."""

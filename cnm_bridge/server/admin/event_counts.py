@@ -15,8 +15,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, get_str
 from cnm_bridge.system.journal import Event
 
-__all__ = ["BOUNDS_S", "Durations", "EventCounts"]
-
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0)
 """Upper bounds of the classes of durations. Docker waits 15 s for a driver, and a plugin may take 60 s."""
 

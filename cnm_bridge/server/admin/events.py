@@ -10,8 +10,6 @@ from cni_bridge_spec import render_json
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.journal import Event, Journal
 
-__all__ = ["open_events"]
-
 _AT_ONCE: Final = 64
 """How many of the kept events are rendered in one turn of the event loop."""
 

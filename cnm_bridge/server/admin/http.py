@@ -26,8 +26,6 @@ from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.server.serving import PendingConnections, accepting, running
 from cnm_bridge.system.process.network_sockets import Listener
 
-__all__ = ["JSON", "Answer", "Request", "admin_app", "answering_admin"]
-
 log = structlog.get_logger()
 
 JSON: Final = "application/json"

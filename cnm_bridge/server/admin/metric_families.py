@@ -17,8 +17,6 @@ from prometheus_client.registry import Collector
 from cnm_bridge import __version__
 from cnm_bridge.server.admin.event_counts import BOUNDS_S, Durations, EventCounts
 
-__all__ = ["Figures", "render_metrics"]
-
 _PREFIX = "cni_bridge"
 
 

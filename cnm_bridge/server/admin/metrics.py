@@ -22,15 +22,13 @@ from cni_bridge_state import EndpointRecord
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, reservation_directories
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
-from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.event_counts import EventCounts
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.system.journal import Journal
-
-__all__ = ["Metrics"]
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 

@@ -18,8 +18,6 @@ from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.status import Status
 from cnm_bridge.system.journal import Journal
 
-__all__ = ["admin_requests", "settings_request"]
-
 
 def admin_requests(
     *,

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from cni_bridge_spec import JsonObject
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, describe_pending, with_many
-
-__all__ = ["Status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["CallsUnderWay"]
-
 _LAST: Final = 2
 """Number of endpoints whose last call is remembered: for any endpoint, one of the two belongs to a different one."""
 

@@ -30,8 +30,6 @@ from cnm_bridge.server.api.rpc import Answer, Method
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["network_driver"]
-
 log = structlog.get_logger()
 
 Request = TypeVar("Request")

@@ -34,8 +34,6 @@ from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.log import Seldom
 from cnm_bridge.system.trace import traced
 
-__all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
-
 log = structlog.get_logger()
 
 Done = TypeVar("Done")

@@ -19,8 +19,6 @@ import structlog
 from cnm_bridge.system.log import Seldom
 from cnm_bridge.system.process.network_sockets import Listener
 
-__all__ = ["accepting"]
-
 log = structlog.get_logger()
 
 _HANDSHAKE_LIMIT_S: Final = 5.0

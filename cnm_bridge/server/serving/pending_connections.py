@@ -22,8 +22,6 @@ from cnm_bridge.system.log import Seldom
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.sockets import find_peer
 
-__all__ = ["HIDDEN", "PendingConnections"]
-
 log = structlog.get_logger()
 
 HIDDEN: Final = (

@@ -13,8 +13,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from cnm_bridge.system.log import Seldom
 
-__all__ = ["running"]
-
 log = structlog.get_logger()
 
 _CUT_OFF_S: Final = 0.1

@@ -23,9 +23,9 @@ from cnm_bridge.system.kernel.namespaces.netns import (
     make_mount_point,
     open_namespace,
     remove_namespace,
+    run_in_thread,
 )
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
-from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.sandbox.pin import Finish, Pin
 from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container

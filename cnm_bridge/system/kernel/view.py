@@ -31,9 +31,8 @@ from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
     list_namespaces,
     mounted_namespaces,
 )
-from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id, run_in_thread
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
-from cnm_bridge.system.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plans what a sandbox needs beyond libnetwork's work; `SandboxSync` executes the plan; pure.
+"""Plans what a sandbox needs beyond libnetwork's work (`SandboxSync` does it), and finds what one lacks; pure.
 
 libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
 no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
 libnetwork's metric in the main table.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Interface, IPv6Network
 from typing import Final
@@ -18,6 +19,7 @@ from cnm_bridge.core.link_state import (
     SCOPE_LINK,
     UNICAST,
     Address,
+    IpInterface,
     Placement,
     ReplacedRoute,
     Route,
@@ -195,3 +197,45 @@ def _planned(address: Address, snapshot: Snapshot) -> Address:
 def _has_gateway(route: Route) -> bool:
     """Sort key: routes that lead to gateways come before those that need them."""
     return route.gateway is not None
+
+
+def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
+    """Yield what differs: the kind (`link`, `address`, `route`, `rule`), and a text.
+
+    Args:
+        made: What the plugins left.
+        found: What the sandbox has now.
+        internal: Whether the network is internal.
+        is_moved: Whether libnetwork has configured the link, instead of the plugins.
+    """
+    if made.link.mac is not None and found.link.mac != made.link.mac:
+        yield "link", f"its MAC is {found.link.mac}, not {made.link.mac}"
+    if found.link.mtu != made.link.mtu:
+        yield "link", f"its MTU is {found.link.mtu}, not {made.link.mtu}"
+    yield from find_missing_addresses(given_addresses(made), found)
+    destinations = {(route.destination, route.gateway) for route in found.routes}
+    for route in _expected(made, internal=internal, is_moved=is_moved):
+        if (route.destination, route.gateway) not in destinations:
+            yield "route", f"{route} is missing"
+    if is_moved:
+        reached = {route.destination for route in found.routes}
+        placed = describe_placement(made, internal=internal, is_gateway=False).destinations
+        yield from (("route", f"{one} is missing") for one in placed if one not in reached | DEFAULT_ROUTES)
+    if len(found.rules) < len(made.rules):
+        yield "rule", f"{len(made.rules) - len(found.rules)} policy rules are missing in the sandbox"
+
+
+def find_missing_addresses(given: Iterable[IpInterface], found: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield the addresses that plugins gave and that the link does not have, as `find_differences` does."""
+    present = {address.ip for address in given_addresses(found)}
+    yield from (("address", f"{one} is missing") for one in given if one.ip not in present)
+
+
+def _expected(made: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[Route]:
+    """Yield the routes to find with their gateways; those that were moved may be in another table."""
+    if is_moved:
+        sandbox_plan = plan_sandbox(made, internal=internal)
+        routes = (*sandbox_plan.routes, *(pair.wanted for pair in sandbox_plan.replaced))
+    else:
+        routes = made.routes
+    yield from (route for route in routes if route.destination not in DEFAULT_ROUTES)

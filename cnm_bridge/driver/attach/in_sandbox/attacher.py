@@ -50,8 +50,6 @@ from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-__all__ = ["SandboxAttacher"]
-
 log = structlog.get_logger()
 
 

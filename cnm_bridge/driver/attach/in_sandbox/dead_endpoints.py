@@ -15,8 +15,6 @@ from cni_bridge_state import EndpointRecord, Phase
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["SandboxLiveness"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLiveness:

@@ -27,8 +27,6 @@ from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.detacher import DeletePlace, MoveDetacher
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["SandboxDetacher"]
-
 log = structlog.get_logger()
 
 _BESIDE_LINK: Final = frozenset({"sbr", "vrf"})

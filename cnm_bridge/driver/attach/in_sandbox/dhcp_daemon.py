@@ -16,8 +16,6 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.process.sockets import find_peer
 
-__all__ = ["DhcpConnection", "DhcpDaemons", "find_listener"]
-
 _LIMIT_S: Final = 2.0
 
 

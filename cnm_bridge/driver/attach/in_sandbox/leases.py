@@ -19,8 +19,6 @@ from cnm_bridge.core.model.dhcp import daemon_socket, explain_no_lease, find_dhc
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 
-__all__ = ["Leases"]
-
 _NO_SLOT: Final = DeleteHooks(slot=nullcontext)
 
 

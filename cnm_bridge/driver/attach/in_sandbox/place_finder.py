@@ -32,8 +32,6 @@ from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["Place", "PlaceFinder", "refuse_to_move", "why_no_link"]
-
 log = structlog.get_logger()
 
 _OTHER_PREFIXES: Final = ("cni", "net")

@@ -27,8 +27,6 @@ from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 
-__all__ = ["MoveAttacher", "warn_of_dns"]
-
 log = structlog.get_logger()
 
 

@@ -14,8 +14,6 @@ from cni_bridge_state import EndpointRecord, Phase
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel
 
-__all__ = ["MoveLiveness"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLiveness:

@@ -22,8 +22,6 @@ from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.system.kernel import Kernel, LinkLocation
 
-__all__ = ["DeletePlace", "MoveDetacher"]
-
 _CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
 
 Addresses = tuple[IpInterface, ...]

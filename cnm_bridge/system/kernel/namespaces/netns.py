@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Network namespaces: create, mount at a path, enter, remove.
+"""Network namespaces: create, mount at a path, enter, remove; and the short-lived threads for work in them.
 
-`enter` and `ensure_namespace` permanently change the namespace of the calling thread, so call them in a short-lived
-thread (`threads.py`). Python 3.11 has neither `os.unshare` nor `os.setns`, so this module uses the C library.
-pyroute2's functions fork, and create a namespace when they should only open one.
+`enter` and `ensure_namespace` permanently change the namespace of the calling thread, so call them in `run_in_thread`.
+Python 3.11 has neither `os.unshare` nor `os.setns`, so this module uses the C library. pyroute2's functions fork, and
+create a namespace when they should only open one.
 """
 
 import ctypes
@@ -12,18 +12,18 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import EEXIST, EINVAL, ENOENT
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from cnm_bridge.core.link_state import NamespaceMissing, NamespaceRefused, attempt
+from cni_invoker import worker_threads
+from cnm_bridge.core.link_state import KernelError, NamespaceMissing, NamespaceRefused, attempt
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 _CURRENT: Final = "/proc/thread-self/ns/net"
-
 # sched.h, nsfs.h, sys/mount.h, sockios.h, if.h
 _CLONE_NEWNET: Final = 0x40000000
 _NS_GET_NSTYPE: Final = 0xB703
@@ -32,8 +32,8 @@ _MNT_DETACH: Final = 2
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 1
 _IFREQ_FLAGS: Final = struct.Struct("16sh22x")
-
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,3 +218,15 @@ def _call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> Non
     if getattr(_libc, function)(*arguments) != 0:
         errno = ctypes.get_errno()
         raise OSError(errno, os.strerror(errno))
+
+
+async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lambda: None) -> T:
+    """Run `work` in a thread of its own, as `cni_invoker.worker_threads.run_in_thread` does.
+
+    Raises:
+        KernelError: No further thread can be started.
+    """
+    try:
+        return await worker_threads.run_in_thread(work, stop=stop)
+    except BlockingIOError as exc:
+        raise KernelError("start", "a thread", str(exc.strerror), exc.errno) from exc

@@ -5,9 +5,14 @@
 Each call runs completely in one short-lived thread, which starts in the host namespace. The *pin* is a bind mount of
 the sandbox. The plugins find the sandbox by it, and it keeps link and addresses until DEL when Docker has removed its
 own mount.
+
+Some settings that new links start with are changed meanwhile. The container may be running, so they get their values
+back, also if the daemon is killed in between: the values are in a file beside the pin before the first one is changed.
+Like the sandbox, the file does not survive a reboot. It exists until the link is marked: while it does, plugins may
+have made one that is not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Interface, IPv6Network
@@ -37,10 +42,13 @@ from cnm_bridge.system.kernel.netlink.links import (
 )
 from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_route
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.sandbox.link_defaults import ACCEPT_DAD, LinkDefaults
-from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6, write_setting
+from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
 
 _LINK_LOCAL: Final = IPv6Network("fe80::/64")
+ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
+_FOR_PLUGINS: Final = {ACCEPT_DAD: "0", "net/ipv6/conf/default/disable_ipv6": "0"}
+"""`ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6 disabled (`--sysctl
+net.ipv6.conf.all.disable_ipv6=1`) no plugin can add an IPv6 address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,3 +186,45 @@ def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> boo
     return any(
         isinstance(address.address, IPv6Interface) and address.scope != SCOPE_LINK for address in addresses
     ) or any(route.destination.version == _LINK_LOCAL.version and route.destination != _LINK_LOCAL for route in routes)
+
+
+class LinkDefaults:
+    """The settings of a pinned sandbox. Its methods are called in a thread that has entered the sandbox.
+
+    Args:
+        pin: The pin.
+    """
+
+    def __init__(self, pin: Path) -> None:
+        self._file = pin.with_name(f"{pin.name}.settings")
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether `change` was called, and `forget` not yet."""
+        return self._file.exists()
+
+    def change(self) -> None:
+        """Change the settings for plugins. If they have been changed before, the first values are kept."""
+        if self.is_pending:
+            return
+        found = {name: read_setting(name) for name in _FOR_PLUGINS} if has_ipv6() else {}
+        previous = {name: value for name, value in found.items() if value not in {None, _FOR_PLUGINS[name]}}
+        # One write: a killed daemon leaves all of them, or none and has not changed anything.
+        self._file.write_text("".join(f"{name} {value}\n" for name, value in previous.items()), encoding="ascii")
+        for name in previous:
+            write_setting(name, _FOR_PLUGINS[name])
+
+    def restore(self) -> Mapping[str, str]:
+        """Give the settings their values back, if they have been changed; return these values by name."""
+        try:
+            lines = self._file.read_text(encoding="ascii").splitlines()
+        except FileNotFoundError:
+            return {}
+        previous = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        for name, value in previous.items():
+            write_setting(name, value)
+        return previous
+
+    def forget(self) -> None:
+        """Remove the file: the settings are restored, and the link is marked, if there is one."""
+        self._file.unlink(missing_ok=True)

@@ -15,10 +15,10 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.ports.port_claims import PortClaims
+from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import ProgramExternalConnectivity
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.system.journal import Journal
 from tests.records import endpoint
 

@@ -5,7 +5,7 @@
 from ipaddress import ip_address
 
 from cni_bridge_state import PortRequest
-from cnm_bridge.core.planning.ports.port_mapping import PortMapping
+from cnm_bridge.core.planning.ports import PortMapping
 
 __all__ = ["mapping", "request"]
 

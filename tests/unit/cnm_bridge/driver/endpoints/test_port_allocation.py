@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports.port_mapping import PortMapping
+from cnm_bridge.core.planning.ports import PortMapping
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 

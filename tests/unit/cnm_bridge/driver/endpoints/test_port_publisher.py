@@ -18,8 +18,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.errors import Interrupted, Refused
-from cnm_bridge.core.planning.ports.port_claims import PortClaims
-from cnm_bridge.core.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY, PortClaims
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.system.kernel import HostPorts
 from cnm_bridge.system.scheduling.time_slice import TimeSlice

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cnm_bridge.daemon import feed_watchdog
 from cnm_bridge.system.process.systemd import is_journal, notifying, take_sockets, take_watchdog_s
-from cnm_bridge.system.process.watchdog import feed_watchdog
 
 TAKE = """
 import os, sys

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import structlog
 
-from cnm_bridge.system.scheduling import supervised as module
-from cnm_bridge.system.scheduling.supervised import supervised
+from cnm_bridge import daemon as module
+from cnm_bridge.daemon import supervised
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire import ProgramExternalConnectivity
-from cnm_bridge.driver.endpoints.missed_ports import MissedPorts
+from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts
 from tests.records import NETWORK, endpoint, put
 from tests.unit.cnm_bridge.core.planning.port_requests import request
 

@@ -11,7 +11,7 @@ import structlog
 
 from cni_bridge_spec import JsonValue, get_objects, get_str
 from cni_invoker import Attachment, CachedAttachment, FileCache, Limits, MemoryCache, NetworkConfigurationList, Runtime
-from cnm_bridge.driver.recovery.gc.plugin_gc import PluginGc
+from cnm_bridge.driver.recovery.plugin_gc import PluginGc
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(add_s=20.0, gc_s=20.0, version_s=20.0, grace_s=0.3, executions=4)

@@ -44,15 +44,15 @@ from cnm_bridge.driver.recovery.artifacts import (
 )
 from cnm_bridge.system.kernel import Kernel, Link
 
-__all__ = ["CACHE_DIRECTORIES", "Leftovers", "Orphan", "OrphanAudit"]
-
 log = structlog.get_logger()
 
 _UNKNOWN: Final = "?"
 
 CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
+
 """Where other CNI runtimes on this host cache their attachments, in libcni's layout: cnitool, containerd, Podman and
 nerdctl use libcni's default; cri-dockerd has the other one."""
+
 _LIBCNI_RESULTS: Final = tuple(directory / "results" for directory in CACHE_DIRECTORIES)
 
 

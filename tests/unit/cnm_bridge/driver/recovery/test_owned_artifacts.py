@@ -8,7 +8,7 @@ from typing import Final
 
 from cni_bridge_state import EndpointRecord
 from cnm_bridge.driver.recovery.artifacts import chain_names
-from cnm_bridge.driver.recovery.orphans.owned_artifacts import HostArtifacts
+from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
 from tests.records import endpoint
 
 ID: Final = "77ad" * 16

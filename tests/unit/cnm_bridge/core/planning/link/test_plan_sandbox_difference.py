@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cnm_bridge.core.link_state import Snapshot
-from cnm_bridge.core.planning.link.sandbox_difference import find_differences
+from cnm_bridge.core.planning.link.plan_sandbox import find_differences
 from tests.unit.cnm_bridge.core.planning.snapshots import BRIDGE, LINK, address, route, snapshot
 
 MADE = snapshot(*BRIDGE, route("192.0.2.0/24", "10.22.0.9"))

@@ -16,7 +16,7 @@ from cni_bridge_state import EndpointId, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.wire import ProgramExternalConnectivity
-from cnm_bridge.driver.endpoints.unpublished import Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.system.engine import Engine
 from tests.records import endpoint
 

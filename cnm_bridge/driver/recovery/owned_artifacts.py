@@ -24,17 +24,20 @@ from cnm_bridge.driver.recovery.artifacts import (
     read_rules,
 )
 
-__all__ = ["HostArtifacts", "OwnedArtifacts"]
-
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
+
 _BY_ADDRESS: Final = frozenset({"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION"})
+
 """The chains of `firewall`, whose rules have addresses and no container ID."""
 
 _BUILT_IN: Final = ("PREROUTING", "OUTPUT", "POSTROUTING")
+
 _SHARED: Final = " -j CNI-HOSTPORT-"
+
 """What leads to the chains of `portmap` that all endpoints share."""
 
 _ID: Final = re.compile(r"[0-9a-f]{16,}")
+
 """A container ID of ours in a rule's comment."""
 
 _HOST: Final = re.compile(r" (\S+)/(?:32|128)(?= |$)")

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Publishes and revokes ports as Docker has requested, and will not request again.
+"""Ports that Docker has requested and that are not published: because the network cannot, or not yet.
+
+Docker passes `-p` to the current gateway endpoint of a container. While a container starts, that may be on a network
+that cannot publish, until a network that can has joined: libnetwork chooses by name and joins in any order. So such a
+call is an error only if the container has no other network (`Unpublished`).
 
 dockerd requests the ports of a running container when another of its networks is disconnected, only logs the error, and
 does not request them again (libnetwork, `sbLeave`). Nor does it revoke them again when it connects another network. Two
-such requests can still be completed:
+such requests can still be completed (`MissedPorts`):
 
 * one that the previous run of the daemon had not completed when it ended: it is in the endpoint's record;
 * one for an endpoint whose record was lost, because the state has just been replaced by an older one: the record is
@@ -12,7 +16,8 @@ such requests can still be completed:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -20,16 +25,62 @@ import structlog
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
-from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import ProgramExternalConnectivity
-
-__all__ = ["MissedPorts"]
+from cnm_bridge.system.engine import Engine
 
 log = structlog.get_logger()
 
+_PATIENCE_S: Final = 1.0
+"""Time limit of the query to the engine. A booting dockerd starts containers and does not answer."""
 _MOST: Final = 1000
 """How many requests are kept; the oldest are dropped."""
+
+
+class Unpublished:
+    """Accepts that a network cannot publish ports, unless it is certain that the container has no other network.
+
+    Args:
+        store: The records; reasons are dropped with the record of the endpoint.
+        engine: Knows the networks of containers.
+    """
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store = store
+        self._engine = engine
+        self._reasons: dict[EndpointId, str] = {}
+
+    @property
+    def reasons(self) -> Mapping[EndpointId, str]:
+        """Endpoint → reason why its ports are not published."""
+        return MappingProxyType(self._reasons)
+
+    async def accept(self, request: ProgramExternalConnectivity, error: CannotPublish) -> None:
+        """Record that an endpoint publishes nothing, and let its container start.
+
+        Raises:
+            CannotPublish: The given error: the endpoint's network is the container's only one.
+        """
+        if await self._is_only_network(request):
+            raise error
+        if self._store.find_endpoint(request.endpoint_id) is None:  # removed while the engine was asked
+            return
+        self._reasons[request.endpoint_id] = str(error)
+        log.warning("endpoint.ports_not_published", error=str(error))
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Drop the reason, because the endpoint has published its ports or has none any more."""
+        self._reasons.pop(endpoint_id, None)
+
+    async def _is_only_network(self, request: ProgramExternalConnectivity) -> bool:
+        """Ask the engine whether the network is the container's only one; without an answer in time, return False."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._engine.is_only_network(request.network_id, request.endpoint_id)
+        except (EngineUnavailable, TimeoutError) as exc:
+            log.info("container.networks_unknown", error=str(exc) or type(exc).__name__)
+            return False
 
 
 class MissedPorts:

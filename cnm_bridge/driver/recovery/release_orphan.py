@@ -18,14 +18,13 @@ import structlog
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.recovery.artifacts import is_chain_name, remove_reservation
-from cnm_bridge.driver.recovery.orphans.orphan_audit import Orphan, OrphanAudit
+from cnm_bridge.driver.recovery.orphan_audit import Orphan, OrphanAudit
 from cnm_bridge.system.kernel import Kernel
-
-__all__ = ["ReleaseOrphan"]
 
 log = structlog.get_logger()
 
 _ADDRESS: Final = re.compile(r"(?<![\w.:])(?P<address>[0-9a-fA-F.:]+)/(?:32|128)(?!\d)")
+
 _LIMIT_S: Final = 10.0
 
 

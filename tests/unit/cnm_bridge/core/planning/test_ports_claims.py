@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from cni_bridge_state import EndpointId
-from cnm_bridge.core.planning.ports.port_claims import PortClaims
-from cnm_bridge.core.planning.ports.port_mapping import PortMapping
+from cnm_bridge.core.planning.ports import PortClaims, PortMapping
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)

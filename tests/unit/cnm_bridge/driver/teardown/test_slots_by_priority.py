@@ -4,7 +4,7 @@
 
 import asyncio
 
-from cnm_bridge.system.scheduling.priority_slots import PrioritySlots
+from cnm_bridge.driver.teardown.slots import PrioritySlots
 
 
 class Work:

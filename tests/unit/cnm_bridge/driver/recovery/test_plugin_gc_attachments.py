@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import Attachment, AttachmentKey, CachedAttachment, NetworkConfigurationList
 from cni_invoker.advanced import AttachmentReader
 from cni_invoker.errors import CacheDamaged
-from cnm_bridge.driver.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.driver.recovery.plugin_gc import EndpointCache
 from tests.records import endpoint
 
 RESULT: JsonObject = {"cniVersion": "1.0.0"}

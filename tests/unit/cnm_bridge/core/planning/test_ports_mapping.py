@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports.port_mapping import parse_mappings, refuse_other_families
+from cnm_bridge.core.planning.ports import parse_mappings, refuse_other_families
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 
 
