@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from cni_bridge_state import EndpointId
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
@@ -41,7 +41,7 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
         quiet_s: Returns the seconds since Docker's last call that was not about the given endpoint.
     """
     owners = AddressOwners(resources.store)
-    liveness = Liveness(attach.attachers)
+    liveness = Liveness(resources.kernel)
     in_use = InUseCheck(resources.kernel, resources.settings.run_dir)
     slots = TeardownSlots(resources.limits.executions)
     pending = PendingTeardowns()

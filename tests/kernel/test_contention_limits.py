@@ -10,13 +10,11 @@ import pytest
 
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Limits, Runtime
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.teardown_queue import make_queue
 from tests.records import endpoint, put
@@ -39,9 +37,8 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     """While a call for the dead endpoint hangs with its lock, `evict_dead` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     in_use = InUseCheck(kernel, tmp_path / "run")
-    attachers = make_attachers(store, Runtime([], Limits()), kernel, tmp_path / "run")
     teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
-    resolver = ContentionResolver(store, Liveness(attachers), in_use, teardowns)
+    resolver = ContentionResolver(store, Liveness(kernel), in_use, teardowns)
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):
         async with locks.hold(ID):

@@ -10,14 +10,12 @@ import pytest
 
 from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Limits, Runtime
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.attachers import make_attachers
 from tests.kernel.teardown_queue import FIRST, Failing, Hanging, make_queue, running
 from tests.records import endpoint, put
 
@@ -33,8 +31,7 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
-    return ContentionResolver(store, Liveness(attachers), InUseCheck(kernel, run_dir), teardowns).begin("lan")
+    return ContentionResolver(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns).begin("lan")
 
 
 async def fail_once(store: Store, teardowns: TeardownQueue) -> None:

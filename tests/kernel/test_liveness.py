@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
-from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint
@@ -43,7 +43,7 @@ def add_link(namespace: Namespace) -> None:
 
 async def is_abandoned(kernel: Kernel, record: EndpointRecord = RECORD) -> bool:
     """Return whether the endpoint counts as abandoned."""
-    return await MoveLiveness(kernel=kernel).find_abandoned([record]) == (record,)
+    return await Liveness(kernel).find_abandoned([record]) == (record,)
 
 
 async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, inhabited: Namespace) -> None:
@@ -119,7 +119,7 @@ async def test_a_process_that_cannot_be_examined(kernel: Kernel, processes: Path
     (processes / "1" / "ns").mkdir(parents=True)
     (processes / "1" / "ns" / "net").symlink_to("net")  # a loop: root is denied little else
     with pytest.raises(KernelError, match="processes"):
-        await MoveLiveness(kernel=kernel).find_abandoned([RECORD])
+        await Liveness(kernel).find_abandoned([RECORD])
 
 
 async def test_phases_other_than_joined(kernel: Kernel) -> None:

@@ -12,18 +12,17 @@ import pytest
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Limits, Runtime, Verb
+from cni_invoker import Verb
 from cni_invoker.advanced import Execution
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, running, wait_gone
 from tests.records import endpoint, put
@@ -44,7 +43,7 @@ def unfinished(
         store=store,
         teardowns=teardowns,
         orphaned_plugins=OrphanedPlugins(directory / "running"),
-        liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel, directory / "run")),
+        liveness=Liveness(kernel),
         in_use=InUseCheck(kernel, directory / "run"),
         journal=journal or Journal(),
         boot_id=BOOT,

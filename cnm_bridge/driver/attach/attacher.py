@@ -10,7 +10,7 @@ The endpoint's record has its mode (`state.AttachMode`), so one daemon can serve
 keeps no state about an endpoint outside its record: any call may come after a restart of the daemon.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -97,27 +97,6 @@ class Attacher(Protocol):
 
     def prepare_again(self, record: EndpointRecord) -> None:
         """Do again what an undone Join has removed and `prepare` had made, so that `attach` can be called again."""
-
-    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints that can never be used again, because neither sandbox nor link exists.
-
-        Raises:
-            KernelError: The links cannot be listed.
-        """
-
-    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints that belong to no running or starting container.
-
-        Raises:
-            KernelError: Links or processes cannot be read.
-        """
-
-    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose sandbox exists and whose link does not.
-
-        Raises:
-            KernelError: A namespace cannot be read.
-        """
 
 
 Attachers = Mapping[AttachMode, Attacher]

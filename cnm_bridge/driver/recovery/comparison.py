@@ -13,11 +13,11 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.attach.liveness import DEAD, Liveness
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
 from cnm_bridge.driver.recovery.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
-from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 
 log = structlog.get_logger()
 

@@ -25,8 +25,8 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpAddress, KernelError
+from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 

@@ -41,20 +41,19 @@ from cnm_bridge.core.planning.link.expected_link import (
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.in_sandbox.dead_endpoints import SandboxLiveness
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.kernel import Finish
+from cnm_bridge.system.kernel import Finish, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxAttacher(SandboxLiveness):
+class SandboxAttacher:
     """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
 
     Attributes:
@@ -71,6 +70,7 @@ class SandboxAttacher(SandboxLiveness):
 
     store: Store
     runtime: Runtime
+    kernel: Kernel
     places: PlaceFinder
     move: MoveAttacher
     detacher: SandboxDetacher

@@ -23,15 +23,15 @@ from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.move.dead_endpoints import MoveLiveness
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveAttacher(MoveLiveness):
+class MoveAttacher:
     """Attaches via a staging namespace (`state.AttachMode.MOVE`).
 
     Attributes:
@@ -45,6 +45,7 @@ class MoveAttacher(MoveLiveness):
 
     store: Store
     runtime: Runtime
+    kernel: Kernel
     sandbox_sync: SandboxSync
     detacher: MoveDetacher
     find_prefix: Callable[[EndpointRecord], Awaitable[str]]

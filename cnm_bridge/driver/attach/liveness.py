@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds endpoints that no container can use any more.
+
+In mode *move* the link may be in the host namespace: before libnetwork moves it into the sandbox, and afterwards. In
+the modes *hybrid* and *direct* it is in the sandbox only, and the pin does not count, which keeps the namespace until
+DEL.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_state import EndpointRecord, Phase
+from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.system.kernel import Kernel
+
+DEAD: Final = "its sandbox and its link are gone"
+"""Why a dead endpoint is torn down, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Finds endpoints that are dead, abandoned, or without their link.
+
+    Attributes:
+        kernel: Knows sandboxes, links and processes.
+    """
+
+    kernel: Kernel
+
+    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints of which neither the sandbox nor the link exists.
+
+        An endpoint that has only a reservation is not returned: only Docker knows whether it will join it.
+
+        libnetwork creates a sandbox before it moves links in, and removes it after it has moved them out. So sandboxes
+        are checked before and after the links in the host namespace; otherwise a link in transit could be missed.
+
+        Raises:
+            KernelError: The links cannot be listed.
+        """
+        suspects = await self._without_sandbox(records)
+        if all(record.attachment.mode.in_sandbox for record in suspects):
+            return suspects
+        in_host_netns = await self._names_in_host_netns()
+        return await self._without_sandbox(
+            record
+            for record in suspects
+            if record.attachment.mode.in_sandbox or not _is_in_host_netns(record, in_host_netns)
+        )
+
+    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that belong to no container that runs or is being started.
+
+        These are joined endpoints without a process in their sandbox, and unjoined ones whose caller has ended.
+
+        A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
+        minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
+        first link.
+
+        An endpoint whose link is in the host namespace is not returned while the engine may still move the link or
+        delete the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd
+        joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`).
+
+        Raises:
+            KernelError: Links or processes cannot be read.
+        """
+        attached = [record for record in records if record.phase.is_attached]
+        callers = {
+            record.id: record.caller
+            for record in attached
+            if record.caller and (record.sandbox_key or record.attachment.mode.in_sandbox)
+        }
+        ended = {caller for caller in set(callers.values()) if self.kernel.find_start(caller.pid) != caller.started}
+        without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
+        suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in without_caller]
+        if not suspects:
+            return ()
+        before = after = await self.kernel.find_process_namespaces()
+        in_host_netns = frozenset[str]()
+        if not all(record.attachment.mode.in_sandbox for record in suspects):
+            in_host_netns = await self._names_in_host_netns()
+            after = await self.kernel.find_process_namespaces()  # again, so that no link in transit is missed
+        inside = before.altnames | after.altnames
+
+        def is_abandoned(record: EndpointRecord) -> bool:
+            may_be_moved = (
+                not record.attachment.mode.in_sandbox
+                and record.id not in without_caller
+                and _is_in_host_netns(record, in_host_netns)
+            )
+            return (
+                alternative_name(record.attachment.id) not in inside
+                and not may_be_moved
+                and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
+            )
+
+        return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
+
+    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose sandbox exists and whose link is neither there nor in the host namespace.
+
+        The link, or its alternative name, was removed by an operator or by the container.
+
+        Raises:
+            KernelError: A namespace cannot be read.
+        """
+        joined = {alternative_name(record.attachment.id): record for record in records if record.phase is Phase.JOINED}
+        sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
+        away = await self.kernel.find_without_link(sandboxes)
+        if not away:
+            return ()
+        in_host_netns = await self._names_in_host_netns()
+        return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
+
+    async def _without_sandbox(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that were not joined or whose sandbox no longer exists.
+
+        The sandbox of a rebuilt record is unknown; such an endpoint is not returned.
+        """
+        suspects = [
+            record
+            for record in records
+            if record.phase is Phase.JOINED or (record.phase.is_attached and not record.attachment.mode.in_sandbox)
+        ]
+        gone = await self.kernel.gone_sandboxes({one.sandbox_key for one in suspects if one.sandbox_key is not None})
+        return tuple(
+            record
+            for record in suspects
+            if (record.phase is Phase.READY if record.sandbox_key is None else record.sandbox_key in gone)
+        )
+
+    async def _names_in_host_netns(self) -> frozenset[str]:
+        """Return all names of the links in the host namespace."""
+        return frozenset(name for link in await self.kernel.host_links() for name in (link.state.name, *link.altnames))
+
+
+def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> bool:
+    return not in_host_netns.isdisjoint((host_link_name(record.attachment.id), alternative_name(record.attachment.id)))
