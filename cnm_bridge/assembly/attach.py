@@ -15,7 +15,6 @@ from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
-from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -31,7 +30,6 @@ class AttachRoom:
     announcer: Announcer
     dhcp_daemons: DhcpDaemons
     leases: Leases
-    new_records: NewRecords
     locks: KeyedLocks[EndpointId]
 
 
@@ -74,6 +72,5 @@ def make_attach(resources: Resources) -> AttachRoom:
         announcer=announcer,
         dhcp_daemons=daemons,
         leases=leases,
-        new_records=NewRecords(run_dir, resources.boot_id),
         locks=locks,
     )

@@ -61,7 +61,6 @@ def make_endpoints(
         service=EndpointService(
             store=resources.store,
             networks=networks.service,
-            new_records=attach.new_records,
             attempts=attempts,
             attachers=attach.attachers,
             owners=teardown.owners,
@@ -69,6 +68,8 @@ def make_endpoints(
             rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,
             locks=attach.locks,
+            run_dir=resources.settings.run_dir,
+            boot_id=resources.boot_id,
         ),
         joined=joined,
         port_publisher=port_publisher,

@@ -12,6 +12,7 @@ from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.recovery.comparison import Comparison
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftovers import EvictLeftovers, RemoveLeftovers
+from cnm_bridge.driver.recovery.lost_records import LostRecords
 from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, InventoryCheck, PluginGc
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
@@ -39,13 +40,14 @@ def make_recovery(
     """Return the objects of the room."""
     driver = resources.settings.driver_name
     audit = OrphanAudit(resources.store, resources.kernel, resources.settings.run_dir)
+    lost_records = LostRecords(kernel=resources.kernel, run_dir=resources.settings.run_dir, boot_id=resources.boot_id)
     rebuild_endpoint = RebuildEndpoint(
         store=resources.store,
         networks=networks.service,
         engine=resources.engine,
         engine_import=networks.engine_import,
         locks=attach.locks,
-        new_records=attach.new_records,
+        lost_records=lost_records,
         kernel=resources.kernel,
         run_dir=resources.settings.run_dir,
     )
@@ -56,7 +58,7 @@ def make_recovery(
         teardowns=teardown.queue,
         locks=attach.locks,
         run_dir=resources.settings.run_dir,
-        new_records=attach.new_records,
+        lost_records=lost_records,
     )
     evict_leftovers = EvictLeftovers(
         audit=audit,

@@ -23,11 +23,11 @@ from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
@@ -113,7 +113,7 @@ class Host:
     async def create(self) -> None:
         """Run the IPAM plugin."""
         request = CreateEndpoint(endpoint_id=ID, network_id=NETWORK.id, requested=RequestedInterface(), options={})
-        record = NewRecords(self.run_dir, "0c1f").planned(request, NETWORK, PLAN, None, now_s=1.5)
+        record = planned_record(request, NETWORK, PLAN, None, run_dir=self.run_dir, boot_id="0c1f", now_s=1.5)
         await self.store.put_endpoint(record)
         await self.attachers[AttachMode.HYBRID].prepare(record, PLAN)
 

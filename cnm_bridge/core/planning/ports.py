@@ -18,6 +18,8 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface
 
 CAPABILITY: Final = "portMappings"
+ANY_PORT: Final[JsonObject] = {CAPABILITY: [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
+"""For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
 """IP protocol number → name, for the protocols that have ports."""
 

@@ -17,8 +17,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase, Proce
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.ports import CAPABILITY
-from cnm_bridge.driver.attach.new_records import ANY_PORT
+from cnm_bridge.core.planning.ports import ANY_PORT, CAPABILITY
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks

@@ -9,6 +9,7 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -24,11 +25,11 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
-from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.networks.service import NetworkService
@@ -52,7 +53,6 @@ class EndpointService:
     Attributes:
         store: The records.
         networks: Plans the plugins' input.
-        new_records: Makes the first record of an endpoint.
         attempts: Runs the plugins, and undoes failures.
         attachers: The attacher of each mode.
         owners: Knows the owner of each address.
@@ -60,11 +60,12 @@ class EndpointService:
         rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
         joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
         locks: The locks of endpoints.
+        run_dir: The directory that contains the staging namespaces.
+        boot_id: The kernel's boot ID.
     """
 
     store: Store
     networks: NetworkService
-    new_records: NewRecords
     attempts: Attempts
     attachers: Attachers
     owners: AddressOwners
@@ -72,6 +73,8 @@ class EndpointService:
     rebuild_endpoint: RebuildEndpoint
     joined: JoinedEndpoints
     locks: KeyedLocks[EndpointId]
+    run_dir: Path
+    boot_id: str
     _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
     """Several endpoints may want the same one."""
 
@@ -98,7 +101,9 @@ class EndpointService:
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 network, plan = await self.networks.plan(request)
-                planned = self.new_records.planned(request, network, plan, caller, now_s=time.time())
+                planned = planned_record(
+                    request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
+                )
                 async with self._attachments.hold(planned.attachment.id):
                     create = partial(self._create, planned, plan)
                     record = await self.attempts(call, plan.configuration.name, create)

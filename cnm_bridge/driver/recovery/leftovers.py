@@ -16,10 +16,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, attachments_of_others, pin_path, staging_path
-from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.recovery.lost_records import LostRecords
 from cnm_bridge.driver.recovery.orphan_audit import Leftovers, OrphanAudit
-from cnm_bridge.driver.recovery.pinned_link import find_pinned_link
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -41,7 +40,7 @@ class RemoveLeftovers:
         teardowns: Tears down leftovers whose configuration is known.
         locks: The locks of endpoints.
         run_dir: The parent directory of the staging namespaces.
-        new_records: Creates the record for a teardown.
+        lost_records: Makes the record for a teardown.
     """
 
     store: Store
@@ -50,7 +49,7 @@ class RemoveLeftovers:
     teardowns: TeardownQueue
     locks: KeyedLocks[EndpointId]
     run_dir: Path
-    new_records: NewRecords
+    lost_records: LostRecords
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link is in a sandbox.
@@ -75,17 +74,14 @@ class RemoveLeftovers:
                 if configuration is None:
                     await self._remove(leftovers)
                     return
-                pinned = await find_pinned_link(self.kernel, self.run_dir, attachment_id, mac=None)
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
-                record = self.new_records.rebuilt(
+                record = await self.lost_records.make(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
                     internal=False,
                     configuration=configuration,
-                    addresses=(pinned.addresses if pinned else ()) or known,
-                    mac=None,
-                    pinned_link=pinned.name if pinned else None,
+                    addresses=known,
                 )
                 await self.store.put_found_endpoint(record)
             self.teardowns.add(endpoint_id)

@@ -18,11 +18,10 @@ from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import pin_path, staging_path
-from cnm_bridge.driver.attach.new_records import NewRecords
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import lacks_sandbox
-from cnm_bridge.driver.recovery.pinned_link import find_pinned_link
+from cnm_bridge.driver.recovery.lost_records import LostRecords
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -43,8 +42,8 @@ class RebuildEndpoint:
         engine: Knows the sandboxes of containers.
         engine_import: Asks the engine for networks.
         locks: The locks of endpoints.
-        new_records: Makes the record.
-        kernel: Looks for the pin of its sandbox.
+        lost_records: Makes the record.
+        kernel: Looks whether something of an endpoint is left.
         run_dir: The parent directory of the pins.
     """
 
@@ -53,7 +52,7 @@ class RebuildEndpoint:
     engine: Engine
     engine_import: EngineImport
     locks: KeyedLocks[EndpointId]
-    new_records: NewRecords
+    lost_records: LostRecords
     kernel: Kernel
     run_dir: Path
     _listeners: list[Callable[[EndpointId], None]] = field(default_factory=list, init=False)
@@ -147,21 +146,18 @@ class RebuildEndpoint:
         record, configuration = await self.networks.resolve(NetworkId(network.id))
         async with self.locks.hold(endpoint_id):
             if self.store.find_endpoint(endpoint_id) is None:
-                pinned = await find_pinned_link(self.kernel, self.run_dir, AttachmentId(endpoint_id), endpoint.mac)
                 known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
-                await self.store.put_found_endpoint(
-                    self.new_records.rebuilt(
-                        endpoint_id,
-                        network_id=record.id,
-                        phase=Phase.JOINED,
-                        internal=record.internal,
-                        configuration=configuration,
-                        addresses=(pinned.addresses if pinned else ()) or known,
-                        mac=endpoint.mac,
-                        pinned_link=pinned.name if pinned else None,
-                        sandbox_key=sandbox,
-                    )
+                rebuilt = await self.lost_records.make(
+                    endpoint_id,
+                    network_id=record.id,
+                    phase=Phase.JOINED,
+                    internal=record.internal,
+                    configuration=configuration,
+                    addresses=known,
+                    mac=endpoint.mac,
+                    sandbox_key=sandbox,
                 )
+                await self.store.put_found_endpoint(rebuilt)
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
                 for listener in self._listeners:
                     listener(endpoint_id)

@@ -11,16 +11,16 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.new_records import planned_record, rebuilt_record
 from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
-from cnm_bridge.driver.attach.new_records import NewRecords
 
 ENDPOINT = EndpointId("e" * 64)
 NETWORK = NetworkId("a" * 64)
 LIST: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": "portmap"}]}
 CONFIGURATION = NetworkConfigurationList.from_document(LIST)
-RECORDS = NewRecords(Path("/run/cni-bridge"), "0c1f")
+RUN_DIR, BOOT = Path("/run/cni-bridge"), "0c1f"
 
 
 def test_a_planned_endpoint_is_pending_in_its_staging_namespace() -> None:
@@ -30,7 +30,7 @@ def test_a_planned_endpoint_is_pending_in_its_staging_namespace() -> None:
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=True, options={}, pools=())
     plan = Plan(configuration=CONFIGURATION, args=(("IP", "10.1.0.2"),), capability_args={"ips": []})
     caller = ProcessRecord(pid=1, started=2)
-    record = RECORDS.planned(request, network, plan, caller, now_s=1.5)
+    record = planned_record(request, network, plan, caller, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert (record.id, record.network_id, record.phase, record.boot_id) == (ENDPOINT, NETWORK, Phase.PENDING, "0c1f")
     assert (record.internal, record.requested, record.caller) == (True, requested, caller)
     assert record.attachment.netns == f"/run/cni-bridge/netns/{ENDPOINT}"
@@ -54,7 +54,7 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=mode, reason="")
     plan = Plan(configuration=CONFIGURATION, attach=choice, options=Options(ifname_prefix="lan"))
-    record = RECORDS.planned(request, network, plan, None, now_s=1.5)
+    record = planned_record(request, network, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
     assert record.attachment.configuration == LIST
 
@@ -64,14 +64,17 @@ def test_the_reason_of_the_mode_is_kept() -> None:
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
-    record = RECORDS.planned(request, network, Plan(configuration=CONFIGURATION, attach=choice), None, now_s=1.5)
+    plan = Plan(configuration=CONFIGURATION, attach=choice)
+    record = planned_record(request, network, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert record.attachment.mode_reason == "cni.attach=move"
 
 
 def test_a_rebuilt_endpoint_has_a_result_with_its_addresses() -> None:
     """All plugins of the list receive DEL, with the addresses in prevResult, and `portmap` receives a port."""
-    record = RECORDS.rebuilt(
+    record = rebuilt_record(
         ENDPOINT,
+        run_dir=RUN_DIR,
+        boot_id=BOOT,
         network_id=NETWORK,
         phase=Phase.JOINED,
         internal=False,

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the first record of an endpoint, with its attachment, mode and namespace; pure.
+
+Each endpoint has one attachment, with the endpoint's ID, or with one derived from its DHCP client identifier.
+"""
+
+from collections.abc import Sequence
+from ipaddress import ip_interface
+from pathlib import Path
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
+    AttachmentId,
+    AttachmentRecord,
+    AttachMode,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    Phase,
+    ProcessRecord,
+    RequestedInterface,
+)
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.model.dhcp import attachment_with_identifier
+from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.ports import ANY_PORT
+from cnm_bridge.core.wire import CreateEndpoint
+
+
+def planned_record(
+    request: CreateEndpoint,
+    network: NetworkRecord,
+    plan: Plan,
+    caller: ProcessRecord | None,
+    *,
+    run_dir: Path,
+    boot_id: str,
+    now_s: float,
+) -> EndpointRecord:
+    """Return the record of an endpoint to be created; it is stored before anything is done.
+
+    Args:
+        request: The request.
+        network: The endpoint's network.
+        plan: The plugins' input.
+        caller: The calling process, None if it is not visible.
+        run_dir: The directory that contains the staging namespaces.
+        boot_id: The kernel's boot ID.
+        now_s: The time, in seconds since 1970.
+    """
+    mode = plan.attach.mode
+    attachment_id = AttachmentId(request.endpoint_id)
+    if plan.options.client_id is not None:
+        attachment_id = attachment_with_identifier(plan.configuration.name, plan.options.client_id)
+    attachment = AttachmentRecord(
+        id=attachment_id,
+        mode=mode,
+        mode_reason=plan.attach.reason,
+        ifname=plan.ifname,
+        netns=str(staging_path(run_dir, attachment_id)),
+        configuration=plan.configuration.document,
+        cni_version=plan.configuration.cni_version,
+        args=plan.args,
+        capability_args=plan.capability_args,
+        identity=plan.options.identity,
+        dns=plan.options.dns,
+    )
+    return EndpointRecord(
+        id=request.endpoint_id,
+        network_id=request.network_id,
+        phase=Phase.PENDING,
+        boot_id=boot_id,
+        internal=network.internal,
+        requested=request.requested,
+        attachment=attachment,
+        deleted=_without_delete(mode, len(plan.configuration.plugins)),
+        ifname_prefix=plan.options.ifname_prefix,
+        caller=caller,
+        created_at=int(now_s),
+        configuration_digest=plan.source_digest,
+    )
+
+
+def rebuilt_record(
+    endpoint_id: EndpointId,
+    *,
+    network_id: NetworkId,
+    phase: Phase,
+    internal: bool,
+    configuration: NetworkConfigurationList,
+    addresses: Sequence[str],
+    mac: str | None,
+    run_dir: Path,
+    boot_id: str,
+    pinned_link: str | None = None,
+    sandbox_key: str | None = None,
+) -> EndpointRecord:
+    """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
+
+    Plugins find what they made by the endpoint's ID, by its addresses and by its link's name. If its sandbox is
+    pinned, its plugins ran there and made the link `pinned_link`; DEL of the whole list then includes that of an
+    IPAM plugin that ran at CreateEndpoint.
+    """
+    attachment_id, is_pinned = AttachmentId(endpoint_id), pinned_link is not None
+    attachment = AttachmentRecord(
+        id=attachment_id,
+        mode=AttachMode.DIRECT if is_pinned else AttachMode.MOVE,
+        mode_reason=f"its record was lost, and its sandbox is {'pinned' if is_pinned else 'not pinned'}",
+        ifname=pinned_link or STAGING_IFNAME,
+        netns=str((pin_path if is_pinned else staging_path)(run_dir, attachment_id)),
+        configuration=configuration.document,
+        cni_version=configuration.cni_version,
+        args=(),
+        capability_args=ANY_PORT,
+    )
+    interface: JsonObject = {
+        "name": attachment.ifname,
+        "sandbox": attachment.netns,
+        **({"mac": mac} if mac else {}),
+    }
+    return EndpointRecord(
+        id=endpoint_id,
+        network_id=network_id,
+        phase=phase,
+        boot_id=boot_id,
+        internal=internal,
+        requested=RequestedInterface(),
+        attachment=attachment,
+        added_plugins=len(configuration.plugins),
+        result={
+            "cniVersion": "1.0.0",
+            "interfaces": [interface],
+            "ips": [{"address": str(ip_interface(address)), "interface": 0} for address in addresses],
+            "dns": {},
+        },
+        addresses=tuple(str(ip_interface(address).ip) for address in addresses),
+        sandbox_key=sandbox_key,
+    )
+
+
+def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:
+    """Return the indexes of the plugins that do not run at CreateEndpoint, so that no DEL is pending for them."""
+    match mode:
+        case AttachMode.MOVE:
+            return ()
+        case AttachMode.HYBRID:  # the IPAM plugin, which does, precedes all others
+            return tuple(range(1, plugins + 1))
+        case AttachMode.DIRECT:
+            return tuple(range(plugins))
