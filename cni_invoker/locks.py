@@ -3,10 +3,13 @@
 
 asyncio's locks belong to one event loop: a second loop that has to wait gets an exception, and a waiter in another
 thread is never woken up. Here a waiter is woken up in its own loop, whichever thread releases a slot.
+
+A forked child has none of its parent's other threads, so what they hold is free there (`forking`).
 """
 
 import asyncio
 import fcntl
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
@@ -15,8 +18,9 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
+from cni_invoker.forking import reset_in_child
 
-__all__ = ["Slots", "TaskLocks", "Waiter", "take_file_lock"]
+__all__ = ["Slots", "TaskLocks", "Waiter", "release_file_lock", "take_file_lock"]
 
 
 class Slots:
@@ -29,7 +33,12 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        self._free = count
+        self._count = count
+        reset_in_child(self, Slots._reset)
+
+    def _reset(self) -> None:
+        """Forget all holders and waiters."""
+        self._free = self._count
         self._line: deque[Waiter] = deque()
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 
@@ -135,6 +144,10 @@ class TaskLocks:
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
+        reset_in_child(self, TaskLocks._reset)
+
+    def _reset(self) -> None:
+        """Forget all holders and waiters."""
         self._networks: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._containers: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._mutex = threading.Lock()  # of the dictionaries
@@ -180,6 +193,14 @@ class TaskLocks:
             except TimeoutError as exc:
                 raise NetworkBusy(network, waited_s=limit_s) from exc
             yield
+
+
+def release_file_lock(descriptor: int) -> None:
+    """Unlock a file and close it; a child that was forked meanwhile has the descriptor too, and would keep the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
 
 
 def take_file_lock(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:

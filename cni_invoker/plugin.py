@@ -34,8 +34,10 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
-from cni_invoker.errors import BadResult, CniError, InvalidParameter
+from cni_invoker.errors import BadResult, CniError, InvalidParameter, PluginFailed
+from cni_invoker.errors.of_plugins import failed_words
 from cni_invoker.inputs.names import check_container_id, check_ifname, check_netns, check_network_name
+from cni_invoker.namespaces import is_own_namespace
 from cni_invoker.plugin_call import NEWEST, Call, CallError
 from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
@@ -144,6 +146,10 @@ def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[
             check(os.environ.get(name, ""))
         except InvalidParameter as exc:
             raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"{name}: {exc.msg}") from exc
+    if verb in {Verb.ADD, Verb.DEL} and not _is_override() and is_own_namespace(os.environ.get("CNI_NETNS", "")):
+        # Same wording as skel up to the semicolon.
+        reason = "plugin's netns and netns from CNI_NETNS should not be the same; set CNI_NETNS_OVERRIDE=1 if they may"
+        raise CallError(ErrorCode.INVALID_NAMESPACE, reason)
     version = find_str(config, "cniVersion") or _FIRST
     if version not in versions:
         details = f'config is "{version}", plugin supports {", ".join(versions)}'
@@ -160,6 +166,10 @@ def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[
     if verb is Verb.CHECK and config.get("prevResult") is None:
         raise CallError(ErrorCode.INVALID_CONFIGURATION, "prevResult is missing: CHECK needs it")
     return call
+
+
+def _is_override() -> bool:
+    return os.environ.get("CNI_NETNS_OVERRIDE", "").upper() in {"1", "TRUE"}
 
 
 def _add(call: Call, add: "Callable[[Call], Result | JsonObject | None]") -> JsonObject:
@@ -194,7 +204,9 @@ def _pass_on(call: Call, function: Callable[[Call], None] | None) -> JsonObject:
 def _describe(exc: BaseException) -> JsonObject:
     """Return an error as CNI's document."""
     notes = getattr(exc, "__notes__", ())
-    if isinstance(exc, CniError):
+    if isinstance(exc, PluginFailed):
+        code, msg, details = exc.code, f"{failed_words(exc.plugin, exc.verb)}: {exc.msg}", exc.details
+    elif isinstance(exc, CniError):
         code, msg, details = int(exc.code), exc.msg, exc.details
     else:
         import traceback  # noqa: PLC0415

@@ -2,9 +2,9 @@
 """One call of a plugin, as the plugin sees it; see `cni_invoker.plugin`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cni_invoker.documents.jsontypes import (
     JsonError,
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from cni_invoker.results.result import Result
 
 __all__ = ["NEWEST", "Call", "CallError"]
+
+T = TypeVar("T")
+
+_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+"""The key of GC in the text of 1.1.0, and the earlier spelling."""
 
 NEWEST: Final = SUPPORTED_VERSIONS[-1]
 """The version in whose form a plugin reads and writes results, whatever the configuration's is."""
@@ -58,7 +63,7 @@ class Call:
         name: The network's name.
         cni_version: The version of the configuration, in which the runtime is answered.
         stdin: The configuration as bytes, for further plugins.
-        ipam_reserved: Whether the IPAM plugin may have reserved addresses in this call.
+        ipam_reserved: Whether the IPAM plugin has reserved addresses in this call, which are freed if it fails.
     """
 
     def __init__(self, verb: Verb, stdin: bytes, config: JsonObject, cni_version: str) -> None:
@@ -74,7 +79,7 @@ class Call:
 
     @cached_property
     def args(self) -> Mapping[str, str]:
-        """CNI_ARGS, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`.
+        """CNI_ARGS, in order, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`; the last one of a key counts.
 
         Raises:
             CallError: It is malformed.
@@ -109,25 +114,71 @@ class Call:
         """For GC: the attachments that exist; the plugin removes what it has for others.
 
         Raises:
-            CallError: The runtime did not send them. Then nothing may be removed.
+            CallError: The runtime did not send them, or they are invalid. Then nothing may be removed.
         """
         from cni_invoker.inputs.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
 
-        for key in ("cni.dev/valid-attachments", "cni.dev/attachments"):
-            if self.config.get(key) is not None:
-                return frozenset(
-                    AttachmentKey(container_id=get_str(one, "containerID"), ifname=get_str(one, "ifname"))
-                    for one in get_objects(self.config, key)
-                )
-        raise CallError(ErrorCode.INVALID_CONFIGURATION, "cni.dev/valid-attachments is missing")
+        keys = [key for key in _VALID_ATTACHMENTS if key in self.config]
+        if not keys:
+            raise CallError(ErrorCode.INVALID_CONFIGURATION, f"{_VALID_ATTACHMENTS[0]} is missing")
+        # `null` is what Go writes for an empty list: a network without attachments.
+        key = next((key for key in keys if self.config[key] is not None), keys[0])
+        try:
+            return frozenset(
+                AttachmentKey(container_id=get_str(one, "containerID"), ifname=get_str(one, "ifname"))
+                for one in get_objects(self.config, key)
+            )
+        except (InvalidParameter, JsonError) as exc:
+            raise CallError(ErrorCode.INVALID_CONFIGURATION, f"{key} is invalid: {exc}") from exc
 
     @property
     def ipam_type(self) -> str:
         """The type of the IPAM plugin in the configuration, empty without one."""
         return find_str(find_object(self.config, "ipam") or {}, "type") or ""
 
+    def in_namespace(self, work: Callable[[], T]) -> T:
+        """Run a function inside the container's network namespace, in a thread; programs that it starts are inside too.
+
+        Raises:
+            CallError: The namespace cannot be entered (code 4). The function's own exceptions are raised as they are.
+        """
+        from cni_invoker.namespaces import run_in_namespace  # noqa: PLC0415  # plugins later in a list need it seldom
+
+        began = False
+
+        def run() -> T:
+            nonlocal began
+            began = True
+            return work()
+
+        try:
+            return run_in_namespace(self.netns, run)
+        except (OSError, ValueError) as exc:
+            if began:
+                raise
+            raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_NETNS: {self.netns!r}: {exc}") from exc
+
+    def require_no_interface(self) -> None:
+        """Raise an error if the container has an interface of this name, as when ADD is repeated (CNI SPEC "ADD").
+
+        A plugin that makes the interface calls it before `ipam_add`: if the link could not be made later, the addresses
+        would be freed, and those may be the ones that the existing interface has.
+
+        Raises:
+            CallError: There is such an interface, or the namespace cannot be entered (code 4).
+        """
+        from cni_invoker.namespaces import interface_names  # noqa: PLC0415  # as above
+
+        if self.ifname in self.in_namespace(interface_names):
+            raise CallError(
+                ErrorCode.INTERNAL, f"{self.container_id} already has an interface {self.ifname}; DEL it first"
+            )
+
     def ipam_add(self) -> "Result":
-        """Let the IPAM plugin assign addresses. If ADD fails later, its DEL runs without further ado.
+        """Let the IPAM plugin assign addresses. If ADD fails after this method, its DEL runs without further ado.
+
+        If the IPAM plugin itself fails, its DEL does not run: a repeated ADD fails as well, and the addresses are those
+        of a container that is in use. The runtime's own DEL follows a failed ADD.
 
         Returns:
             The addresses, routes and DNS; `document` has the form of the newest version of the specification.
@@ -136,8 +187,8 @@ class Call:
             CallError: The configuration has no IPAM plugin.
             CniError: It is not found, has failed, or has printed something else than a result.
         """
-        self.ipam_reserved = True  # it may have reserved addresses even if it fails
         stdout = self.delegate(self._require_ipam(), Verb.ADD)
+        self.ipam_reserved = True
         try:
             return _as_result(parse_json(stdout), self.cni_version)
         except (BadResult, JsonError) as exc:
@@ -149,8 +200,8 @@ class Call:
         self.delegate(self._require_ipam(), Verb.DEL)
         self.ipam_reserved = False
 
-    def ipam_check(self) -> None:
-        """Ask the IPAM plugin for CHECK, GC or STATUS, whichever this call is. Raises as `ipam_add` does."""
+    def ipam_pass_on(self) -> None:
+        """Pass this call on to the IPAM plugin, whichever of CHECK, GC and STATUS it is. Raises as `ipam_add` does."""
         self.delegate(self._require_ipam(), self.verb)
 
     def delegate(self, plugin_type: str, verb: Verb) -> bytes:
@@ -166,7 +217,7 @@ class Call:
         Raises:
             CallError: CNI_PATH is missing.
             PluginNotFound: It is not there.
-            PluginFailed: It has failed. This plugin's answer is the same error.
+            PluginFailed: It has failed. This plugin's answer has the same code, and names the plugin.
         """
         import subprocess  # noqa: PLC0415  # many plugins never execute another one
         import time  # noqa: PLC0415

@@ -39,6 +39,8 @@ class ErrorCode(IntEnum):
     IO_FAILURE = 5
     DECODING_FAILURE = 6
     INVALID_CONFIGURATION = 7
+    INVALID_NAMESPACE = 8
+    """Not in the specification: the namespace is the plugin's own, as in the reference implementation."""
     TRY_AGAIN_LATER = 11
     NOT_AVAILABLE = 50
     """STATUS: no ADD can succeed."""

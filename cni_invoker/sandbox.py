@@ -177,7 +177,7 @@ class Sandbox:
 
     async def attachments(self) -> tuple[CachedAttachment, ...]:
         """Return the stored attachments of the container, by name of the interface, including `lo`."""
-        found = [one for one in await self._runtime.attachments() if one.attachment.container_id == self.container_id]
+        found = await self._runtime.attachments(container_id=self.container_id)
         return tuple(sorted(found, key=lambda one: (one.attachment.ifname, one.network)))
 
     async def _undo(self, network: NetworkConfigurationList, attachment: Attachment, failed: CniError) -> None:

@@ -181,9 +181,11 @@ class CachedRuntime:
         """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
         _run(lambda: self.asynchronous.status(*networks))
 
-    def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
-        """Return the cached attachments of one network or of all; see `cni_invoker.CachedRuntime.attachments`."""
-        return _run(lambda: self.asynchronous.attachments(network, whole=whole))
+    def attachments(
+        self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
+    ) -> tuple[CachedAttachment, ...]:
+        """Return the cached attachments; see `cni_invoker.CachedRuntime.attachments`."""
+        return _run(lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole))
 
 
 class Sandbox:

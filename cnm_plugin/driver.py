@@ -19,7 +19,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.plugin import CallError, ErrorCode
 from cnm_plugin.address import DriverAddress, Tls
 
-__all__ = ["REFUSED", "Driver"]
+__all__ = ["REFUSED", "Driver", "Refusal"]
 
 REFUSED: Final = 100
 """The code of an error with which the driver has answered."""
@@ -28,6 +28,18 @@ _TIMEOUT_S: Final = 120.0  # dockerd has none; a CNI runtime kills the plugin be
 _HEADERS: Final = {"Accept": "application/vnd.docker.plugins.v1.2+json", "Host": "plugin.moby.localhost"}
 _OK: Final = 200
 _NOT_FOUND: Final = 404
+
+
+class Refusal(CallError):
+    """A driver has answered with an error.
+
+    Attributes:
+        reason: The driver's own words.
+    """
+
+    def __init__(self, driver: str, method: str, reason: str) -> None:
+        super().__init__(REFUSED, f"driver {driver} refuses {method}: {reason}")
+        self.reason = reason
 
 
 class Driver:
@@ -61,7 +73,8 @@ class Driver:
             optional: A driver need not have the method: 404 means that it has nothing to do.
 
         Raises:
-            CallError: The driver has answered with an error (code 100), or it does not answer (code 11).
+            Refusal: The driver has answered with an error (code 100).
+            CallError: It does not answer (code 11).
         """
         return self._post(f"/NetworkDriver.{method}", body, optional=optional)
 
@@ -88,7 +101,7 @@ class Driver:
         except JsonError as exc:
             error = content.decode("utf-8", "replace")[:500].strip() if status != _OK else f"no JSON object: {exc}"
         if error or status != _OK:
-            raise CallError(REFUSED, f"driver {self.name} refuses {method}: {error or f'HTTP status {status}'}")
+            raise Refusal(self.name, method, error or f"HTTP status {status}")
         return reply
 
 

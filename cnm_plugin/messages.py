@@ -57,7 +57,8 @@ class Settings:
         endpoint_options: The endpoint's, as of `docker network connect --driver-opt`.
         internal: Whether the network has no way out.
         ports: Ports to publish, in Docker's form.
-        mac: The MAC address to use, empty to let the driver choose.
+        mac: The MAC address to use, empty to let the driver choose: the capability `mac`, `args.cni.mac`, or `MAC` in
+            CNI_ARGS, which podman uses.
     """
 
     driver: str
@@ -85,7 +86,7 @@ class Settings:
                 endpoint_options=endpoint_options,
                 internal=get_bool(call.config, "internal"),
                 ports=tuple(map(_port, get_objects(call.runtime_config, "portMappings"))),
-                mac=_mac(find_str(call.runtime_config, "mac") or ""),
+                mac=_mac(_wanted_mac(call)),
             )
         except JsonError as exc:
             raise CallError(ErrorCode.INVALID_CONFIGURATION, f"invalid configuration of cnm: {exc}") from exc
@@ -95,6 +96,12 @@ class Settings:
         """The options of Join and ProgramExternalConnectivity."""
         exposed: list[JsonValue] = [{"Proto": port["Proto"], "Port": port["Port"]} for port in self.ports]
         return {_EXPOSED: exposed, _PORTS: list(self.ports)}
+
+
+def _wanted_mac(call: Call) -> str:
+    """Return the MAC address that the runtime wants: as a capability, by the configuration, or in CNI_ARGS."""
+    args = find_object(find_object(call.config, "args") or {}, "cni") or {}
+    return find_str(call.runtime_config, "mac") or find_str(args, "mac") or call.args.get("MAC", "")
 
 
 def _mac(mac: str) -> str:

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The verbs of the plugin `cnm`."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,8 @@ from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 from cnm_plugin.address import find_driver
-from cnm_plugin.driver import REFUSED, Driver
-from cnm_plugin.link import Routes, place, show, take_out
+from cnm_plugin.driver import Driver, Refusal
+from cnm_plugin.link import Routes, is_gone, place, show, take_out
 from cnm_plugin.messages import (
     Joined,
     Settings,
@@ -27,10 +28,17 @@ from cnm_plugin.records import DATA_DIR, NetworkRecords
 if TYPE_CHECKING:
     from cni_invoker.results.result import Result
 
-__all__ = ["main"]
+__all__ = ["main", "says_unknown"]
 
-_UNKNOWN: Final = ("not found", "unknown", "no such", "not exist", "unable to find")
-"""What drivers say about an endpoint that they do not have: there is no code for it."""
+_UNKNOWN: Final = re.compile(
+    r"\b(?:no such|no|unknown|find) (?:network |endpoint ?id )?(?:endpoint|network|ID)\b"
+    r"|\b(?:endpoint|network|ID)[\"')]*:?(?: (?:with|id|ID|is|was|does|could))*"
+    r" (?:not found|not exist|not be found|doesn't exist|unknown)"
+)
+"""What drivers say about an endpoint or a network that they do not have: there is no code for it. A program or a file
+may be not found as well, so the words must be about the endpoint."""
+
+_SHORTEST_ID: Final = 7
 
 
 class _Network:
@@ -99,7 +107,7 @@ def _ensure_network(network: _Network, driver: Driver, assigned: "Result | None"
     try:
         driver.call("CreateNetwork", create_network(network.id, settings, assigned))
     except CallError as exc:
-        if exc.code != REFUSED:  # whether it was created is not known: the record stays
+        if not isinstance(exc, Refusal):  # whether it was created is not known: the record stays
             raise
         if known is None:
             network.records.remove_network()
@@ -126,14 +134,7 @@ def _attach(call: Call, network: _Network, driver: Driver, endpoint_id: str, ass
     }
     network.records.put_endpoint(endpoint_id, record)
     if joined.link:
-        shown = place(
-            joined.link,
-            mark=_mark(endpoint_id),
-            netns=call.netns,
-            ifname=call.ifname,
-            interface=interface,
-            routes=routes,
-        )
+        shown, routes = place(call, joined.link, mark=_mark(endpoint_id), interface=interface, routes=routes)
         interface["MacAddress"] = interface["MacAddress"] or find_str(shown, "address") or ""
     if joined.gateways:
         driver.call("ProgramExternalConnectivity", {**ids, "Options": settings.labels}, optional=True)
@@ -172,16 +173,19 @@ def _detach(network: _Network, driver: Driver, endpoint_id: str) -> None:
     record = network.records.endpoint(endpoint_id)
     ids = network.ids(endpoint_id)
     if record is not None:
+        link = find_str(record, "link")
         if get_bool(record, "external"):
             _call_in_any_case(lambda: driver.call("RevokeExternalConnectivity", ids, optional=True))
         _call_in_any_case(lambda: driver.call("Leave", ids))
-        if link := find_str(record, "link"):
+        if link:
             _call_in_any_case(lambda: take_out(link, _mark(endpoint_id), get_str(record, "netns")))
         try:
             driver.call("DeleteEndpoint", ids)
-        except CallError as exc:
-            if exc.code != REFUSED or not any(words in exc.msg.lower() for words in _UNKNOWN):
+        except Refusal as exc:
+            is_left = not link or not is_gone(link, _mark(endpoint_id), get_str(record, "netns"))
+            if is_left and not says_unknown(exc.reason, ids):
                 raise
+            _log(f"{exc.msg}; there is nothing left to delete")
     if record is None and network.records.endpoints():
         return
     with network.records.locked():
@@ -189,6 +193,19 @@ def _detach(network: _Network, driver: Driver, endpoint_id: str) -> None:
         if network.records.network() is not None and not network.records.endpoints():
             _call_in_any_case(lambda: driver.call("DeleteNetwork", {"NetworkID": network.id}))
             network.records.remove_network()
+
+
+def says_unknown(reason: str, ids: JsonObject) -> bool:
+    """Return whether a driver's refusal says that it does not have the endpoint, or its network.
+
+    Args:
+        reason: The driver's words.
+        ids: `NetworkID` and `EndpointID`; a driver may shorten them.
+    """
+    text = reason.lower()
+    for identifier in ids.values():
+        text = re.sub(rf"\b{str(identifier)[:_SHORTEST_ID]}[0-9a-f]*\b", "ID", text)
+    return _UNKNOWN.search(text) is not None
 
 
 def _call_in_any_case(step: Callable[[], object]) -> None:
@@ -208,12 +225,12 @@ def check(call: Call) -> None:
     if network.records.endpoint(endpoint_id) is None:
         raise CallError(ErrorCode.UNKNOWN_CONTAINER, f"{call.ifname} of {call.container_id} is not attached")
     network.driver().call("EndpointOperInfo", network.ids(endpoint_id))
-    present = show(call.netns, call.ifname)
+    present = show(call)
     expected = () if call.prev_result is None else call.prev_result.addresses_of(call.ifname)
     if missing := [str(address) for address in expected if str(address) not in present]:
         raise CallError(ErrorCode.INTERNAL, f"{call.ifname} has lost {', '.join(missing)}")
     if call.ipam_type:
-        call.ipam_check()
+        call.ipam_pass_on()
 
 
 def gc(call: Call) -> None:
@@ -228,7 +245,7 @@ def gc(call: Call) -> None:
             except CallError as exc:
                 errors.append(exc.msg)
     if call.ipam_type:
-        call.ipam_check()
+        call.ipam_pass_on()
     if errors:
         raise CallError(ErrorCode.INTERNAL, f"{len(errors)} endpoints are not deleted", "; ".join(errors))
 
@@ -242,7 +259,7 @@ def status(call: Call) -> None:
             raise
         raise CallError(ErrorCode.NOT_AVAILABLE, exc.msg, exc.details) from exc
     if call.ipam_type:
-        call.ipam_check()
+        call.ipam_pass_on()
 
 
 def _log(message: str) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists
+from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 
 __all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"]
@@ -117,6 +118,10 @@ class MemoryCache:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
+        reset_in_child(self, MemoryCache._reset)
+
+    def _reset(self) -> None:
+        """Forget which thread uses it."""
         self._mutex = threading.Lock()
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's

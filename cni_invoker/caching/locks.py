@@ -26,9 +26,10 @@ from cni_invoker.caching.cache import AttachmentCache
 from cni_invoker.caching.disk import in_thread, make_durably, reported
 from cni_invoker.errors import AttachmentExists, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import AttachmentKey
 from cni_invoker.inputs.names import check_network_name
-from cni_invoker.locks import TaskLocks, take_file_lock
+from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
 
 __all__ = ["AddsInProgress", "CombinedLocks", "ProcessLocks"]
 
@@ -113,20 +114,20 @@ class ProcessLocks:
         interrupted = False
         with ExitStack() as held:
             # Always in this order, to prevent deadlock.
-            held.callback(os.close, (await take(self._directory, fcntl.LOCK_SH))[0])
+            held.callback(release_file_lock, (await take(self._directory, fcntl.LOCK_SH))[0])
             make_durably(self._files)
             how = fcntl.LOCK_EX if container is None else fcntl.LOCK_SH
-            held.callback(os.close, (await take(self._network_file(network), how))[0])
+            held.callback(release_file_lock, (await take(self._network_file(network), how))[0])
             if container is not None:
                 descriptor, made = await take(container, fcntl.LOCK_EX)
-                held.callback(os.close, descriptor)
+                held.callback(release_file_lock, descriptor)
                 interrupted = not made
             return held.pop_all(), interrupted
 
     async def _lock_everything(self, container: Path | None, take: _Take) -> tuple[ExitStack, bool]:
         """Lock the whole directory, because there is no room for a file."""
         with ExitStack() as held:
-            held.callback(os.close, (await take(self._directory, fcntl.LOCK_EX))[0])
+            held.callback(release_file_lock, (await take(self._directory, fcntl.LOCK_EX))[0])
             return held.pop_all(), container is not None and _is_there(container)
 
     def _container_file(self, container_id: str) -> Path:
@@ -223,6 +224,10 @@ class AddsInProgress:
     """The attachments that the tasks of one runtime are adding, in any thread."""
 
     def __init__(self) -> None:
+        reset_in_child(self, AddsInProgress._reset)
+
+    def _reset(self) -> None:
+        """Forget what is being added."""
         self._running: set[tuple[str, AttachmentKey]] = set()
         self._observed: list[set[tuple[str, AttachmentKey]]] = []
         self._mutex = threading.Lock()
@@ -245,7 +250,7 @@ class AddsInProgress:
             yield
         finally:
             with self._mutex:
-                self._running.remove(identity)
+                self._running.discard(identity)
 
     @contextmanager
     def observed(self) -> Iterator[Collection[tuple[str, AttachmentKey]]]:

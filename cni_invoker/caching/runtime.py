@@ -251,17 +251,21 @@ class CachedRuntime:
                 errors[0].add_note(str(other))
             raise errors[0]
 
-    async def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
-        """Return the cached attachments of one network or of all.
+    async def attachments(
+        self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
+    ) -> tuple[CachedAttachment, ...]:
+        """Return the cached attachments: all, or those to one network, of one container, or both.
 
         Args:
             network: The network's name, None for all.
+            container_id: The container, None for all.
             whole: Raise an error instead of skipping a record that cannot be read.
 
         Raises:
             CacheError: The cache, or with `whole` one of its records, cannot be read.
         """
-        return await self._cache.list(network, whole=whole)
+        found = await self._cache.list(network, whole=whole)
+        return tuple(cached for cached in found if container_id in {None, cached.attachment.container_id})
 
     async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
         """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.

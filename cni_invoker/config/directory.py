@@ -25,6 +25,7 @@ from cni_invoker.config.lists import (
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 from cni_invoker.errors.of_runtime import READING
+from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.given import StrPath, as_path, as_paths
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
@@ -136,8 +137,12 @@ class ConfigurationDirectories:
 
     def __init__(self, directories: StrPath | Iterable[StrPath]) -> None:
         self._read: dict[str, tuple[_Signature, _Outcome]] = {}
-        self._mutex = threading.Lock()
+        reset_in_child(self, ConfigurationDirectories._reset)
         self.look_in(directories)
+
+    def _reset(self) -> None:
+        """Forget which thread uses it."""
+        self._mutex = threading.Lock()
 
     def look_in(self, directories: StrPath | Iterable[StrPath]) -> None:
         """Use other directories from now on, in order of precedence."""

@@ -16,6 +16,7 @@ from cni_invoker.documents.jsontypes import (
     JsonObject,
     JsonSyntaxError,
     JsonValue,
+    check_json,
     find_object,
     find_str,
     get_objects,
@@ -154,6 +155,7 @@ class NetworkConfigurationList:
             BadConfiguration: The document is not a network configuration list.
         """
         try:
+            check_json([document, *further])
             found = _check_list(document)
             name = get_str(found, "name")
             check_network_name(name)
@@ -188,6 +190,7 @@ class NetworkConfigurationList:
             BadConfiguration: The document is not a plugin configuration.
         """
         try:
+            check_json(document)
             found = _check_plugin(document)
         except JsonError as exc:
             hint = " (a list, with 'plugins', belongs into a .conflist file)" if _has_plugins(document) else ""

@@ -18,6 +18,7 @@ __all__ = [
     "JsonSyntaxError",
     "JsonValue",
     "as_object",
+    "check_json",
     "find_int",
     "find_object",
     "find_str",
@@ -137,6 +138,21 @@ def parse_json(data: bytes) -> JsonValue:
     return value
 
 
+def check_json(value: object) -> None:
+    """Raise `JsonError` if a value cannot be written, or could not be read again, as JSON: one that a program has made.
+
+    It is for documents that do not come from `parse_json`, which may contain NaN, sets, or themselves.
+    """
+    try:
+        text = _COMPACT_ENCODER.encode(value)
+    except RecursionError as exc:
+        raise JsonError("nested too deeply") from exc
+    except (TypeError, ValueError) as exc:
+        raise JsonError(f"not JSON: {exc}") from exc
+    if text.count("{") + text.count("[") > _LEVELS and _is_deep(value):
+        raise JsonError("nested too deeply")
+
+
 def _refuse_constant(name: str) -> Never:
     raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
 
@@ -172,10 +188,10 @@ _FAST_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_f
 """Four times as fast for documents with many integers, because it needs no callback for them."""
 
 
-def _is_deep(value: JsonValue) -> bool:
-    level: list[JsonValue] = [value]
+def _is_deep(value: object) -> bool:
+    level: list[object] = [value]
     for _ in range(_LEVELS):
-        containers = [part for part in level if isinstance(part, dict | list)]
+        containers = [part for part in level if isinstance(part, dict | list | tuple)]
         level = [item for part in containers for item in (part.values() if isinstance(part, dict) else part)]
     return bool(level)
 

@@ -18,6 +18,7 @@ __all__ = [
     "PluginNotStarted",
     "PluginTimeout",
     "describe_end",
+    "failed_words",
 ]
 
 _SHOWN_CHARACTERS: Final = 4000
@@ -76,7 +77,7 @@ class PluginNotStarted(PluginError):
     code = ErrorCode.IO_FAILURE
 
     def __init__(self, *, plugin: str, verb: str, path: "Path", reason: str) -> None:
-        super().__init__(f"{_failed(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
+        super().__init__(f"{failed_words(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
         self.verb = verb
         self.path = path
         self.reason = reason
@@ -100,7 +101,7 @@ class PluginTimeout(PluginError):
             what = f"it timed out after {timeout_s:g} s and was killed ({path})"
         else:
             what = f"it was not started within {timeout_s:g} s: too many plugins are running"
-        text = f"{_failed(plugin, verb)}: {what}"
+        text = f"{failed_words(plugin, verb)}: {what}"
         super().__init__(text + _shown(stderr_tail), plugin=plugin)
         self.verb = verb
         self.path = path
@@ -144,7 +145,7 @@ class PluginFailed(PluginError):
         end = describe_end(exit_status, signal)
         facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
         said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)
-        super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){said}", plugin=plugin)
+        super().__init__(f"{failed_words(plugin, verb)}: {message} ({facts}){said}", plugin=plugin)
         self.verb = verb
         self.path = path
         self.code = code
@@ -176,7 +177,7 @@ class BadResult(CniError):
     def __init__(
         self, reason: str, *, plugin: str | None = None, verb: str = "", stderr_tail: Sequence[str] = ()
     ) -> None:
-        origin = "" if plugin is None else f"{_failed(plugin, verb)}: "
+        origin = "" if plugin is None else f"{failed_words(plugin, verb)}: "
         super().__init__(f"{origin}bad CNI result: {reason}{_shown(stderr_tail)}")
         self.reason = reason
         self.plugin = plugin
@@ -190,8 +191,8 @@ def describe_end(exit_status: int | None, signal: str | None) -> str:
     return "exit status lost, as where SIGCHLD is ignored," if exit_status is None else f"exit status {exit_status}"
 
 
-def _failed(plugin: str, verb: str) -> str:
-    # Same wording as libcni, so that it can be searched for.
+def failed_words(plugin: str, verb: str) -> str:
+    """Return libcni's words for a plugin that failed, so that they can be searched for."""
     return f'plugin type="{plugin}" failed ({"delete" if verb == "DEL" else verb.lower()})'
 
 

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from cni_invoker.forking import reset_in_child
 from cni_invoker.locks import Waiter
 
 __all__ = ["SLOW_S", "Admission", "NetworkShares", "NetworkSlots", "Turn"]
@@ -132,8 +133,13 @@ class NetworkSlots:
     """
 
     def __init__(self, count: int, slow_s: float = SLOW_S) -> None:
-        self._admission = Admission(count)
+        self._count = count
         self._slow_s = slow_s
+        reset_in_child(self, NetworkSlots._reset)
+
+    def _reset(self) -> None:
+        """Forget all executions that wait or run."""
+        self._admission = Admission(self._count)
         self._waiters: dict[Turn, Waiter] = {}
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 

@@ -156,20 +156,18 @@ class Chain:
             raise GcFailed(network.name, errors)
 
     async def status(self, network: NetworkConfigurationList) -> None:
-        """Run STATUS in list order up to the first failure; plugins that do not report their versions are skipped.
+        """Run STATUS in list order up to the first failure, also of plugins that do not report their versions.
 
         Raises:
-            NoCommonVersion: A plugin or its IPAM plugin does not support the list's version: it would refuse ADD with
-                the same code. Those after it have not run.
+            NoCommonVersion: A plugin or its IPAM plugin says that it does not support the list's version: it would
+                refuse ADD with the same code. Those after it have not run.
             PluginError: One plugin failed; those after it have not run.
         """
         if not is_at_least(network.cni_version, Verb.STATUS.since):
             return
         for plugin in network.plugins:
-            answers = await self.negotiation.answers(plugin)
-            choose_version(network, answers)
-            if plugin.type in answers:
-                await self.executor.run(self.requests.status(network, plugin))
+            choose_version(network, await self.negotiation.answers(plugin))
+            await self.executor.run(self.requests.status(network, plugin))
 
     async def _add(
         self,

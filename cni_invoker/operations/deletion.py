@@ -5,14 +5,15 @@
 | ------------------ | ---------------------------------------- | ---- |
 | has completed      | code 3                                   | this plugin is done |
 |                    | anything else                            | those before it do not run; the error is raised |
-| has not completed  | code 3, 1, 2 or 7                        | this plugin is done |
+| has not completed  | code 3, 1, 2, 7 or 8                     | this plugin is done |
 |                    | anything else: killed, not found, ...    | the other plugins run; then the error is raised |
 | has not begun      | anything                                 | this plugin is done: it has created nothing |
 
-Code 3 means that the plugin has nothing of the container and needs no DEL (CNI SPEC "Error"). With codes 1, 2 and 7 a
-plugin rejects the request itself: it does not support the version, a field or the configuration. Its ADD received the
-same request and was rejected as well. No other error proves that the plugin has created nothing. A caller that stores
-attachments keeps the attachment and repeats the DEL as long as an error is raised; only `force` forgets it.
+Code 3 means that the plugin has nothing of the container and needs no DEL (CNI SPEC "Error"). With codes 1, 2, 7 and 8
+a plugin rejects the request itself: it does not support the version, a field or the configuration, or the namespace is
+its own. Its ADD received the same request and was rejected as well. No other error proves that the plugin has created
+nothing. A caller that stores attachments keeps the attachment and repeats the DEL as long as an error is raised; only
+`force` forgets it.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -36,7 +37,12 @@ __all__ = [
 ]
 
 _REJECTIONS: Final = frozenset(
-    {ErrorCode.INCOMPATIBLE_VERSION, ErrorCode.UNSUPPORTED_FIELD, ErrorCode.INVALID_CONFIGURATION}
+    {
+        ErrorCode.INCOMPATIBLE_VERSION,
+        ErrorCode.UNSUPPORTED_FIELD,
+        ErrorCode.INVALID_CONFIGURATION,
+        ErrorCode.INVALID_NAMESPACE,
+    }
 )
 
 

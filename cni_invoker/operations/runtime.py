@@ -303,7 +303,8 @@ class Runtime:
                 exist.
 
         Raises:
-            PluginFailed: The first plugin that is not ready, with code 50 or 51.
+            PluginFailed: The first plugin that is not ready, with code 50 or 51. Another code, such as 3, is that of a
+                plugin that cannot run, or that does not have the verb.
             NoCommonVersion: A plugin does not support the list's version, so ADD would fail.
             VersionUnsupported: This runtime does not support it.
             PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.

@@ -14,6 +14,7 @@ LISTS to FLAT the interfaces, all but the first address of each family, and all 
 next hop. Everything else is kept, including unknown keys (libcni's `pkg/types` drops those).
 """
 
+import re
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
@@ -42,6 +43,9 @@ _FORMS: Final = {
 
 _FAMILIES: Final = (("ip4", "4"), ("ip6", "6"))
 """The keys of FLAT, in order, each with its `version` in LISTS."""
+
+_MAPPED: Final = re.compile(r"::ffff:(?:[0-9.]+|[0-9a-f]+:[0-9a-f]+)(?:/|$)", re.IGNORECASE)
+"""An IPv4 address that is written as IPv6, e.g. `::ffff:10.1.0.9/120`."""
 
 _SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
@@ -132,4 +136,4 @@ def _without(document: JsonObject, *keys: str) -> JsonObject:
 
 
 def _ip_version(address: str) -> str:
-    return "6" if ":" in address else "4"
+    return "6" if ":" in address and _MAPPED.match(address) is None else "4"

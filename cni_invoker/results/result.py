@@ -23,6 +23,7 @@ from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
     JsonValue,
+    check_json,
     find_int,
     find_object,
     find_str,
@@ -45,6 +46,8 @@ IpNetwork = IPv4Network | IPv6Network
 _check_result: Final = load_validator("result")  # now, because later there may be no descriptor to read it with
 _RECENT: Final = 1024
 """How many addresses are remembered: those of gateways, routes and prefixes recur."""
+_MAPPED: Final = 96
+"""The length of the prefix `::ffff:0:0/96` of IPv4 addresses that are written as IPv6."""
 _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 
@@ -150,6 +153,7 @@ class Result:
             BadResult: The document is not a result, or its version is unknown.
         """
         try:
+            check_json(document)
             found = _check_result({} if document is None else document)
             version = find_str(found, "cniVersion") or cni_version or "0.1.0"
             if version not in SUPPORTED_VERSIONS:
@@ -269,11 +273,17 @@ def _cidr(text: str) -> IpInterface:
     # Python also accepts an address without a prefix or with a netmask; CNI allows neither.
     if _CIDR.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not an address with the length of its prefix, such as 10.1.0.9/24")
-    return ip_interface(text)
+    found = ip_interface(text)
+    if isinstance(found, IPv6Interface) and (mapped := found.ip.ipv4_mapped) and found.network.prefixlen >= _MAPPED:
+        return IPv4Interface((mapped, found.network.prefixlen - _MAPPED))  # as in Go
+    return found
 
 
 def _address(text: str | None) -> IpAddress | None:
     return _ip_address(text) if text else None
 
 
-_ip_address: Final = lru_cache(maxsize=_RECENT)(ip_address)
+@lru_cache(maxsize=_RECENT)
+def _ip_address(text: str) -> IpAddress:
+    found = ip_address(text)
+    return (isinstance(found, IPv6Address) and found.ipv4_mapped) or found

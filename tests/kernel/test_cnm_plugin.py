@@ -216,9 +216,10 @@ def test_a_link_name_that_is_taken(cni: Runtime, remote: RemoteDriver) -> None:
 def test_the_host_s_namespace(cni: Runtime, remote: RemoteDriver) -> None:
     """It is refused: the link would be renamed in the host."""
     attachment = Attachment(container_id="one", ifname="eth0", netns="/proc/self/ns/net")
-    with pytest.raises(PluginFailed, match="is the host's namespace"):
+    with pytest.raises(PluginFailed, match="should not be the same") as failed:
         cni.add(network(), attachment)
-    assert remote.methods[-1] == "DeleteNetwork"
+    assert failed.value.code == 8
+    assert remote.calls == []
 
 
 def test_del_after_the_container_and_the_driver_have_gone(cni: Runtime) -> None:
@@ -236,6 +237,69 @@ def test_del_after_the_container_and_the_driver_have_gone(cni: Runtime) -> None:
         cni.delete(network(), attachment, None)
         assert driver.methods == DETACHED
     subprocess.run(["ip", "link", "delete", "rd0"], check=True)  # it has forgotten that, too
+
+
+def test_a_program_of_the_driver_that_is_missing(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
+    """The driver has not deleted the endpoint: DEL fails, and the address is not free."""
+    remote.refuse["DeleteEndpoint"] = 'exec: "ovs-vsctl": executable file not found in $PATH'
+    ipam = host_local(tmp_path)
+    with container("one") as (attachment, _):
+        cni.add(network(ipam=ipam), attachment)
+        with pytest.raises(PluginFailed, match="ovs-vsctl"):
+            cni.delete(network(ipam=ipam), attachment, None)
+        assert (tmp_path / "blue/10.77.0.100").exists()
+        remote.refuse.clear()
+        cni.delete(network(ipam=ipam), attachment, None)
+    assert not (tmp_path / "blue/10.77.0.100").exists()
+
+
+def test_a_strict_driver_after_the_end_of_the_namespace(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
+    """The link has ended with the namespace, so the driver never finds it again: DEL logs that, and finishes."""
+    remote.refuse["DeleteEndpoint"] = "cannot delete the link: stuck"
+    ipam = host_local(tmp_path)
+    with container("one") as (attachment, _):
+        cni.add(network(ipam=ipam), attachment)
+        with pytest.raises(PluginFailed, match="stuck"):  # the link is back in the host
+            cni.delete(network(ipam=ipam), attachment, None)
+        subprocess.run(["ip", "link", "delete", "rd2"], check=True)
+        cni.delete(network(ipam=ipam), attachment, None)
+        remote.forget()
+        subprocess.run(["ip", "link", "delete", "rd0"], check=False)
+        cni.add(network(ipam=ipam), attachment)
+        subprocess.run(["ip", "netns", "delete", "one"], check=True)
+        cni.delete(network(ipam=ipam), attachment, None)
+    assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
+
+
+def test_a_second_network(cni: Runtime, remote: RemoteDriver) -> None:
+    """The container keeps the gateway of the first one, as with the plugin `bridge`; the result has no other."""
+    remote.dual_stack = True
+    with container("one") as (attachment, box):
+        box.ip("link add eth9 type veth peer name other")
+        box.ip("link set other up")
+        box.ip("link set eth9 up")
+        box.ip("address add 10.66.0.9/24 dev eth9")
+        box.ip("address add fd99::9/64 dev eth9 nodad")
+        box.ip("route add default via 10.66.0.1 dev eth9")
+        box.ip("route add default via fd99::1 dev eth9")
+        result = cni.add(network(), attachment)
+        assert [str(route.dst) for route in result.routes] == ["198.51.100.1/32", "192.0.2.0/24"]
+        assert box.run("ip route show default").decode().split()[:5] == ["default", "via", "10.66.0.1", "dev", "eth9"]
+        assert b"fd77" not in box.run("ip -6 route show default")
+        cni.delete(network(), attachment, result)
+
+
+@pytest.mark.parametrize("given", ["args", "configuration"])
+def test_a_wanted_mac(cni: Runtime, remote: RemoteDriver, given: str) -> None:
+    """Podman passes it in CNI_ARGS; a configuration may have it in `args.cni`."""
+    mac = "c2:11:22:33:44:55"
+    with container("one") as (attachment, box):
+        wanted = {"IgnoreUnknown": "1", "MAC": mac}
+        blue = network() if given == "args" else network(args={"cni": {"mac": mac}})
+        cni.add(blue, replace(attachment, args=tuple(wanted.items()) if given == "args" else ()))
+        assert remote.body("CreateEndpoint")["Interface"]["MacAddress"] == mac
+        assert box.link("eth0")["address"] == mac
+        cni.delete(blue, attachment, None)
 
 
 def test_del_of_what_was_never_added(cni: Runtime) -> None:

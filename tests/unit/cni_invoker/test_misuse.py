@@ -21,12 +21,14 @@ from cni_invoker import (
     FileCache,
     Limits,
     MemoryCache,
+    NetworkConfigurationList,
+    Result,
     Runtime,
     read_configuration,
     run_preflight,
 )
 from cni_invoker.advanced import Execution, PluginConfiguration, parse_configuration, parse_result
-from cni_invoker.errors import BadConfiguration, InvalidParameter
+from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
 
@@ -131,6 +133,27 @@ def test_a_list_made_by_hand_is_validated() -> None:
             anything(replace)(plugin, **wrong)
     with pytest.raises(TypeError):
         anything(PluginConfiguration)(type="a", ipam_type=None, capabilities=["mac"], document={"type": "a"})
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """A document of so many levels."""
+    document: dict[str, Any] = {}
+    for _ in range(levels):
+        document = {"deeper": document}
+    return document
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, deep(300), deep(5000), b"bytes"])
+def test_documents_that_are_not_json(value: Any) -> None:  # noqa: ANN401  # of any type
+    """They are refused when they are given, with an error of the library, as if they came from a file."""
+    plugin: Any = {"type": "first", "key": value}
+    named = {"name": "blue", "cniVersion": "1.1.0"}
+    with pytest.raises(BadConfiguration, match=r"not JSON|nested too deeply"):
+        NetworkConfigurationList.from_document({**named, "plugins": [plugin]})
+    with pytest.raises(BadConfiguration, match=r"not JSON|nested too deeply"):
+        NetworkConfigurationList.from_plugin_document({**named, **plugin})
+    with pytest.raises(BadResult, match=r"not JSON|nested too deeply"):
+        Result.from_document({**RESULT, "key": value})
 
 
 def test_documents_are_plain_json() -> None:

@@ -196,6 +196,21 @@ def test_standard_output_has_the_answer_only(execute: WrittenPlugin) -> None:
     assert {*answer.stderr.split()} == {"mine", "child"}
 
 
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_the_namespace_of_the_plugin(execute: WrittenPlugin, command: str) -> None:
+    """It is refused with skel's code and words, before anything happens, unless a variable allows it."""
+    own = "/proc/self/ns/net"
+    program = f"{IMPORTS}def work(call): raise CallError(120, 'it ran')\nrun_plugin(add=work, delete=work)"
+    code, msg = execute(program, command, CNI_NETNS=own).error
+    assert (code, msg.partition(";")[0]) == (
+        8,
+        "plugin's netns and netns from CNI_NETNS should not be the same",
+    )
+    for allowed in ("1", "true"):
+        assert execute(program, command, CNI_NETNS=own, CNI_NETNS_OVERRIDE=allowed).error == (120, "it ran")
+    assert execute(program, command, CNI_NETNS="/nowhere").error == (120, "it ran")
+
+
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
 def test_gc_knows_the_valid_attachments(execute: WrittenPlugin, key: str) -> None:
     """They are typed. Without them nothing may be removed, so that is an error."""
@@ -205,6 +220,8 @@ run_plugin(add=lambda call: None, gc=gc)"""
     config = {**CONFIG, key: [{"containerID": "c1", "ifname": "eth0"}]}
     assert execute(program, "GC", config).error == (120, "c1/eth0")
     assert execute(program, "GC", {**CONFIG, key: []}).error == (120, "")
+    assert execute(program, "GC", {**CONFIG, key: None}).error == (120, "")  # Go's empty list, which CRI-O sends
+    assert execute(program, "GC", {**CONFIG, key: [{"containerID": 1}]}).error[0] == 7
     assert execute(program, "GC").error == (7, "cni.dev/valid-attachments is missing")
 
 

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins written with `cni_invoker.plugin` that run an IPAM plugin."""
 
+import os
 from collections.abc import Mapping
 
 import pytest
@@ -39,17 +40,34 @@ def test_a_failed_add_frees_the_addresses(execute: WrittenPlugin, fakes: FakePlu
     assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
 
 
-def test_a_failed_ipam_add_is_deleted(execute: WrittenPlugin, fakes: FakePlugins) -> None:
-    """Its error is the plugin's; a DEL follows, whose failure does not hide it."""
-    fakes.install(
-        "addresses",
-        ADD={"error": {"code": 100, "msg": "none left", "details": "of 254"}},
-        DEL={"error": {"code": 101, "msg": "stuck"}},
-    )
+def test_a_failed_ipam_add(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """The error names the IPAM plugin. Its DEL does not run: the addresses may be those of a container in use."""
+    fakes.install("addresses", ADD={"error": {"code": 100, "msg": "duplicate allocation", "details": "of c1"}})
     answer = execute(EVERYTHING, "ADD", WITH_IPAM)
-    assert answer.error == (100, "none left")
-    assert answer.document["details"] == "of 254; the addresses are not free: stuck"
+    assert answer.error == (100, 'plugin type="addresses" failed (add): duplicate allocation')
+    assert answer.document["details"] == "of c1"
+    assert fakes.calls == (("addresses", "ADD"),)
+
+
+def test_addresses_that_cannot_be_freed(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """The failure of the DEL does not hide the error."""
+    fakes.install("addresses", ADD={"stdout": "{"}, DEL={"error": {"code": 101, "msg": "stuck"}})
+    answer = execute(EVERYTHING, "ADD", WITH_IPAM)
+    assert answer.error[0] == 6
+    assert answer.document["details"] == "the addresses are not free: stuck"
     assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+def test_a_repeated_add(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """A plugin that looks for its interface first leaves the addresses of the container alone."""
+    program = f"{IMPORTS}def add(call):\n  call.require_no_interface()\n  return call.ipam_add()\nrun_plugin(add=add)"
+    here = {"CNI_NETNS": "/proc/self/ns/net", "CNI_NETNS_OVERRIDE": "1", "CNI_IFNAME": "lo"}
+    code, msg = execute(program, "ADD", WITH_IPAM, **here).error
+    if os.geteuid():
+        assert (code, msg[:10]) == (4, "CNI_NETNS:")
+    else:
+        assert (code, msg) == (999, "c1 already has an interface lo; DEL it first")
+    assert fakes.calls == ()
 
 
 def test_an_add_that_freed_its_addresses_itself(execute: WrittenPlugin, fakes: FakePlugins) -> None:
@@ -77,7 +95,8 @@ def test_verbs_without_a_function_are_passed_on(execute: WrittenPlugin, fakes: F
     config = {"prevResult": {"cniVersion": "1.1.0"}}
     failing: JsonObject = {"error": {"code": 50, "msg": "banana"}}
     fakes.install("addresses", **{command: failing})
-    assert execute(EVERYTHING, command, {**WITH_IPAM, **config}).error == (50, "banana")
+    failed = f'plugin type="addresses" failed ({"delete" if command == "DEL" else command.lower()}): banana'
+    assert execute(EVERYTHING, command, {**WITH_IPAM, **config}).error == (50, failed)
     assert fakes.calls == (("addresses", command),)
     assert execute(EVERYTHING, command, {**CONFIG, **config}) == Answer(0, "", "")
 

@@ -3,6 +3,7 @@
 """The cached runtime: whatever happens after ADD, the cache has what DEL needs."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,33 @@ async def test_check_and_delete_use_the_cached_result(scene: Scene) -> None:
     deletes = ["second DEL", "first DEL"]
     assert scene.calls == ["first ADD", "second ADD", "first CHECK", "second CHECK", *deletes, *deletes]
     assert [command.stdin.get("prevResult") for command in scene.commands[2:]] == [RESULT] * 4 + [None] * 2
+
+
+async def test_attachments_of_a_container(scene: Scene) -> None:
+    """They are listed by network, by container, or by both."""
+    other = replace(ATTACHMENT, container_id="c2")
+    red = network(FIRST, name="red")
+    for used, attachment in ((BLUE, ATTACHMENT), (red, ATTACHMENT), (BLUE, other)):
+        await scene.runtime.add(used, attachment)
+
+    async def names(name: str | None = None, container_id: str | None = None) -> list[tuple[str, str]]:
+        found = await scene.runtime.attachments(name, container_id=container_id)
+        return [(cached.network, cached.attachment.container_id) for cached in found]
+
+    assert await names(container_id="c1") == [("blue", "c1"), ("red", "c1")]
+    assert await names("blue", "c2") == [("blue", "c2")]
+    assert await names("red", "c2") == []
+    assert len(await names()) == 3
+
+
+async def test_arguments_are_passed_on_as_written(scene: Scene) -> None:
+    """CNI_ARGS keeps its order and repeated keys, also for DEL; `args` of a plugin keeps all keys in their order."""
+    args: JsonObject = {"z": 1, "cni": {"z": [{"key": "b"}, {"key": "a"}], "IP": None, "a": {}}, "A": "", "a": 1.10}
+    given = replace(ATTACHMENT, args=(("Z", "1"), ("IgnoreUnknown", "1"), ("A", ""), ("Z", "2"), ("a", "x y")))
+    await scene.runtime.add(network({**FIRST, "args": args}), given)
+    await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert [command.environment["CNI_ARGS"] for command in scene.commands] == ["Z=1;IgnoreUnknown=1;A=;Z=2;a=x y"] * 2
+    assert [json.dumps(command.stdin["args"]) for command in scene.commands] == [json.dumps(args)] * 2
 
 
 async def test_check_and_delete_use_the_inputs_of_add(scene: Scene) -> None:

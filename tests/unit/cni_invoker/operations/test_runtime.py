@@ -17,6 +17,7 @@ from cni_invoker.errors import (
     InvalidParameter,
     NoCommonVersion,
     PluginNotFound,
+    PluginTimeout,
     VerbUnsupported,
     VersionUnsupported,
 )
@@ -187,11 +188,28 @@ async def test_status_fails_where_add_would(plugins: FakePlugins, runtime: Runti
         await runtime.status(network({"type": "gone"}, version="1.0.0"))
 
 
-async def test_status_skips_a_plugin_that_fails_version(plugins: FakePlugins, runtime: Runtime) -> None:
-    """It is unknown whether such a plugin supports STATUS; ADD would run it."""
+async def test_status_asks_a_plugin_that_fails_version(plugins: FakePlugins, runtime: Runtime) -> None:
+    """ADD would run it, so it is asked all the same."""
     plugins.install("first", VERSION={"error": {"code": 4, "msg": "banana"}})
     await runtime.status(THREE)
-    assert without_version(plugins) == (("second", "STATUS"), ("third", "STATUS"))
+    assert without_version(plugins) == (("first", "STATUS"), ("second", "STATUS"), ("third", "STATUS"))
+
+
+async def test_status_of_a_plugin_that_cannot_run(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It is never ready: it ends at once, hangs, or has no such verb, whose code 3 is its error and nothing else."""
+    broken: dict[str, JsonValue] = {"exit": 127}
+    plugins.install("first", VERSION=broken, STATUS=broken)
+    with pytest.raises(PluginFailed, match="exit status 127"):
+        await runtime.status(THREE)
+    plugins.install("first", VERSION={"sleep_s": 30}, STATUS={"sleep_s": 30})
+    with pytest.raises(PluginTimeout):
+        await Runtime([plugins.directory], replace(LIMITS, version_s=0.3, status_s=0.3)).status(THREE)
+    old: JsonValue = {"error": {"code": 3, "msg": "missing containerID"}}
+    plugins.install("first", VERSION=old, STATUS=old)
+    with pytest.raises(PluginFailed, match="missing containerID") as caught:
+        await runtime.status(THREE)
+    assert caught.value.code == 3
+    assert ("second", "STATUS") not in plugins.calls
 
 
 def test_find_plugins_returns_all_executables(plugins: FakePlugins, runtime: Runtime) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cni_invoker import Result
 from cni_invoker.advanced import parse_result
 from cni_invoker.errors import BadResult
@@ -114,6 +114,20 @@ def test_a_missing_version_is_that_of_the_configuration(version: str | None) -> 
     )
     assert result.cni_version == "0.3.1"
     assert result.document["cniVersion"] == "0.3.1"
+
+
+@pytest.mark.parametrize("address", ["::ffff:10.1.0.9", "::FFFF:a01:9"])
+def test_an_ipv4_address_that_is_written_as_ipv6(address: str) -> None:
+    """It is an IPv4 address, as in Go, also in older forms of the result; a shorter prefix makes it IPv6."""
+    ip = {"address": f"{address}/120", "gateway": "::ffff:10.1.0.1"}
+    result = Result.from_document({"cniVersion": "1.0.0", "ips": [ip]})
+    assert str(result.ips[0].address) == "10.1.0.9/24"
+    assert str(result.ips[0].gateway) == "10.1.0.1"
+    assert result.document["ips"] == [ip]
+    assert get_objects(result.converted("0.4.0").document, "ips")[0]["version"] == "4"
+    assert "ip4" in result.converted("0.2.0").document
+    (mapped,) = Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": f"{address}/64"}]}).ips
+    assert mapped.address.version == 6
 
 
 def test_null_is_an_empty_result() -> None:
