@@ -315,3 +315,35 @@ def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
     scene.run(network)
     assert modes(scene) == ["move"]
     assert "plugin static is not installed" in lab.run("cni-bridge", "explain", network).stdout
+
+
+DEMANDS = """[ $CNI_COMMAND = ADD ] && echo $CNI_NETNS > /run/added-in
+[ $CNI_COMMAND = DEL ] && [ "$(cat /run/added-in)" != $CNI_NETNS ] && { echo '{"code": 9, "msg": "new path"}'; exit 1; }
+[ $CNI_COMMAND = DEL ] && nsenter --net=$CNI_NETNS ip link show $CNI_IFNAME > /run/found
+"""
+
+
+@pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
+@pytest.mark.parametrize("leaves", ["disconnect", "stop", "link lost"])
+def test_del_receives_the_path_of_add(scene: Scene, engine: Engine, mode: str, leaves: str) -> None:
+    """Also in a running container; a plugin such as ovs-cni finds its port by the path. The link is there."""
+    if mode != "move" and engine.version < (28,):
+        pytest.skip("before Engine 28 the sandbox does not exist at Join")
+    scene.plugin("demanding", f"{DEMANDS}\n{PASS}")
+    network = scene.network(
+        scene.configure([*bridge(scene.subnet()), {"type": "demanding"}]), "-o", f"cni.attach={mode}"
+    )
+    container = scene.run(network)
+    added_in = scene.lab.read("/run/added-in")
+    if leaves == "link lost":
+        container.in_network("ip", "link", "del", "eth0")
+    if leaves == "disconnect":
+        scene.lab.docker("network", "disconnect", network, container.name)
+    else:
+        scene.lab.docker("stop", "--time=0", container.name)
+    wait_torn_down(scene.lab)
+    assert "eth0" in scene.lab.read("/run/found")
+    assert ("/sandboxes/" in added_in) is (mode != "move")
+    assert "new path" not in (scene.lab.daemon.log() if scene.lab.daemon else "")
+    for path in ("/run/added-in", "/run/found"):
+        scene.lab.remove(path)

@@ -13,7 +13,7 @@ from cni_invoker.advanced import with_plugins
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import check_arguments
 from cnm_bridge.core.link_state import Snapshot
-from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.core.model.naming import alternative_name, host_link_name, staging_path
 from cnm_bridge.core.model.reserved_list import RESERVATION, with_reservation, without_addresses
 
 
@@ -87,14 +87,15 @@ class Endpoint:
         """Return the CNI attachment that a plugin of `network` received at ADD, with another namespace.
 
         DEL must receive the same (CNI SPEC §4). The IPAM plugin that ran at CreateEndpoint received the requests for
-        addresses, which the others did not, and no identity, which they did.
+        addresses, which the others did not, no identity, which they did, and the path of the staging namespace.
         """
         stored = self.record.attachment
         attachment = self.attachment_in(netns)
         if index != RESERVATION or not stored.has_reservation:
             return attachment
         args = stored.args if stored.reservation_input is None else stored.reservation_input.args
-        return replace(attachment, args=_receivable(args))
+        reserved_in = staging_path(self.netns.parents[1], stored.id)
+        return replace(attachment, args=_receivable(args), netns=str(reserved_in))
 
     @cached_property
     def network(self) -> NetworkConfigurationList:

@@ -15,12 +15,13 @@ from typing import Final
 from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.core.planning.resolv_conf import FileEdit
 from cnm_bridge.system.kernel.movement.link_departures import LinkDepartures
-from cnm_bridge.system.kernel.movement.link_mover import LinkLocation, LinkMover
+from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import delete_host_link
 from cnm_bridge.system.kernel.namespaces.netns import (
     ensure_namespace,
     enter,
     make_mount_point,
+    mount_instead,
     open_namespace,
     remove_namespace,
     run_in_thread,
@@ -231,19 +232,6 @@ class Kernel(KernelView):
         """
         return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
 
-    async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
-        """Return a snapshot of the link in its staging namespace, with its state and addresses only.
-
-        Args:
-            path: The staging namespace.
-            ifname: The name of the link in it.
-
-        Raises:
-            NamespaceMissing: Nothing is mounted at `path`.
-            KernelError: The namespace has no such link, or the kernel refused.
-        """
-        return await self._run(self._mover(path, ifname, altname="").look)
-
     @staticmethod
     def prepare_pin(pin: Path) -> None:
         """Ensure that there is a file for a pin; missing parent directories are created with access for root only.
@@ -316,6 +304,15 @@ class Kernel(KernelView):
         look = partial(self._pin(pin, ifname, altname).find, mac, plugins_have_run=plugins_have_run)
         return await self._run(look)
 
+    async def mount_instead(self, source: Path, path: Path) -> None:
+        """Mount the namespace at `source` at `path` as well, instead of what is mounted there.
+
+        Raises:
+            NamespaceMissing: Nothing is mounted at `source`.
+            KernelError: An unmount or a mount failed; repeat the call.
+        """
+        await self._run(partial(mount_instead, source, path))
+
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link that `host_links` returned, if it still exists.
 
@@ -341,6 +338,3 @@ class Kernel(KernelView):
 
     def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
         return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)
-
-    def _mover(self, path: Path, ifname: str, altname: str) -> LinkMover:
-        return LinkMover(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

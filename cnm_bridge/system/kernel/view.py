@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, Snapshot, attempt
+from cnm_bridge.system.kernel.movement.link_mover import LinkMover
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
@@ -271,6 +272,19 @@ class KernelView:
         """
         return await self._run(self._link_in_sandbox(sandbox, altname).look)
 
+    async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
+        """Return a snapshot of the link in its staging namespace, with its state and addresses only.
+
+        Args:
+            path: The staging namespace.
+            ifname: The name of the link in it.
+
+        Raises:
+            NamespaceMissing: Nothing is mounted at `path`.
+            KernelError: The namespace has no such link, or the kernel refused.
+        """
+        return await self._run(self._mover(path, ifname, altname="").look)
+
     async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
         """Return all paths in a directory of namespaces, also of those that are no longer mounted.
 
@@ -286,3 +300,6 @@ class KernelView:
 
     def _link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
         return LinkInSandbox(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
+
+    def _mover(self, path: Path, ifname: str, altname: str) -> LinkMover:
+        return LinkMover(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -251,7 +251,15 @@ class SandboxAttacher:
         return await self.move.attach(record)
 
     async def _join_again(self, record: EndpointRecord) -> EndpointRecord:
-        """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link."""
+        """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link.
+
+        The path of the pin takes the place of the staging namespace's, because the plugins received it at ADD.
+        """
+        pin, staging = pin_path(self.run_dir, record.attachment.id), Path(record.attachment.netns)
+        if self.kernel.is_namespace(staging):  # otherwise an earlier call came to here
+            await self.kernel.mount_instead(staging, pin)
+            await self.kernel.remove_staging(staging)
+        record = replace(record, attachment=replace(record.attachment, netns=str(pin)))
         endpoint = Endpoint(record)
         await self.kernel.take_out(
             endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname

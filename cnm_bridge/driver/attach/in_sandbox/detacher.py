@@ -4,7 +4,8 @@
 
 The pin keeps the sandbox, with the link and its addresses, until then; usually the container has ended and Docker has
 removed its own mount. If the container is running (`docker network disconnect`), the link is moved to a staging
-namespace first. DEL also runs there if the link is gone, because the host was rebooted or an operator removed it.
+namespace first. DEL also runs there if the link is gone, because the host was rebooted or an operator removed it. That
+namespace is then mounted at the pin: plugins receive the path of ADD in any case.
 """
 
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ class SandboxDetacher:
             is_in_place = name == record.attachment.ifname and not await self._may_be_inhabited(record)
             if name is not None:
                 await self._release_lease(endpoint)
-            place = DeletePlace(netns=pin, sandbox=None) if is_in_place else DeletePlace(netns=staging, sandbox=pin)
+            elsewhere = DeletePlace(netns=staging, sandbox=pin, added_in=pin)
+            place = DeletePlace(netns=pin, sandbox=None) if is_in_place else elsewhere
             link = await self.move.run_plugins(endpoint, progress, place)
         await self.kernel.remove_staging(staging, pin)
         return link

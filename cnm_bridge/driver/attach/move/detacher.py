@@ -32,12 +32,20 @@ class DeletePlace:
     """Where plugins run DEL.
 
     Attributes:
-        netns: The namespace that they receive; it is made if it does not exist.
+        netns: The namespace in which they find the link; it is made if it does not exist.
         sandbox: Where else to look for the link, None for the host namespace only.
+        added_in: The path that they received at ADD and receive again, because some find what they made by it
+            (ovs-cni); the namespace is mounted there too. None for `netns`.
     """
 
     netns: Path
     sandbox: Path | None
+    added_in: Path | None = None
+
+    @property
+    def received(self) -> Path:
+        """The path that the plugins receive."""
+        return self.added_in or self.netns
 
 
 class MoveDetacher:
@@ -68,6 +76,8 @@ class MoveDetacher:
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
         found = await self._bring_back(endpoint, place, _addresses(endpoint))
+        if place.added_in is not None:
+            await self._kernel.mount_instead(place.netns, place.added_in)
         if _addresses(endpoint) is None:
             endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
         await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
@@ -126,7 +136,7 @@ class MoveDetacher:
 
         await self._runtime.delete(
             endpoint.network,
-            endpoint.attachment_in(place.netns),
+            endpoint.attachment_in(place.received),
             endpoint.result,
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
@@ -136,7 +146,7 @@ class MoveDetacher:
                 # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
                 restore=partial(self._bring_back, endpoint, place, addresses),
                 slot=progress.slot,
-                attachment_of=partial(endpoint.attachment_of, netns=place.netns),
+                attachment_of=partial(endpoint.attachment_of, netns=place.received),
             ),
         )
 
@@ -160,7 +170,7 @@ class MoveDetacher:
             try:
                 await self._runtime.delete(
                     with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
-                    endpoint.attachment_of(index, netns=place.netns),
+                    endpoint.attachment_of(index, netns=place.received),
                     endpoint.result,
                     added_plugins=int(index < endpoint.record.added_plugins),
                     hooks=DeleteHooks(

@@ -139,6 +139,20 @@ def pin_namespace(fd: int, path: Path) -> None:
         os.close(mounted)
 
 
+def mount_instead(source: Path, path: Path) -> None:
+    """Mount the namespace that is mounted at `source` at `path` as well, instead of what is mounted there.
+
+    Raises:
+        NamespaceMissing: No network namespace is mounted at `source`.
+    """
+    with open_namespace(source) as fd:
+        try:
+            pin_namespace(fd, path)
+        except FileExistsError:
+            remove_namespace(path)
+            pin_namespace(fd, path)
+
+
 def remove_namespace(*paths: Path) -> None:
     """Unmount the namespaces at `paths` and remove the files; they need not exist.
 
