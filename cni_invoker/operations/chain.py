@@ -6,7 +6,7 @@ There is no locking here: the runtime keeps concurrent operations apart.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -119,10 +119,11 @@ class Chain:
             if index in completed:
                 continue
             received = attachment if hooks.attachment_of is None else hooks.attachment_of(index)
+            progress = progress_of_add(index, added_plugins)
+            again = replace(received, args=()) if progress is AddProgress.BEGUN else received
             try:
-                await self._delete(network, plugin, received, prev_result, hooks)
+                await self._delete(network, plugin, (received, again), prev_result, hooks)
             except PluginError as exc:
-                progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
                 if progress is AddProgress.COMPLETED and not done and not force:
                     raise
@@ -194,29 +195,30 @@ class Chain:
         self,
         network: NetworkConfigurationList,
         plugin: PluginConfiguration,
-        attachment: Attachment,
+        attachments: tuple[Attachment, Attachment],
         prev_result: Result | None,
         hooks: DeleteHooks,
     ) -> None:
-        """Run DEL of one plugin, and once more if it fails."""
-        request = self.requests.attachment(Verb.DEL, network, plugin, attachment, prev_result)
+        """Run DEL of one plugin with the first attachment, and if it fails, once more, with the second."""
+        first, again = attachments
         has_rules = prev_result is not None and plugin.type in RULES_BY_ADDRESS
 
-        async def attempt() -> Output:
+        async def attempt(received: Attachment) -> Output:
+            request = self.requests.attachment(Verb.DEL, network, plugin, received, prev_result)
             async with self.executor.turn(request, hooks.slot) as path:
                 if has_rules and hooks.is_needed is not None and await hooks.is_needed(plugin.type):
-                    bare = self.requests.attachment(Verb.DEL, network, plugin, attachment, None)
+                    bare = self.requests.attachment(Verb.DEL, network, plugin, received, None)
                     return await self.executor.execute(bare, path)
                 return await self.executor.execute(request, path)
 
         try:
-            await self.executor.retry(attempt)
+            await self.executor.retry(partial(attempt, first))
         except PluginFailed as exc:
             if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
                 raise
             if hooks.restore is not None:
                 await hooks.restore()
-            await self.executor.retry(attempt)
+            await self.executor.retry(partial(attempt, again))
 
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
         """Return whether a plugin and the IPAM plugin that it delegates to support a version.

@@ -10,6 +10,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container, Engine
+from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 
 
@@ -244,3 +245,32 @@ def test_an_address_without_a_known_prefix(scene: Scene) -> None:
     name = scene.configure(WAYS["no IPAM plugin"](scene.subnet()))
     error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
     assert "cni.ips=10.1.0.9/24" in error
+
+
+REFUSES_ARGS = """[ -n "$CNI_ARGS" ] && { echo '{"code": 100, "msg": "IP: invalid CIDR address"}'; exit 1; }
+cat > /dev/null; echo "$CNI_COMMAND $CNI_CONTAINERID" >> /run/picky-ran"""
+
+
+def test_a_teardown_is_not_stopped_by_the_arguments_that_add_refused(scene: Scene) -> None:
+    """The plugin's DEL refuses them too; it runs again without them, and nothing is left pending."""
+    subnet = scene.subnet()
+    scene.plugin("picky", REFUSES_ARGS)
+    main: JsonObject = {"type": "bridge", "bridge": subnet.bridge, "ipam": {"type": "picky"}}
+    network = scene.network(scene.configure([main]), "-o", "cni.attach=move")
+    assert "invalid CIDR" in scene.run_refusal(f"name={network},driver-opt=cni.ips={subnet.ipv4.replace('0/24', '9')}")
+    wait_torn_down(scene.lab)
+    assert scene.lab.read("/run/picky-ran").startswith("DEL ")
+    scene.lab.remove("/run/picky-ran")
+
+
+def test_whereabouts_reserves_no_requested_address(scene: Scene) -> None:
+    """A request is refused, and the plugin does not run."""
+    subnet = scene.subnet()
+    scene.plugin("whereabouts", "echo ran > /run/whereabouts-ran; exit 1")
+    main: JsonObject = {"type": "bridge", "bridge": subnet.bridge, "ipam": {"type": "whereabouts"}}
+    name, address = scene.configure([main], cni_version="0.4.0"), subnet.ipv4.replace("0/24", "9")
+    options = ("--ipam-driver", "null", "-o", f"cni.network={name}", "-o", f"cni.ips={address}")
+    assert "whereabouts would not reserve it" in scene.creation_refusal(*options)
+    network = scene.network(name)
+    assert "leave out cni.ips" in scene.run_refusal(f"name={network},driver-opt=cni.ips={address}")
+    assert scene.lab.run("ls", "/run/whereabouts-ran", check=False).returncode != 0

@@ -9,6 +9,7 @@ There are several ways, none of which all plugins support (CNI CONVENTIONS; meas
 | a plugin with the capability `ips`    | `runtimeConfig.ips`                                             |
 | the IPAM plugin host-local or static  | `args.cni.ips`: both read it                                    |
 | no IPAM plugin, or dhcp               | a `static` IPAM part that takes its place                       |
+| whereabouts                           | nowhere, and are refused: it would not reserve them             |
 | any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
 
 Only one of them is used each time, because host-local combines the addresses from all of them and requests each. `plan`
@@ -29,6 +30,9 @@ from cnm_bridge.core.planning.options.cni_options import WantedAddress
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
+_RESERVES_NONE: Final = frozenset({"whereabouts"})
+"""IPAM plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
+`IP=ADDRESS/LENGTH` without reserving it."""
 _READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
 _MAC: Final = "mac"
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
@@ -69,13 +73,19 @@ def plan_addresses(
         internal: Whether the network is internal: then there are no default routes.
 
     Raises:
-        Refused: An address needs a prefix length.
+        Refused: An address needs a prefix length, or the IPAM plugin reserves no requested address.
     """
     if not wanted:
         return Addressing(configuration=network)
     texts: list[JsonValue] = [str(address) for address in wanted]
     index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
     ipam_type = network.plugins[index].ipam_type
+    if ipam_type in _RESERVES_NONE:
+        raise Refused(
+            f"CNI configuration {network.name} cannot give a container a requested address ({wanted[0]}): its IPAM "
+            f"plugin {ipam_type} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
+            "make the network with --ipam-driver null"
+        )
     if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":
         _require_prefixes(network, wanted)
     if ipam_type not in _REPLACED_BY_STATIC and any("ips" in plugin.capabilities for plugin in network.plugins):

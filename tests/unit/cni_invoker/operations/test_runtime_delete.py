@@ -63,6 +63,21 @@ async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, r
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
 
 
+async def test_a_delete_without_the_arguments_that_add_did_not_accept(plugins: FakePlugins, runtime: Runtime) -> None:
+    """They may be why both fail; a plugin whose ADD has completed receives them each time."""
+    for name in ("first", "second"):
+        plugins.install(name, DEL=[{"error": {"code": 999, "msg": "IP: invalid CIDR"}}, {}])
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
+    given = [(command.plugin, command.environment.get("CNI_ARGS")) for command in plugins.commands]
+    assert given == [
+        ("third", "FOO=BAR"),
+        ("second", "FOO=BAR"),
+        ("second", ""),
+        ("first", "FOO=BAR"),
+        ("first", "FOO=BAR"),
+    ]
+
+
 @pytest.mark.parametrize("code", [1, 2, 7])
 async def test_a_rejected_delete_counts_as_completed(plugins: FakePlugins, runtime: Runtime, code: int) -> None:
     """The ADD of the same version and configuration did not complete, so nothing is left that needs this DEL."""
