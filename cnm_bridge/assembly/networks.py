@@ -45,6 +45,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
             release=resources.release,
             attach=settings.attach,
             allow_inline=settings.allow_inline,
+            arg_names=settings.cni_arg_names,
             managed=managed,
             locks=locks,
         ),

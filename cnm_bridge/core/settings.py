@@ -90,6 +90,7 @@ class Settings:
         attach: How to attach endpoints for which `cni.attach` is not set.
         allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
             the caller's choice.
+        cni_arg_names: Names of arguments (`cni.args.NAME`) that plugins read, as they spell them.
         networks: The Docker networks that the daemon creates if they are missing.
         cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
         cni_gc_every_s: Pause between two runs of GC.
@@ -122,6 +123,7 @@ class Settings:
     drain_timeout_s: float = 80.0
     attach: AttachOption = AttachOption.AUTO
     allow_inline: bool = False
+    cni_arg_names: tuple[str, ...] = ()
     networks: tuple[ManagedNetwork, ...] = ()
     cni_gc: bool = False
     cni_gc_every_s: float = 600.0

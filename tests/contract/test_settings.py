@@ -31,6 +31,7 @@ CHANGED = Settings(
     plugin_timeout_s=7.5,
     attach=AttachOption.MOVE,
     allow_inline=True,
+    cni_arg_names=("PortName", "zone"),
     networks=(NETWORK,),
     log_level=LogLevel.DEBUG,
 )

@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.peer import time_to_send
-from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches
+from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches, wait_logged
 
 BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
@@ -135,6 +135,14 @@ def test_kubernetes_cni_args_keep_their_spelling(scene: Scene) -> None:
     network = scene.network(witness(scene), "-o", "cni.args.k8s_pod_namespace=shop")
     scene.run(f"name={network},driver-opt=cni.args.K8S_POD_NAME=web")
     assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop"
+
+
+def test_arguments_in_lower_case(scene: Scene) -> None:
+    """Docker's command line makes them so: the spelling of a known one is restored, and an unknown one is logged."""
+    network = scene.network(witness(scene))
+    scene.run(f"name={network},driver-opt=cni.args.OvnPort=p1,driver-opt=cni.args.PortName=p2")
+    assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;OvnPort=p1;portname=p2"
+    assert "cni.args.portname" in wait_logged(scene.lab, "endpoint.argument_in_lower_case")
 
 
 def test_no_options_no_cni_args(scene: Scene) -> None:

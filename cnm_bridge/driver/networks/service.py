@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -20,8 +20,10 @@ from cnm_bridge.core.planning.options.cni_options import (
     INLINE,
     Options,
     different_options,
+    doubtful_arguments,
     origin_of,
     parse_options,
+    with_spelling,
 )
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
@@ -50,6 +52,7 @@ class NetworkService:
         release: The engine's release, which determines the possible attach modes.
         attach: How to attach endpoints for which `cni.attach` is not set.
         allow_inline: Whether a network may bring its own list.
+        arg_names: The names of arguments of plugins that an operator has listed.
         managed: The networks that the operator lists.
         locks: The locks of networks.
     """
@@ -62,6 +65,7 @@ class NetworkService:
     release: KnownRelease
     attach: AttachOption
     allow_inline: bool
+    arg_names: Collection[str]
     managed: ManagedNetworks
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
@@ -143,6 +147,9 @@ class NetworkService:
                 "check --docker-host, or remove the Docker network and create it again"
             )
         self.managed.refuse_override(network.options, given)
+        for option in doubtful_arguments(network.options, given, self.arg_names):
+            log.warning("endpoint.argument_in_lower_case", option=option)
+        given = with_spelling(given, self.arg_names)
         options = parse_options(network.options, given)
         for option in options.unknown:
             log.warning("endpoint.option_unknown", option=option)

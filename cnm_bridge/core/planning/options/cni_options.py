@@ -3,7 +3,7 @@
 """Parses the options of `docker network create -o` and of an endpoint's `driver-opt`, which are the same; pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
@@ -67,9 +67,10 @@ _KNOWN_ARGS: Final = {
     for key in (
         *("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"),
         *("IP", "MAC", "GATEWAY", _IGNORE_UNKNOWN),
+        "OvnPort",
     )
 }
-"""Lower case → spelling of the arguments that plugins read: those of Kubernetes and of CNI CONVENTIONS."""
+"""Lower case → spelling of the arguments that plugins read: those of Kubernetes, of CNI CONVENTIONS, and of ovs-cni."""
 _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
@@ -176,6 +177,29 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         identity=_parse_identity(options),
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
         unknown=unknown,
+    )
+
+
+def with_spelling(endpoint: Mapping[str, str], arguments: Iterable[str]) -> dict[str, str]:
+    """Return an endpoint's options with the names of arguments of plugins as they are spelt in `arguments`."""
+    spelt = {f"{_ARGS}{name}".lower(): f"{_ARGS}{name}" for name in arguments}
+    return {spelt.get(option.lower(), option): value for option, value in endpoint.items()}
+
+
+def doubtful_arguments(
+    network: Mapping[str, str], endpoint: Mapping[str, str], arguments: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the options of an endpoint whose argument's name may have lost its upper case, and nothing restores it.
+
+    Docker's command line converts the names of `driver-opt` to lower case (seen up to 29.7), and plugins compare them
+    exactly.
+    """
+    known = {*_KNOWN_ARGS, *(name.lower() for name in arguments)}
+    spelt = {option.lower() for option in network}
+    return tuple(
+        option
+        for option, key, _ in _family(endpoint, _ARGS)
+        if key == key.lower() != key.upper() and key not in known and option not in spelt
     )
 
 

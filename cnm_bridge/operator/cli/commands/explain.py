@@ -31,7 +31,7 @@ from cnm_bridge.core.model.dhcp import attachment_with_identifier
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.model.reserved_list import with_reservation
 from cnm_bridge.core.planning.explanation import Explanation
-from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options
+from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options, with_spelling
 from cnm_bridge.core.planning.options.docker_options import split_unknown
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
@@ -132,6 +132,7 @@ async def _explain(
     internal: bool,
 ) -> Explanation:
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
+    given = with_spelling(given, settings.cni_arg_names)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
     if network.doubt is not None:
         click.echo(f"cni-bridge: {network.doubt}", err=True)

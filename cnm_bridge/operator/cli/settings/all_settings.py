@@ -4,6 +4,8 @@
 
 from typing import Final
 
+import click
+
 from cnm_bridge.operator.cli.settings.setting import NETWORK, Setting
 from cnm_bridge.operator.cli.settings.types import EngineAddress, ListenAddress, MetricsAddress
 
@@ -66,6 +68,11 @@ SETTINGS: Final = (
     Setting.of(
         "allow_inline",
         "Whether docker network create may pass a CNI configuration itself (-o cni.conflist=JSON).",
+    ),
+    Setting.of(
+        "cni_arg_names",
+        "Name of an argument of plugins (cni.args.NAME), which Docker's command line puts in lower case. Repeatable.",
+        kind=click.STRING,
     ),
     Setting.of("cni_gc", "Whether to run the plugins' GC: only if no other runtime uses networks of the same names."),
     Setting.of("log_level", "The lowest level that is logged."),

@@ -9,7 +9,13 @@ import pytest
 
 from cni_bridge_state import IdentityKind, IdentityRequest
 from cnm_bridge.core.errors import BadOption
-from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options
+from cnm_bridge.core.planning.options.cni_options import (
+    Options,
+    doubtful_arguments,
+    merge_options,
+    parse_options,
+    with_spelling,
+)
 
 
 def test_configuration_name() -> None:
@@ -40,6 +46,20 @@ def test_an_unknown_option_gets_the_list_of_options() -> None:
     """If no option is similar, the error lists all of them."""
     with pytest.raises(BadOption, match=r"known options: .*cni\.args\.KEY.*cni\.network"):
         parse_options({"parent": "eth0"})
+
+
+def test_the_spelling_of_arguments_is_restored() -> None:
+    """That of known ones always, that of others if an operator has listed them."""
+    assert parse_options({}, {"cni.args.ovnport": "p1"}).args == (("OvnPort", "p1"),)
+    given = with_spelling({"cni.args.portname": "p2", "cni.labels.portname": "x"}, ["PortName"])
+    assert given == {"cni.args.PortName": "p2", "cni.labels.portname": "x"}
+
+
+def test_arguments_that_may_have_lost_their_upper_case() -> None:
+    """Those all in lower case, unless they are known, listed, or an option of the network."""
+    given = dict.fromkeys(("cni.args.zone", "cni.args.ovnport", "cni.args.a1", "cni.args.B", "cni.args.7"), "")
+    assert doubtful_arguments({}, given, []) == ("cni.args.a1", "cni.args.zone")
+    assert doubtful_arguments({"cni.args.A1": ""}, given, ["zone"]) == ()
 
 
 def test_dockers_own_network_options() -> None:
