@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
-from cni_invoker.documents.jsontypes import JsonObject, JsonValue
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
@@ -40,6 +40,12 @@ _EXECUTES_IPAM: Final = frozenset(
 
 _EXECUTES_DELEGATES: Final = frozenset({"flannel", "multus", "multus-shim"})
 """Meta plugins that are known to execute their delegates."""
+
+_FLANNEL: Final = "flannel"
+_FLANNEL_DELEGATE: Final[JsonObject] = {"type": "bridge", "ipam": {"type": "host-local"}}
+"""What flannel executes unless its `delegate` says otherwise (flannel-io/cni-plugin)."""
+_FLANNEL_SUBNET: Final = "/run/flannel/subnet.env"
+"""The file of flanneld, unless `subnetFile` says otherwise."""
 
 
 class Role(StrEnum):
@@ -197,7 +203,7 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
     """Yield an initial finding for the plugin of a configuration and for each plugin that it delegates to.
 
     Each comes with the type of the plugin that names it, empty for the first. `ipam` is from the specification;
-    `delegate` (flannel) and `delegates` (multus) are conventions of meta plugins.
+    `delegate` (flannel, which has defaults for it) and `delegates` (multus) are conventions of meta plugins.
     """
     waiting: list[tuple[JsonValue, Role, str]] = [(document, Role.PLUGIN, "")]
     while waiting:
@@ -211,12 +217,22 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
             capabilities = tuple(sorted(key for key, wanted in understood if wanted))
             reserved = ", ".join(filter(is_reserved, found))
             warnings = (f"only a runtime may set {reserved}; that is not passed on",) if reserved and not user else ()
+            if plugin_type == _FLANNEL:
+                found = {**found, "delegate": {**_FLANNEL_DELEGATE, **(find_object(found, "delegate") or {})}}
+                warnings += _warnings_of_flannel(found)
             yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities, warnings=warnings), user
             user = plugin_type
         inner = [(found.get("ipam"), Role.IPAM, user), (found.get("delegate"), Role.DELEGATE, user)]
         for several in (found.get("delegates"), found.get("plugins")):
             inner += [(item, Role.DELEGATE, user) for item in (several if isinstance(several, list) else ())]
         waiting += reversed(inner)
+
+
+def _warnings_of_flannel(document: JsonObject) -> tuple[str, ...]:
+    subnet = find_str(document, "subnetFile") or _FLANNEL_SUBNET
+    if Path(subnet).exists():
+        return ()
+    return (f"there is no {subnet}, so ADD fails; flanneld writes it when it has a subnet for this host",)
 
 
 async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequence[str]) -> PluginFinding:

@@ -204,3 +204,18 @@ async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
     )
     (problem,) = report.all_problems
     assert problem.endswith("; did you mean 'flannel'?")
+
+
+async def test_what_flannel_delegates_to(plugins: FakePlugins, tmp_path: Path) -> None:
+    """Without a type it is `bridge` with `host-local`; without flanneld's file its ADD would fail."""
+    subnet = tmp_path / "subnet.env"
+    listed: JsonValue = {"type": "flannel", "subnetFile": str(subnet), "delegate": {"isDefaultGateway": True}}
+    report = await preflight(plugins, listed)
+    roles = [("flannel", Role.PLUGIN), ("bridge", Role.DELEGATE), ("host-local", Role.IPAM)]
+    assert [(found.type, found.role) for found in report.plugins] == roles
+    assert report.all_warnings == (
+        f"flannel: there is no {subnet}, so ADD fails; flanneld writes it when it has a subnet for this host",
+    )
+    subnet.touch()
+    assert not (await preflight(plugins, {**listed, "delegate": {"type": "gone"}})).is_good
+    assert not (await preflight(plugins, listed)).all_warnings
