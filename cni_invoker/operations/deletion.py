@@ -11,10 +11,10 @@
 
 Code 3 means that the plugin has nothing of the container and needs no DEL (CNI SPEC "Error"). With codes 1, 2, 7 and 8
 a plugin rejects the request itself: it does not support the version, a field or the configuration, or the namespace is
-its own. Its ADD received the same request and was rejected as well. CNI_ARGS may be what it rejects, with any code: when
-the DEL of a plugin whose ADD has not completed is repeated, it receives none. No other error proves that the plugin has
-created nothing. A caller that stores attachments keeps the attachment and repeats the DEL as long as an error is raised;
-only `force` forgets it.
+its own. Its ADD received the same request and was rejected as well. CNI_ARGS may be what it rejects, with any code:
+when the DEL of a plugin whose ADD has not completed is repeated, it receives none. No other error proves that the
+plugin has created nothing. A caller that stores attachments keeps the attachment and repeats the DEL as long as an
+error is raised; only `force` forgets it.
 """
 
 from collections.abc import Awaitable, Callable, Collection

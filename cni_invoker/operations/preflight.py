@@ -216,7 +216,9 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
             understood = declared.items() if isinstance(declared, Mapping) else ()
             capabilities = tuple(sorted(key for key, wanted in understood if wanted))
             reserved = ", ".join(filter(is_reserved, found))
-            warnings = (f"only a runtime may set {reserved}; that is not passed on",) if reserved and not user else ()
+            warnings: tuple[str, ...] = ()
+            if reserved and not user:
+                warnings = (f"only a runtime may set {reserved}; that is not passed on",)
             if plugin_type == _FLANNEL:
                 found = {**found, "delegate": {**_FLANNEL_DELEGATE, **(find_object(found, "delegate") or {})}}
                 warnings += _warnings_of_flannel(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Limits, NetworkConfigurationList, Preflight, Runtime, run_preflight
 from cni_invoker.advanced import Role
 from tests.plugins import FakePlugins
@@ -63,7 +63,7 @@ async def test_the_report_of_a_usable_list(plugins: FakePlugins) -> None:
 
 async def test_delegates_are_examined(plugins: FakePlugins) -> None:
     """The plugins that meta plugins execute are listed too, at any depth."""
-    multus: JsonValue = {"type": "flannel", "delegates": [{"name": "x", "plugins": [BRIDGE, {"type": "gone"}]}, 7]}
+    multus: JsonValue = {"type": "multus", "delegates": [{"name": "x", "plugins": [BRIDGE, {"type": "gone"}]}, 7]}
     report = await preflight(
         plugins, {"type": "flannel", "delegate": {"type": "bridge", "ipam": {"type": "gone"}}}, multus
     )
@@ -71,12 +71,12 @@ async def test_delegates_are_examined(plugins: FakePlugins) -> None:
         ("flannel", Role.PLUGIN),
         ("bridge", Role.DELEGATE),
         ("gone", Role.IPAM),
-        ("flannel", Role.PLUGIN),
+        ("multus", Role.PLUGIN),
         ("bridge", Role.DELEGATE),
         ("host-local", Role.IPAM),
         ("gone", Role.DELEGATE),
     ]
-    assert [found.type for found in report.plugins if found.problems] == ["gone", "gone"]
+    assert [found.type for found in report.plugins if found.problems] == ["gone", "multus", "gone"]
 
 
 async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
@@ -209,7 +209,7 @@ async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
 async def test_what_flannel_delegates_to(plugins: FakePlugins, tmp_path: Path) -> None:
     """Without a type it is `bridge` with `host-local`; without flanneld's file its ADD would fail."""
     subnet = tmp_path / "subnet.env"
-    listed: JsonValue = {"type": "flannel", "subnetFile": str(subnet), "delegate": {"isDefaultGateway": True}}
+    listed: JsonObject = {"type": "flannel", "subnetFile": str(subnet), "delegate": {"isDefaultGateway": True}}
     report = await preflight(plugins, listed)
     roles = [("flannel", Role.PLUGIN), ("bridge", Role.DELEGATE), ("host-local", Role.IPAM)]
     assert [(found.type, found.role) for found in report.plugins] == roles
