@@ -29,7 +29,7 @@ from cnm_bridge.core.planning.addresses.addressing import (
     static_addresses,
     with_labels,
 )
-from cnm_bridge.core.planning.addresses.pool_check import refuse_other_pools
+from cnm_bridge.core.planning.addresses.pool_check import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
@@ -118,10 +118,35 @@ def plan_attachment(wanted: PlanRequest) -> Plan:
         Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
     """
     try:
-        return _plan(wanted)
+        return _plan(without_unused_pools(wanted))
     except JsonError as exc:
-        network = wanted.network
-        raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
+        raise _malformed(wanted.network, exc) from exc
+
+
+def without_unused_pools(wanted: PlanRequest) -> PlanRequest:
+    """Return a request without the pools that Docker chose by itself and the list has no use for, and their addresses.
+
+    Raises:
+        Refused: The list is malformed.
+    """
+    network = wanted.network
+    try:
+        unused = find_unused_pools(network, wanted.pools)
+    except JsonError as exc:
+        raise _malformed(network, exc) from exc
+    if not unused:
+        return wanted
+    address = wanted.requested.address
+    is_unused = address is not None and any(address.ip in pool.subnet for pool in unused)
+    return replace(
+        wanted,
+        pools=tuple(pool for pool in wanted.pools if pool not in unused),
+        requested=replace(wanted.requested, address=None) if is_unused else wanted.requested,
+    )
+
+
+def _malformed(network: NetworkConfigurationList, exc: JsonError) -> Refused:
+    return Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}")
 
 
 def configuration_digest(document: JsonObject) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cni_invoker import CniError, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
-from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
 from cnm_bridge.core.settings import AttachOption
 
 
@@ -33,6 +33,7 @@ async def plan_endpoint(
         CniError: The plugins have no version in common, or one is missing.
         BadOption, Refused: As `plan_attachment` and `choose_mode`.
     """
+    wanted = without_unused_pools(wanted)
     plan = plan_attachment(wanted)
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     request = AttachRequest(

@@ -15,6 +15,7 @@ from cni_invoker import CniError, ConfigurationDirectories, NetworkConfiguration
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.pool_check import find_unused_pools
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,
@@ -69,6 +70,7 @@ class NetworkService:
     managed: ManagedNetworks
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
+    _with_unused_pools: set[NetworkId] = field(default_factory=set, init=False)
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
         """Store a network after checking its options and configuration. Repeating the request changes nothing.
@@ -116,6 +118,7 @@ class NetworkService:
         """Remove the record of a network that Docker does not have, if there is one."""
         async with self.locks.hold(network_id):
             await self.store.remove_network(network_id)
+        self._with_unused_pools.discard(network_id)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
         """Return an endpoint's network and its plan, made from the list that is on disk now.
@@ -154,7 +157,9 @@ class NetworkService:
         for option in options.unknown:
             log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
-        return network, await self._plan_endpoint(_plan_request(network, configuration, options, requested))
+        plan = await self._plan_endpoint(_plan_request(network, configuration, options, requested))
+        self._warn_of_unused_pools(network, configuration)
+        return network, plan
 
     async def _plan_endpoint(self, wanted: PlanRequest) -> Plan:
         return await plan_endpoint(wanted, self.runtime, default=self.attach, release=self.release.current)
@@ -280,8 +285,17 @@ class NetworkService:
                 "create the network again"
             )
         await self._plan_endpoint(wanted)
+        self._warn_of_unused_pools(network, found)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
+
+    def _warn_of_unused_pools(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
+        """Log once for each network that Docker gives its containers addresses that their plugins know nothing of."""
+        unused = find_unused_pools(configuration, network.pools)
+        if unused and network.id not in self._with_unused_pools:
+            self._with_unused_pools.add(network.id)
+            pools = [str(pool.subnet) for pool in unused]
+            log.warning("network.pool_unused", network_id=network.id, pools=pools, configuration=configuration.name)
 
 
 def _plan_request(

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Final
 
 from cni_bridge_state import PoolRecord
@@ -15,6 +16,17 @@ _WITHOUT_POOL: Final = {
     4: "with --ipam-driver null, or from Engine 28 on --ipv4=false, and without --subnet",
     6: "with --ipam-driver null or without --ipv6",
 }
+
+
+_IPV4: Final = 4
+
+_DEFAULT_POOLS: Final = frozenset(
+    (
+        *(IPv4Network(f"172.{number}.0.0/16") for number in range(17, 32)),
+        *IPv4Network("192.168.0.0/16").subnets(new_prefix=20),
+    )
+)
+"""What Docker's IPAM chooses from, if dockerd has no `default-address-pools` (moby `ipamutils/utils.go`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +55,10 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
     if not pools or ipam_type != HOST_LOCAL:
         return None
     known = {one.subnet: one.gateway for one in parse_ranges(network)}
+    unused = find_unused_pools(network, pools)
     for pool in pools:
+        if pool in unused:
+            continue
         if pool.subnet not in known:
             has = ", ".join(map(str, known)) or "none"
             return PoolProblem(
@@ -60,6 +75,21 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
                 remedy=f"remove the network, and create it with --gateway {gateway}",
             )
     return None
+
+
+def find_unused_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> tuple[PoolRecord, ...]:
+    """Return the IPv4 pools that Docker chose by itself for a list whose host-local has only IPv6 ranges.
+
+    Docker adds such a pool to each network for which the user gives none and does not switch IPv4 off, also to
+    `--ipv6 --subnet fd22::/64`. CreateNetwork does not say who chose a pool, so only Docker's own defaults count.
+
+    Raises:
+        JsonError: The ranges cannot be parsed.
+    """
+    versions = {one.subnet.version for one in parse_ranges(network)}
+    if not versions or _IPV4 in versions:
+        return ()
+    return tuple(pool for pool in pools if pool.subnet in _DEFAULT_POOLS)
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
