@@ -35,55 +35,44 @@ class SettingsSource:
     options: Mapping[str, str]
 
 
+@dataclass(slots=True)
 class Reloading:
     """Updates the settings of a running daemon.
 
-    Args:
-        settings: The settings at start.
+    Attributes:
+        current: The settings in effect.
         source: The source of the settings.
         requested: Set to request a reload.
         appliers: Setting → function that applies a new value and cannot fail. Other settings need a restart.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        source: SettingsSource,
-        requested: asyncio.Event,
-        appliers: Mapping[str, Callable[[Settings], None]],
-    ) -> None:
-        self._current = settings
-        self._source = source
-        self._appliers = appliers
-        self._requested = requested
-
-    @property
-    def current(self) -> Settings:
-        """The settings in effect."""
-        return self._current
+    current: Settings
+    source: SettingsSource
+    requested: asyncio.Event
+    appliers: Mapping[str, Callable[[Settings], None]]
 
     async def run(self) -> None:
         """Handle requests until cancelled."""
         while True:
-            await self._requested.wait()
-            self._requested.clear()
+            await self.requested.wait()
+            self.requested.clear()
             await self._reload()
 
     async def _reload(self) -> None:
         try:
-            wanted = await asyncio.to_thread(self._source.read)
+            wanted = await asyncio.to_thread(self.source.read)
         except (BridgeError, OSError) as exc:
             log.warning("daemon.not_reloaded", error=str(exc), consequence="all settings stay as they are")
             return
-        different = [name for name in self._source.options if getattr(wanted, name) != getattr(self._current, name)]
-        now = {name: getattr(wanted, name) for name in different if name in self._appliers}
-        later = [self._source.options[name] for name in different if name not in self._appliers]
-        is_quiet = self._current.log_level in _QUIET
+        different = [name for name in self.source.options if getattr(wanted, name) != getattr(self.current, name)]
+        now = {name: getattr(wanted, name) for name in different if name in self.appliers}
+        later = [self.source.options[name] for name in different if name not in self.appliers]
+        is_quiet = self.current.log_level in _QUIET
         if not is_quiet:
             self._log(now)
-        self._current = replace(self._current, **now)
-        for apply in dict.fromkeys(self._appliers[name] for name in now):
-            apply(self._current)
+        self.current = replace(self.current, **now)
+        for apply in dict.fromkeys(self.appliers[name] for name in now):
+            apply(self.current)
         if is_quiet:
             self._log(now)
         if later:
@@ -93,7 +82,7 @@ class Reloading:
         """Log the changes; called while the more verbose of the old and the new log level is set."""
         log.info(
             "daemon.reloaded",
-            changed={self._source.options[name]: _to_loggable(value) for name, value in changed.items()},
+            changed={self.source.options[name]: _to_loggable(value) for name, value in changed.items()},
         )
 
 

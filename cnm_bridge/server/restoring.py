@@ -8,6 +8,7 @@ mount point cannot be removed: while there are any, the lock stays what it is.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -24,18 +25,18 @@ _EVERY_S: Final = 1.0
 """Pause between two looks, which are two system calls each."""
 
 
+@dataclass(frozen=True, slots=True)
 class Restoring:
     """Looks at the run directory and the admin socket once a second.
 
-    Args:
+    Attributes:
         run_directory: The run directory.
         admin: The admin socket.
     """
 
-    def __init__(self, run_directory: RunDirectory, admin: SocketFile) -> None:
-        self._run_directory = run_directory
-        self._admin = admin
-        self._failures = Seldom()
+    run_directory: RunDirectory
+    admin: SocketFile
+    _failures: Seldom = field(default_factory=Seldom, init=False)
 
     async def run(self, renew: Callable[[Listener], None]) -> None:
         """Look, and restore what is lost, until cancelled.
@@ -52,10 +53,10 @@ class Restoring:
             await asyncio.sleep(_EVERY_S)
 
     def _look(self, renew: Callable[[Listener], None]) -> None:
-        if self._run_directory.is_lost:
-            self._run_directory.restore()
-            log.warning("daemon.restored", what="the run directory and its lock", path=str(self._run_directory.path))
-        if self._admin.is_lost:
-            listener = Listener(self._admin.renew())
+        if self.run_directory.is_lost:
+            self.run_directory.restore()
+            log.warning("daemon.restored", what="the run directory and its lock", path=str(self.run_directory.path))
+        if self.admin.is_lost:
+            listener = Listener(self.admin.renew())
             renew(listener)
             log.warning("daemon.restored", what="the admin socket", path=listener.address)

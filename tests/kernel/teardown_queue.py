@@ -52,8 +52,8 @@ class Slow(Teardown):
     async def __call__(self, record: EndpointRecord) -> None:
         """Wait a moment, then remove the record."""
         await asyncio.sleep(0.01)
-        await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
-        await self._store.remove_endpoint(record.id)
+        await self.store.put_endpoint(replace(record, phase=Phase.DELETING))
+        await self.store.remove_endpoint(record.id)
 
 
 class Buggy(Slow):
@@ -101,7 +101,7 @@ class WithFirewall(Slow):
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Fail as long as a new endpoint claims the address."""
-        self._owners.find_owner(record, "firewall")
+        self.owners.find_owner(record, "firewall")
         await super().__call__(record)
 
 

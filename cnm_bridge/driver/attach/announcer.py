@@ -9,6 +9,7 @@ the addresses of links that it moves, from Engine 28 on, and in a form that chan
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,26 +30,26 @@ log = structlog.get_logger()
 _NONE: Final = Announcements(count=0, interval_s=0.0)
 
 
+@dataclass(frozen=True, slots=True)
 class Announcer:
     """Announces addresses, once libnetwork has placed the link.
 
     After a restart of the daemon nothing is announced again: the neighbours know the addresses.
 
-    Args:
+    Attributes:
         store: The records.
         kernel: Sends the announcements.
     """
 
-    def __init__(self, store: Store, kernel: Kernel) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._due: dict[EndpointId, Announcements] = {}
-        self._running: dict[EndpointId, asyncio.Task[None]] = {}
-        self._placed: asyncio.Queue[EndpointId] = asyncio.Queue()
+    store: Store
+    kernel: Kernel
+    _due: dict[EndpointId, Announcements] = field(default_factory=dict, init=False)
+    _running: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _placed: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
 
     def join(self, endpoint: Endpoint) -> bool:
         """Record that an endpoint has been joined; return whether its addresses are to be announced."""
-        network = self._store.find_network(endpoint.record.network_id)
+        network = self.store.find_network(endpoint.record.network_id)
         wanted = parse_announcements({} if network is None else network.options)
         self.forget(endpoint.id)
         if wanted.count:
@@ -87,11 +88,11 @@ class Announcer:
         for sent in range(wanted.count):
             if sent:
                 await asyncio.sleep(wanted.interval_s)
-            record = self._store.find_endpoint(endpoint_id)
+            record = self.store.find_endpoint(endpoint_id)
             if record is None or record.phase is not Phase.JOINED or record.sandbox_key is None:
                 break
             try:
-                addresses = await self._kernel.announce(Path(record.sandbox_key), Endpoint(record).altname)
+                addresses = await self.kernel.announce(Path(record.sandbox_key), Endpoint(record).altname)
             except KernelError as exc:  # the container reaches others all the same
                 log.debug("endpoint.not_announced", endpoint_id=endpoint_id, error=str(exc))
                 break

@@ -39,19 +39,19 @@ class SandboxOwner:
     unknown: str = ""
 
 
+@dataclass(slots=True)
 class SandboxOwners:
     """Finds owners of sandboxes.
 
-    Args:
+    Attributes:
         kernel: Finds the processes in a sandbox.
         engine: Lists containers.
         release: Knows whether the engine answers.
     """
 
-    def __init__(self, kernel: Kernel, engine: Engine, release: KnownRelease) -> None:
-        self._kernel = kernel
-        self._engine = engine
-        self._release = release
+    kernel: Kernel
+    engine: Engine
+    release: KnownRelease
 
     async def find(self, sandbox: Path) -> SandboxOwner:
         """Return the owner of a sandbox.
@@ -60,13 +60,13 @@ class SandboxOwners:
         one turns out not to be the owner's.
         """
         try:
-            latest = await self._kernel.find_latest_first_process(sandbox)
+            latest = await self.kernel.find_latest_first_process(sandbox)
             if latest is None:
                 return SandboxOwner(unknown="the first process in the sandbox is not known")
             listed, unknown = await self._list([latest])
             if listed and not listed[0].shares_sandbox:
                 return choose_owner([latest], listed, unknown)
-            processes = await self._kernel.find_first_processes(sandbox)
+            processes = await self.kernel.find_first_processes(sandbox)
         except KernelError as exc:
             log.info("container.process_unknown", error=str(exc))
             return SandboxOwner(unknown="the first process in the sandbox is not known")
@@ -80,11 +80,11 @@ class SandboxOwners:
         ids = sorted(container_id for container_id in found if container_id is not None)
         if not ids:
             return None, f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
-        await self._release.wait_looked()
-        if not self._release.is_up:  # it would not answer
+        await self.release.wait_looked()
+        if not self.release.is_up:  # it would not answer
             return None, "the Docker Engine is booting"
         try:
-            listed = await self._engine.find_starting(ids)
+            listed = await self.engine.find_starting(ids)
         except (EngineUnavailable, JsonError) as exc:
             return None, str(exc)
         return listed, "" if listed else f"the Docker Engine does not list container {ids[0]}"

@@ -10,7 +10,7 @@ the host namespace, and the sandbox until libnetwork is done there, which takes 
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -66,26 +66,26 @@ class _Joined:
         return plan_sandbox(self.snapshot, internal=self.internal)
 
 
+@dataclass(frozen=True, slots=True)
 class SandboxSync:
     """Syncs the sandboxes of endpoints.
 
-    Args:
+    Attributes:
         store: The records.
         kernel: Changes sandboxes.
         locks: The locks of endpoints.
         announcer: Learns when a link is in its sandbox.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, locks: KeyedLocks[EndpointId], announcer: Announcer) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._locks = locks
-        self._announcer = announcer
-        self._sandboxes: KeyedLocks[Path] = KeyedLocks()
-        self._watches: dict[EndpointId, asyncio.Task[None]] = {}
-        self._candidates: set[EndpointId] = set()
-        self._gateways: set[EndpointId] = set()
-        self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
+    store: Store
+    kernel: Kernel
+    locks: KeyedLocks[EndpointId]
+    announcer: Announcer
+    _sandboxes: KeyedLocks[Path] = field(default_factory=KeyedLocks, init=False)
+    _watches: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _candidates: set[EndpointId] = field(default_factory=set, init=False)
+    _gateways: set[EndpointId] = field(default_factory=set, init=False)
+    _wanted: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
 
     def join(self, endpoint: Endpoint) -> None:
         """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
@@ -95,11 +95,11 @@ class SandboxSync:
         joined = _Joined.of(endpoint)
         if joined is None:
             return
-        is_wanted = self._announcer.join(endpoint)
+        is_wanted = self.announcer.join(endpoint)
         if not joined.sandbox_plan.is_empty:
             self._candidates.add(joined.id)
             is_wanted = True
-        if is_wanted and not self._kernel.is_namespace(joined.sandbox):
+        if is_wanted and not self.kernel.is_namespace(joined.sandbox):
             self._wanted.put_nowait(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
@@ -118,7 +118,7 @@ class SandboxSync:
         """Stop syncing the sandbox of an endpoint; does not block."""
         self._candidates.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
-        self._announcer.forget(endpoint_id)
+        self.announcer.forget(endpoint_id)
         watch = self._watches.pop(endpoint_id, None)
         if watch is not None:
             watch.cancel()
@@ -134,12 +134,12 @@ class SandboxSync:
         """
         try:
             if endpoint_id in self._candidates:
-                async with self._locks.hold(endpoint_id):
+                async with self.locks.hold(endpoint_id):
                     joined = self._find_joined(endpoint_id)
                     if joined is not None:
                         await self._sync(joined)
         finally:
-            self._announcer.placed(endpoint_id)
+            self.announcer.placed(endpoint_id)
 
     async def withdraw(self, record: EndpointRecord) -> None:
         """Remove the policy rules of an endpoint that is leaving its sandbox: they would outlast the link.
@@ -158,7 +158,7 @@ class SandboxSync:
         try:
             async with self._sandboxes.hold(leaving.sandbox):
                 altname = leaving.endpoint.altname
-                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
+                taken = await self.kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
         else:
@@ -166,7 +166,7 @@ class SandboxSync:
 
     def _beside(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of the same sandbox."""
-        for record in self._store.endpoints_in_sandbox(joined.sandbox):
+        for record in self.store.endpoints_in_sandbox(joined.sandbox):
             other = _Joined.of(Endpoint(record))
             if other is not None and other.id != joined.id:
                 yield other
@@ -174,7 +174,7 @@ class SandboxSync:
     async def _sync(self, joined: _Joined) -> None:
         # one at a time: two links would choose the same unused routing table
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self._kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
+            done = await self.kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
         if done is None:
             return
         if done:
@@ -185,7 +185,7 @@ class SandboxSync:
 
     async def run(self) -> None:
         """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
-        ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
+        ids = [record.id for record in self.store.endpoints() if record.phase is Phase.JOINED]
         self._candidates.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._take_up(ids, tasks))
@@ -199,7 +199,7 @@ class SandboxSync:
         A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.
         """
         try:
-            in_host_netns = {link.state.name for link in await self._kernel.host_links()}
+            in_host_netns = {link.state.name for link in await self.kernel.host_links()}
         except KernelError as exc:
             log.warning("sync.links_unknown", error=str(exc))
             in_host_netns = set()
@@ -217,7 +217,7 @@ class SandboxSync:
                     self._watch(endpoint_id, watch)
 
     def _find_joined(self, endpoint_id: EndpointId) -> _Joined | None:
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         return None if record is None else _Joined.of(Endpoint(record))
 
     def _find_candidate(self, endpoint_id: EndpointId) -> _Joined | None:
@@ -253,7 +253,7 @@ class SandboxSync:
         try:
             joined = self._find_joined(endpoint_id)
             if joined is not None and not has_departed:
-                await self._kernel.wait_departed(joined.endpoint.host_link)
+                await self.kernel.wait_departed(joined.endpoint.host_link)
             joined = self._find_joined(endpoint_id)
             if joined is None:
                 self.forget(endpoint_id)
@@ -261,8 +261,8 @@ class SandboxSync:
             is_gateway = endpoint_id in self._gateways
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
             altname = joined.endpoint.altname
-            placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
-            if not placed and self._kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
+            placed = await self.kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+            if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
             await self.sync(endpoint_id)
         except KernelError as exc:

@@ -8,7 +8,7 @@ waited for.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
@@ -25,28 +25,22 @@ It waits for what is known to be needed, calls `Contention.note_leaving`, and ru
 """
 
 
+@dataclass(frozen=True, slots=True)
 class Attempts:
     """Repeats an attempt to create or join an endpoint as long as `Contention` says.
 
-    Args:
+    Attributes:
         store: The records.
         teardowns: Undoes failed attempts.
         contention: Waits for endpoints that are being deleted, and evicts dead ones.
         locks: The locks of endpoints.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        teardowns: TeardownQueue,
-        contention: ContentionResolver,
-        locks: KeyedLocks[EndpointId],
-    ) -> None:
-        self._store = store
-        self._teardowns = teardowns
-        self._contention = contention
-        self._locks = locks
-        self._calls: dict[EndpointId, set[_Call]] = {}
+    store: Store
+    teardowns: TeardownQueue
+    contention: ContentionResolver
+    locks: KeyedLocks[EndpointId]
+    _calls: dict[EndpointId, set["_Call"]] = field(default_factory=dict, init=False)
 
     def stop(self, endpoint_id: EndpointId) -> None:
         """Let the calls under way for an endpoint make no further attempt, because Docker deletes it.
@@ -86,7 +80,7 @@ class Attempts:
             Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint
                 before the first attempt.
         """
-        contention = self._contention.begin(cni_network)
+        contention = self.contention.begin(cni_network)
         while True:
             try:
                 return await self._make(call, attempt, contention)
@@ -96,27 +90,27 @@ class Attempts:
                     raise
                 refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
                 extend_s = None if refusal is None else contention.extend_undo_s
-                if not await self._teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
+                if not await self.teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
                     raise
                 await self._wait(call, refusal, contention)
 
     async def _make(self, call: "_Call", attempt: Attempt, contention: Contention) -> EndpointRecord:
         """Make one attempt. If it fails, begin to undo it before another call can see what it has left."""
-        async with self._locks.hold(call.endpoint_id):
+        async with self.locks.hold(call.endpoint_id):
             call.is_undoing = False
             if call.is_stopped:
                 raise call.error or Refused(f"endpoint {call.endpoint_id} has been deleted")
-            stored = self._store.find_endpoint(call.endpoint_id)
+            stored = self.store.find_endpoint(call.endpoint_id)
             is_kept = call.is_kept(stored)
             if not is_kept:
                 call.before = stored
             try:
                 return await attempt(call.before, contention)
             except Exception as exc:
-                if is_kept or self._store.find_endpoint(call.endpoint_id) != stored:
+                if is_kept or self.store.find_endpoint(call.endpoint_id) != stored:
                     call.can_be_repeated = _can_be_repeated(exc, call.before)
                     keep = call.before if call.can_be_repeated else None
-                    call.is_undoing = await self._teardowns.begin_undo(call.endpoint_id, keep=keep)
+                    call.is_undoing = await self.teardowns.begin_undo(call.endpoint_id, keep=keep)
                 raise
 
     async def _wait(self, call: "_Call", refusal: PluginFailed, contention: Contention) -> None:
@@ -128,11 +122,11 @@ class Attempts:
             if call.is_stopped:
                 raise refusal
         except Exception:
-            async with self._locks.hold(call.endpoint_id):
-                is_kept = call.is_kept(self._store.find_endpoint(call.endpoint_id))
-                is_undoing = is_kept and await self._teardowns.begin_undo(call.endpoint_id)
+            async with self.locks.hold(call.endpoint_id):
+                is_kept = call.is_kept(self.store.find_endpoint(call.endpoint_id))
+                is_undoing = is_kept and await self.teardowns.begin_undo(call.endpoint_id)
             if is_undoing:
-                await self._teardowns.wait_undone(call.endpoint_id)
+                await self.teardowns.wait_undone(call.endpoint_id)
             raise
 
 

@@ -7,7 +7,7 @@ container's resolv.conf by then. The call comes several times, so a passing fail
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -37,20 +37,20 @@ class _Progress:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class DnsFiles:
     """Edits the resolv.conf of containers, once for each endpoint.
 
-    Args:
+    Attributes:
         store: The records.
         kernel: Edits the file.
         owners: Finds the container.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._owners = owners
-        self._progress: dict[EndpointId, _Progress] = {}
+    store: Store
+    kernel: Kernel
+    owners: SandboxOwners
+    _progress: dict[EndpointId, _Progress] = field(default_factory=dict, init=False)
 
     def forget(self, endpoint_id: EndpointId) -> None:
         """Forget an endpoint that leaves its sandbox, or is gone."""
@@ -58,7 +58,7 @@ class DnsFiles:
 
     async def apply(self, endpoint_id: EndpointId) -> None:
         """Bring the name servers of an endpoint's result into its container; a failure is logged."""
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         if record is None or record.phase is not Phase.JOINED:
             return
         option = record.attachment.dns
@@ -82,11 +82,11 @@ class DnsFiles:
     async def _try(self, record: EndpointRecord, edit: Callable[[str], FileEdit]) -> FileEdit:
         """Edit the file of the container of an endpoint; a failure is an obstacle."""
         try:
-            owner = await self._owners.find(record.sandbox)
+            owner = await self.owners.find(record.sandbox)
             process = owner.process
             container_id = None if process is None else container_of_cgroup(process.cgroup)
             if process is None or container_id is None:
                 return FileEdit(obstacle=f"the container is not known: {owner.unknown}")
-            return await self._kernel.edit_resolv_conf(process.pid, container_id, edit)
+            return await self.kernel.edit_resolv_conf(process.pid, container_id, edit)
         except (KernelError, NotJoined) as exc:
             return FileEdit(obstacle=str(exc))

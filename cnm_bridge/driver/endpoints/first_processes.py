@@ -7,7 +7,7 @@ container does not exist yet when its ports are published.
 """
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -28,24 +28,24 @@ _AT_ONCE: Final = 1
 """A search may look at all processes of the host; Docker's calls must not wait behind many of them."""
 
 
+@dataclass(frozen=True, slots=True)
 class FirstProcesses:
     """Finds first processes and stores them in the records of joined endpoints.
 
-    Args:
+    Attributes:
         store: The records.
         kernel: Looks at processes, and waits for links.
         owners: Finds the container of a sandbox.
         locks: The locks of endpoints.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, owners: SandboxOwners, locks: KeyedLocks[EndpointId]) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._owners = owners
-        self._locks = locks
-        self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
-        self._searches: dict[EndpointId, asyncio.Task[None]] = {}
-        self._searching = asyncio.Semaphore(_AT_ONCE)
+    store: Store
+    kernel: Kernel
+    owners: SandboxOwners
+    locks: KeyedLocks[EndpointId]
+    _wanted: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
+    _searches: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
     async def has_ended(self, record: EndpointRecord) -> bool:
         """Return whether the container of an endpoint has certainly ended: its first process is known, and has ended.
@@ -58,8 +58,8 @@ class FirstProcesses:
         process = record.first_process
         try:
             if process is not None:
-                return self._kernel.find_start(process.pid) != process.started
-            return not await self._kernel.is_inhabited(record.sandbox)
+                return self.kernel.find_start(process.pid) != process.started
+            return not await self.kernel.is_inhabited(record.sandbox)
         except (KernelError, NotJoined):  # it cannot be read, or is not known
             return False
 
@@ -75,7 +75,7 @@ class FirstProcesses:
 
     async def run(self) -> None:
         """Search until cancelled; first for the endpoints with ports that the previous run left without one."""
-        for record in self._store.endpoints():
+        for record in self.store.endpoints():
             if _has_ports(record) and _lacks_process(record):
                 self.find(record.id)
         async with asyncio.TaskGroup() as tasks:
@@ -96,23 +96,23 @@ class FirstProcesses:
                 del self._searches[endpoint_id]
 
     async def _find(self, endpoint_id: EndpointId) -> None:
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         if record is None or not _lacks_process(record):
             return
         endpoint = Endpoint(record)
         if endpoint.sandbox is None:
             return
-        if not self._kernel.is_namespace(endpoint.sandbox):
-            await self._kernel.wait_departed(endpoint.host_link)
+        if not self.kernel.is_namespace(endpoint.sandbox):
+            await self.kernel.wait_departed(endpoint.host_link)
         async with self._searching:
-            found = (await self._owners.find(endpoint.sandbox)).process
+            found = (await self.owners.find(endpoint.sandbox)).process
         if found is None:
             return
-        async with self._locks.hold(endpoint_id):
-            current = self._store.find_endpoint(endpoint_id)
+        async with self.locks.hold(endpoint_id):
+            current = self.store.find_endpoint(endpoint_id)
             if current is not None and _lacks_process(current) and current.sandbox_key == record.sandbox_key:
                 process = ProcessRecord(pid=found.pid, started=found.started)
-                await self._store.put_endpoint(replace(current, first_process=process))
+                await self.store.put_endpoint(replace(current, first_process=process))
 
 
 def _has_ports(record: EndpointRecord) -> bool:

@@ -17,6 +17,7 @@ such requests can still be completed (`MissedPorts`):
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -38,18 +39,18 @@ _MOST: Final = 1000
 """How many requests are kept; the oldest are dropped."""
 
 
+@dataclass(frozen=True, slots=True)
 class Unpublished:
     """Accepts that a network cannot publish ports, unless it is certain that the container has no other network.
 
-    Args:
+    Attributes:
         store: The records; reasons are dropped with the record of the endpoint.
         engine: Knows the networks of containers.
     """
 
-    def __init__(self, store: Store, engine: Engine) -> None:
-        self._store = store
-        self._engine = engine
-        self._reasons: dict[EndpointId, str] = {}
+    store: Store
+    engine: Engine
+    _reasons: dict[EndpointId, str] = field(default_factory=dict, init=False)
 
     @property
     def reasons(self) -> Mapping[EndpointId, str]:
@@ -64,7 +65,7 @@ class Unpublished:
         """
         if await self._is_only_network(request):
             raise error
-        if self._store.find_endpoint(request.endpoint_id) is None:  # removed while the engine was asked
+        if self.store.find_endpoint(request.endpoint_id) is None:  # removed while the engine was asked
             return
         self._reasons[request.endpoint_id] = str(error)
         log.warning("endpoint.ports_not_published", error=str(error))
@@ -77,25 +78,25 @@ class Unpublished:
         """Ask the engine whether the network is the container's only one; without an answer in time, return False."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                return await self._engine.is_only_network(request.network_id, request.endpoint_id)
+                return await self.engine.is_only_network(request.network_id, request.endpoint_id)
         except (EngineUnavailable, TimeoutError) as exc:
             log.info("container.networks_unknown", error=str(exc) or type(exc).__name__)
             return False
 
 
+@dataclass(frozen=True, slots=True)
 class MissedPorts:
     """Keeps requests for ports that were not completed; one without ports revokes them.
 
-    Args:
+    Attributes:
         store: The records, with the requests that the previous run had not completed.
         publish: Executes such a request.
     """
 
-    def __init__(self, store: Store, publish: Callable[[ProgramExternalConnectivity], Awaitable[None]]) -> None:
-        self._store = store
-        self._publish = publish
-        self._requests: dict[EndpointId, ProgramExternalConnectivity] = {}
-        self._rebuilt: asyncio.Queue[EndpointId] = asyncio.Queue()
+    store: Store
+    publish: Callable[[ProgramExternalConnectivity], Awaitable[None]]
+    _requests: dict[EndpointId, ProgramExternalConnectivity] = field(default_factory=dict, init=False)
+    _rebuilt: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
 
     def keep(self, request: ProgramExternalConnectivity) -> None:
         """Keep a request that could not be completed."""
@@ -117,7 +118,7 @@ class MissedPorts:
 
         Errors are logged.
         """
-        for record in self._store.endpoints():
+        for record in self.store.endpoints():
             if record.phase is Phase.JOINED and record.requested_ports:
                 self.keep(_request_of(record))
                 self.note_rebuilt(record.id)
@@ -127,7 +128,7 @@ class MissedPorts:
                 continue
             with structlog.contextvars.bound_contextvars(endpoint_id=request.endpoint_id):
                 try:
-                    await self._publish(request)
+                    await self.publish(request)
                 except (BridgeError, CniError, KernelError, StateError) as exc:
                     log.warning("endpoint.ports_not_published", error=str(exc))
 

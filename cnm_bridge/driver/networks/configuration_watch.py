@@ -9,6 +9,7 @@ file systems, and nothing when a directory above is replaced; listing them takes
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import structlog
@@ -26,22 +27,22 @@ _EVERY_S: Final = 5.0
 _Key = TypeVar("_Key")
 
 
+@dataclass(slots=True)
 class ConfigurationWatch:
     """Looks for changes of the lists on disk while the daemon runs, and validates what has changed.
 
-    Args:
+    Attributes:
         store: The networks and endpoints.
         directories: The lists on disk.
         runtime: Checks whether plugins can be run.
     """
 
-    def __init__(self, store: Store, directories: ConfigurationDirectories, runtime: Runtime) -> None:
-        self._store = store
-        self._directories = directories
-        self._runtime = runtime
-        self._index: ConfigurationIndex | None = None
-        self._digests: Mapping[str, str] = {}
-        self._seen: frozenset[str] = frozenset()
+    store: Store
+    directories: ConfigurationDirectories
+    runtime: Runtime
+    _index: ConfigurationIndex | None = field(default=None, init=False)
+    _digests: Mapping[str, str] = field(default_factory=dict, init=False)
+    _seen: frozenset[str] = field(default=frozenset(), init=False)
 
     async def run(self) -> None:
         """Look for changes until cancelled."""
@@ -54,7 +55,7 @@ class ConfigurationWatch:
 
     async def look(self) -> None:
         """Log each list in use that has changed since the last look, and why it cannot be used, if it cannot."""
-        index = await asyncio.to_thread(self._directories.index)
+        index = await asyncio.to_thread(self.directories.index)
         if index is self._index:
             return
         digests = await self._read(index)
@@ -65,7 +66,7 @@ class ConfigurationWatch:
         if is_first or not changed:
             return
         endpoints = await self._count(lambda one: (one.attachment.network, _is_outdated(one, digests)))
-        in_use = {*(name for name, _ in endpoints), *(one.configuration or one.name for one in self._store.networks())}
+        in_use = {*(name for name, _ in endpoints), *(one.configuration or one.name for one in self.store.networks())}
         for name in changed:
             if name in in_use:
                 outdated = endpoints[name, True]
@@ -78,7 +79,7 @@ class ConfigurationWatch:
         Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
         The lists are those that are on disk now.
         """
-        index = await asyncio.to_thread(self._directories.index)
+        index = await asyncio.to_thread(self.directories.index)
         digests = await self._read(index)
         return await self._count(lambda one: one.network_id if _is_outdated(one, digests) else None)
 
@@ -90,7 +91,7 @@ class ConfigurationWatch:
         """Return how many endpoints have each key, without those that have none."""
         found: Counter[_Key] = Counter()
         time_slice = TimeSlice()
-        for one in self._store.endpoints():
+        for one in self.store.endpoints():
             value = key(one)
             if value is not None:
                 found[value] += 1
@@ -108,7 +109,7 @@ class ConfigurationWatch:
         """Return why new containers cannot be attached by a list now; None if they can."""
         try:
             found: NetworkConfigurationList = index.find(name)
-            preflight = await run_preflight(self._runtime, found)
+            preflight = await run_preflight(self.runtime, found)
         except CniError as exc:
             return str(exc)
         return None if preflight.is_good else "; ".join(preflight.all_problems)

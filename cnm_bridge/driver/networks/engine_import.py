@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Imports networks that Docker has and that have no record, because the state was lost or an older copy restored."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -17,20 +17,20 @@ from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
 class EngineImport:
     """Makes records of networks from the engine's description.
 
-    Args:
+    Attributes:
         store: The records.
         engine: The Docker Engine API.
         locks: The locks of networks.
     """
 
-    def __init__(self, store: Store, engine: Engine, locks: KeyedLocks[NetworkId]) -> None:
-        self._store = store
-        self._engine = engine
-        self._locks = locks
-        self._refused: dict[NetworkId, str] = {}
+    store: Store
+    engine: Engine
+    locks: KeyedLocks[NetworkId]
+    _refused: dict[NetworkId, str] = field(default_factory=dict, init=False)
 
     async def find(self, network_id: NetworkId) -> NetworkRecord | None:
         """Import a network that a call of Docker names; return None if the engine does not know it or does not answer.
@@ -39,7 +39,7 @@ class EngineImport:
             StateError: The record cannot be written.
         """
         network = await self.ask(network_id)
-        return None if network is None else await self.keep(network, self._store.engine_identity())
+        return None if network is None else await self.keep(network, self.store.engine_identity())
 
     async def ask(self, network_id: NetworkId) -> EngineNetwork | None:
         """Return the engine's description of a network; None if the engine does not know it or does not answer.
@@ -50,13 +50,13 @@ class EngineImport:
             StateError: The identity cannot be written.
         """
         try:
-            network = await self._engine.find_network(network_id)
-            identity = await self._engine.identity() if network is not None else None
+            network = await self.engine.find_network(network_id)
+            identity = await self.engine.identity() if network is not None else None
         except EngineUnavailable as exc:
             log.warning("network.not_imported", network_id=network_id, error=str(exc))
             return None
-        if identity is not None and identity != self._store.engine_identity():
-            await self._store.put_engine_identity(identity)
+        if identity is not None and identity != self.store.engine_identity():
+            await self.store.put_engine_identity(identity)
         return network
 
     async def keep(self, network: EngineNetwork, engine: str | None) -> NetworkRecord | None:
@@ -68,14 +68,14 @@ class EngineImport:
             StateError: The record cannot be written.
         """
         network_id = NetworkId(network.id)
-        known = self._store.find_network(network_id)
+        known = self.store.find_network(network_id)
         if known is not None and known.name is not None and known.engine == engine:
             return known
-        async with self._locks.hold(network_id):
-            record = self._store.find_network(network_id)
+        async with self.locks.hold(network_id):
+            record = self.store.find_network(network_id)
             if record is not None:  # CreateNetwork asks for the name only if it selects the configuration
                 record = replace(record, name=record.name or network.name, engine=engine)
-                await self._store.put_network(record)
+                await self.store.put_network(record)
                 return record
             try:
                 configuration = parse_options(network.options).configuration_name
@@ -93,6 +93,6 @@ class EngineImport:
                 pools=network.pools,
                 engine=engine,
             )
-            await self._store.put_network(record)
+            await self.store.put_network(record)
             log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
         return record

@@ -8,7 +8,7 @@ only after the reply to CreateNetwork, so it is asked in the background.
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import structlog
@@ -37,24 +37,24 @@ class NetworkNames(Protocol):
         """
 
 
+@dataclass(slots=True)
 class NetworkNameResolver:
     """Learns and stores the names of networks that use the configuration of their own name.
 
-    Args:
+    Attributes:
         store: The records.
         names: The source of names.
         locks: The locks of networks.
         patience_s: Time limit of `wait`, in seconds.
     """
 
-    def __init__(self, store: Store, names: NetworkNames, locks: KeyedLocks[NetworkId], patience_s: float) -> None:
-        self._store = store
-        self._names = names
-        self._locks = locks
-        self._patience_s = patience_s
-        self._unanswered: dict[NetworkId, str] = {}
-        self._learning: dict[NetworkId, asyncio.Event] = {}
-        self._added: asyncio.Queue[NetworkId] = asyncio.Queue()
+    store: Store
+    names: NetworkNames
+    locks: KeyedLocks[NetworkId]
+    patience_s: float
+    _unanswered: dict[NetworkId, str] = field(default_factory=dict, init=False)
+    _learning: dict[NetworkId, asyncio.Event] = field(default_factory=dict, init=False)
+    _added: asyncio.Queue[NetworkId] = field(default_factory=asyncio.Queue, init=False)
 
     def learn(self, network_id: NetworkId) -> None:
         """Request the name of a network in the background; does not block."""
@@ -71,9 +71,9 @@ class NetworkNameResolver:
         is_learned = self._learning.get(network_id)
         if is_learned is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience_s):
+                async with asyncio.timeout(self.patience_s):
                     await is_learned.wait()
-        record = self._store.find_network(network_id)
+        record = self.store.find_network(network_id)
         if record is None or record.name is None:
             why = self._unanswered.get(network_id, "the Docker Engine does not know the network")
             raise Refused(
@@ -85,7 +85,7 @@ class NetworkNameResolver:
 
     async def run(self) -> None:
         """Learn names until cancelled. Then it can be called again, and continues with all of them."""
-        unnamed = (one.id for one in self._store.networks() if one.configuration is None and one.name is None)
+        unnamed = (one.id for one in self.store.networks() if one.configuration is None and one.name is None)
         self._added = asyncio.Queue()
         for network_id in dict.fromkeys((*self._learning, *unnamed)):
             self._learning.setdefault(network_id, asyncio.Event())
@@ -111,10 +111,10 @@ class NetworkNameResolver:
 
     async def _ask(self, network_id: NetworkId) -> bool:
         """Ask once; return whether nothing is left to do, because the name is stored or the network was removed."""
-        if self._store.find_network(network_id) is None:
+        if self.store.find_network(network_id) is None:
             return True
         try:
-            name = await self._names.network_name(network_id)
+            name = await self.names.network_name(network_id)
         except EngineUnavailable as exc:
             if network_id not in self._unanswered:  # logged once, because a booting dockerd is asked often
                 self._unanswered[network_id] = str(exc)
@@ -122,10 +122,10 @@ class NetworkNameResolver:
             return False
         if name is None:
             return False
-        async with self._locks.hold(network_id):
-            record = self._store.find_network(network_id)
+        async with self.locks.hold(network_id):
+            record = self.store.find_network(network_id)
             if record is not None:
-                await self._store.put_network(replace(record, name=name))
+                await self.store.put_network(replace(record, name=name))
                 log.info("network.named", network_id=network_id, name=name)
         self._unanswered.pop(network_id, None)
         return True

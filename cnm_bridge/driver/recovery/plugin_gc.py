@@ -170,6 +170,7 @@ class InventoryCheck:
         return f"endpoint {min(unknown)} has no record" if unknown else None
 
 
+@dataclass(frozen=True, slots=True)
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
@@ -178,8 +179,7 @@ class EndpointCache:
     operator removes the copies of the damaged files.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
         """Run the body at once: no other process can open the store."""
@@ -187,19 +187,19 @@ class EndpointCache:
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return this attachment to the CNI network called `network`, None if there is no such endpoint."""
-        record = self._store.find_attachment(AttachmentId(key.container_id))
+        record = self.store.find_attachment(AttachmentId(key.container_id))
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all endpoints, or those on one CNI network, by ID."""
-        for copy in self._store.damaged_copies() if whole else ():
+        for copy in self.store.damaged_copies() if whole else ():
             raise CacheDamaged(
                 copy, "it may contain endpoints whose records were lost; remove it when no container uses them"
             )
         found = []
         time_slice = TimeSlice()
-        for record in self._store.endpoints():
+        for record in self.store.endpoints():
             if network in {None, record.attachment.network}:
                 found.append(_cached(record))
                 await time_slice.pause()

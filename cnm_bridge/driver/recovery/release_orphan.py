@@ -11,6 +11,7 @@ import re
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +29,17 @@ _ADDRESS: Final = re.compile(r"(?<![\w.:])(?P<address>[0-9a-fA-F.:]+)/(?:32|128)
 _LIMIT_S: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
 class ReleaseOrphan:
     """Removes orphans.
 
-    Args:
+    Attributes:
         audit: Knows the orphans.
         kernel: Knows which addresses are in use.
     """
 
-    def __init__(self, audit: OrphanAudit, kernel: Kernel) -> None:
-        self._audit = audit
-        self._kernel = kernel
+    audit: OrphanAudit
+    kernel: Kernel
 
     async def __call__(self, orphan: Orphan) -> None:
         """Remove an orphan.
@@ -47,10 +48,10 @@ class ReleaseOrphan:
             Refused: It is in use, or cannot be removed; nothing has been changed.
             KernelError: Whether it is in use cannot be determined; nothing has been changed.
         """
-        owner = await asyncio.to_thread(self._audit.find_owner, orphan)
+        owner = await asyncio.to_thread(self.audit.find_owner, orphan)
         if owner is not None:
             raise Refused(f"{orphan.what} is in use by {owner}; nothing has been changed")
-        used = self._addresses_of(orphan) & await self._kernel.addresses_in_use()
+        used = self._addresses_of(orphan) & await self.kernel.addresses_in_use()
         if used:
             raise Refused(
                 f"{orphan.what} is in use: a network namespace has the address {', '.join(sorted(used))}; find its "
@@ -62,12 +63,12 @@ class ReleaseOrphan:
             raise Refused(f"cni-bridge does not delete links of others; if it is unused: {_del_link(orphan)}")
         else:
             await _remove_rule(shlex.split(orphan.what))
-        self._audit.forget(orphan)
+        self.audit.forget(orphan)
         log.info("orphan.released", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
 
     def _addresses_of(self, orphan: Orphan) -> frozenset[str]:
         """Return the addresses of all orphans with the same container ID."""
-        same = [one.what for one in self._audit.orphans if one.container_id == orphan.container_id]
+        same = [one.what for one in self.audit.orphans if one.container_id == orphan.container_id]
         if orphan.what.startswith("/"):
             same.append(f"{Path(orphan.what).name.replace('_', ':')}/32")
         texts = [orphan.what, *(same if orphan.container_id != "?" else ())]

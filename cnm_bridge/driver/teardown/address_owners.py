@@ -46,17 +46,21 @@ class _Claim:
     deferred: set[EndpointId] = field(default_factory=set)
 
 
+def _ignore(_: EndpointId) -> None:
+    return
+
+
+@dataclass(slots=True)
 class AddressOwners:
     """Finds the endpoints that have an address or may receive it, except those being deleted.
 
-    Args:
+    Attributes:
         store: The records.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._claims: dict[EndpointId, _Claim] = {}
-        self._on_released: Callable[[EndpointId], None] = _ignore
+    store: Store
+    _claims: dict[EndpointId, _Claim] = field(default_factory=dict, init=False)
+    _on_released: Callable[[EndpointId], None] = field(default=_ignore, init=False)
 
     def when_released(self, on_released: Callable[[EndpointId], None]) -> None:
         """Set the callback for the end of a claim. It receives each endpoint whose DEL was deferred because of it."""
@@ -87,7 +91,7 @@ class AddressOwners:
         Raises:
             AddressClaimed: No other endpoint has the address, but one that is being created may receive it.
         """
-        for other in self._store.endpoints_with_address(record.addresses):
+        for other in self.store.endpoints_with_address(record.addresses):
             if other.id == record.id or other.id in leaving or other.phase is Phase.DELETING:
                 continue
             configuration = NetworkConfigurationList.from_document(other.attachment.configuration)
@@ -101,10 +105,6 @@ class AddressOwners:
                 claim.deferred.add(record.id)
                 raise AddressClaimed(plugin, claimant)
         return None
-
-
-def _ignore(_: EndpointId) -> None:
-    return
 
 
 def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:
@@ -125,6 +125,7 @@ class AddressInUse(CniError):
         )
 
 
+@dataclass(slots=True)
 class UnrecordedLinks:
     """Finds the links in running containers that belong to endpoints without a record.
 
@@ -132,19 +133,18 @@ class UnrecordedLinks:
     done. So the namespaces are read once, before the first DEL that needs it. They are read again only to see whether
     such a link still exists.
 
-    Args:
+    Attributes:
         store: The records.
         kernel: Reads links and addresses.
         run_dir: The parent directory of staging namespaces and pins, which are not containers.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._run_dir = run_dir
-        self._found: Mapping[AttachmentId, frozenset[str]] | None = None
-        self._unread: tuple[str, ...] = ()
-        self._reading = asyncio.Lock()
+    store: Store
+    kernel: Kernel
+    run_dir: Path
+    _found: Mapping[AttachmentId, frozenset[str]] | None = field(default=None, init=False)
+    _unread: tuple[str, ...] = field(default=(), init=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def look(self, addresses: Collection[str]) -> None:
         """Read the namespaces if a DEL for some addresses needs it, which would hold a plugin slot meanwhile."""
@@ -169,7 +169,7 @@ class UnrecordedLinks:
 
     async def _read(self) -> Mapping[AttachmentId, frozenset[str]]:
         """Return the links and their addresses; of what was found before, nothing is lost in an unread namespace."""
-        seen = await self._kernel.addresses_by_altname(self._run_dir)
+        seen = await self.kernel.addresses_by_altname(self.run_dir)
         if seen.unread and seen.unread != self._unread:
             log.warning("teardown.namespaces_unread", namespaces=len(seen.unread), error=seen.unread[0])
         self._unread = seen.unread
@@ -177,7 +177,7 @@ class UnrecordedLinks:
         found = {
             attachment_id: addresses
             for attachment_id, addresses in by_attachment.items()
-            if attachment_id is not None and self._store.find_attachment(attachment_id) is None
+            if attachment_id is not None and self.store.find_attachment(attachment_id) is None
         }
         return {**(self._found or {}), **found} if seen.unread else found
 
@@ -187,7 +187,7 @@ class UnrecordedLinks:
             (
                 attachment_id
                 for attachment_id, used in (self._found or {}).items()
-                if not used.isdisjoint(addresses) and self._store.find_attachment(attachment_id) is None
+                if not used.isdisjoint(addresses) and self.store.find_attachment(attachment_id) is None
             ),
             None,
         )

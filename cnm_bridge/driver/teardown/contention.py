@@ -16,6 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -51,27 +52,29 @@ _ELSEWHERE_LIMIT_S: Final = 1.0
 """Limit for the part of them that waits for endpoints of other networks, which seldom hold what was refused."""
 
 
+async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
+    return frozenset()
+
+
+@dataclass(slots=True)
 class ContentionResolver:
     """Waits for pending teardowns, and tears down dead endpoints.
 
     Attributes:
-        evictions: The number of dead endpoints of each CNI network that have been torn down for any call.
-
-    Args:
         store: The records.
         liveness: Finds the endpoints that are dead.
         in_use: Finds the endpoints in use.
         teardowns: Tears endpoints down.
+        evictions: The number of dead endpoints of each CNI network that have been torn down for any call.
     """
 
-    def __init__(self, store: Store, liveness: Liveness, in_use: InUseCheck, teardowns: TeardownQueue) -> None:
-        self._store = store
-        self._liveness = liveness
-        self._in_use = in_use
-        self._teardowns = teardowns
-        self._evict_leftovers: LeftoverEviction = _evict_none
-        self._evicting: set[EndpointId] = set()
-        self.evictions: Counter[str] = Counter()
+    store: Store
+    liveness: Liveness
+    in_use: InUseCheck
+    teardowns: TeardownQueue
+    _evict_leftovers: LeftoverEviction = field(default=_evict_none, init=False)
+    _evicting: set[EndpointId] = field(default_factory=set, init=False)
+    evictions: Counter[str] = field(default_factory=Counter, init=False)
 
     def when_none_is_dead(self, evict_leftovers: LeftoverEviction) -> None:
         """Set the callback that begins to tear down the endpoints of a CNI network whose records are lost.
@@ -83,13 +86,13 @@ class ContentionResolver:
 
     def begin(self, network: str) -> "Contention":
         """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
-        return Contention(self, self._store, self._teardowns, network)
+        return Contention(self, self.store, self.teardowns, network)
 
     async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
         """Wait until these endpoints are gone or their teardown has failed, at most for `limit_s` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._teardowns.wait_left(endpoints)
+                await self.teardowns.wait_left(endpoints)
 
     async def evict_dead(
         self, endpoints: Iterable[EndpointRecord], limit_s: float, *, or_leftovers_of: str | None = None
@@ -111,28 +114,28 @@ class ContentionResolver:
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in found.values():
                         tasks.create_task(self._evict(record))
-                await self._teardowns.wait_left(dead)
+                await self.teardowns.wait_left(dead)
             if not dead and or_leftovers_of is not None:
                 leftovers = await self._evict_leftovers(or_leftovers_of, deadline)
                 async with asyncio.timeout_at(deadline):
                     with self._evictions_of(or_leftovers_of, leftovers):
-                        await self._teardowns.wait_left(leftovers)
+                        await self.teardowns.wait_left(leftovers)
         except TimeoutError:
             pass
         except KernelError as exc:  # the plugin's own error is reported instead
             log.warning("contention.kernel_unread", error=str(exc))
             return False
-        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead | leftovers)
+        return any(self.store.find_endpoint(endpoint_id) is None for endpoint_id in dead | leftovers)
 
     async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
-        gone = await self._in_use.without_in_use(await self._liveness.find_dead(wanted))
-        return {record.id: record for record in (*gone, *await self._liveness.find_abandoned(wanted))}
+        gone = await self.in_use.without_in_use(await self.liveness.find_dead(wanted))
+        return {record.id: record for record in (*gone, *await self.liveness.find_abandoned(wanted))}
 
     async def _evict(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
         with self._evictions_of(record.attachment.network, {record.id}):
-            await self._teardowns.abandon(record)
-            await self._teardowns.wait_left([record.id])
+            await self.teardowns.abandon(record)
+            await self.teardowns.wait_left([record.id])
 
     @contextmanager
     def _evictions_of(self, network: str, endpoints: Collection[EndpointId]) -> Iterator[None]:
@@ -142,7 +145,7 @@ class ContentionResolver:
             yield
         finally:
             self._evicting.difference_update(endpoints)
-            self.evictions.update(network for one in endpoints if self._store.find_endpoint(one) is None)
+            self.evictions.update(network for one in endpoints if self.store.find_endpoint(one) is None)
 
 
 class Contention:
@@ -341,7 +344,3 @@ class Contention:
         error = self._teardowns.find_error(record.id)
         why = "" if error is None else f" (last error: {error})"
         return f"endpoint {record.id} is being deleted, {what}{why}"
-
-
-async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
-    return frozenset()

@@ -8,6 +8,7 @@ endpoints than it has, or may not be the only engine that uses this driver.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,18 +27,18 @@ _IN_USE: Final = (
 )
 
 
+@dataclass(slots=True)
 class InUseCheck:
     """Finds endpoints in use, and logs each of them once.
 
-    Args:
+    Attributes:
         kernel: Lists the links of all namespaces.
         run_dir: The parent directory of staging namespaces and pins, which do not count as use.
     """
 
-    def __init__(self, kernel: Kernel, run_dir: Path) -> None:
-        self._kernel = kernel
-        self._run_dir = run_dir  # staging namespaces and pins do not count as use
-        self._logged: set[EndpointId] = set()
+    kernel: Kernel
+    run_dir: Path
+    _logged: set[EndpointId] = field(default_factory=set, init=False)
 
     def forget(self, endpoint_id: EndpointId) -> None:
         """Forget an endpoint whose record has been removed."""
@@ -52,7 +53,7 @@ class InUseCheck:
         wanted = {alternative_name(record.attachment.id): record.id for record in records}
         if not wanted:
             return frozenset()
-        found = await self._kernel.altnames_in_use(self._run_dir)
+        found = await self.kernel.altnames_in_use(self.run_dir)
         return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
 
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:

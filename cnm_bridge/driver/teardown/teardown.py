@@ -32,10 +32,11 @@ log = structlog.get_logger()
 _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Teardown:
     """Tears an endpoint down.
 
-    Args:
+    Attributes:
         store: The records.
         attachers: The attacher of each mode, which detaches its endpoints.
         owners: Finds the owners of addresses.
@@ -44,22 +45,12 @@ class Teardown:
         pending: The pending teardowns.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        attachers: Attachers,
-        owners: AddressOwners,
-        unrecorded: UnrecordedLinks,
-        slots: TeardownSlots,
-        pending: PendingTeardowns,
-    ) -> None:
-        self._store = store
-        self._attachers = attachers
-        self._owners = owners
-        self._unrecorded = unrecorded
-        self._slots = slots
-        self._pending = pending
+    store: Store
+    attachers: Attachers
+    owners: AddressOwners
+    unrecorded: UnrecordedLinks
+    slots: TeardownSlots
+    pending: PendingTeardowns
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Undo an endpoint in any phase and remove its record, or store again what its pending teardown keeps.
@@ -75,11 +66,11 @@ class Teardown:
             StateError: The record cannot be written; everything else is undone.
         """
         started = time.monotonic()
-        pending = self._pending.get_or_add(record.id)
+        pending = self.pending.get_or_add(record.id)
         pending.has_begun = True
         pending.deleted |= frozenset(record.deleted)
         if record.addresses and _finds_rules_by_address(record):
-            await self._unrecorded.look(record.addresses)
+            await self.unrecorded.look(record.addresses)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
             await self._progress(record, pending).save(record)
@@ -87,15 +78,15 @@ class Teardown:
         if pending.kept is not None:
             await self._restore(pending, pending.kept)
             return
-        if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
-            await self._store.put_endpoint(_with_deleted(record, pending))
-        await self._store.remove_endpoint(record.id)
+        if self.store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
+            await self.store.put_endpoint(_with_deleted(record, pending))
+        await self.store.remove_endpoint(record.id)
         duration_ms = round((time.monotonic() - started) * 1000, 1)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
 
     async def _detach(self, record: EndpointRecord, pending: Pending) -> str:
         kept = pending.kept
-        link = await self._attachers[record.attachment.mode].detach(record, self._progress(record, pending))
+        link = await self.attachers[record.attachment.mode].detach(record, self._progress(record, pending))
         return link if kept is pending.kept else await self._detach(record, pending)
 
     async def _restore(self, pending: Pending, kept: EndpointRecord) -> None:
@@ -105,8 +96,8 @@ class Teardown:
         """
         pending.is_restoring = True
         try:
-            self._attachers[kept.attachment.mode].prepare_again(kept)
-            await self._store.put_endpoint(replace(kept, phase=Phase.JOINING))
+            self.attachers[kept.attachment.mode].prepare_again(kept)
+            await self.store.put_endpoint(replace(kept, phase=Phase.JOINING))
         finally:
             pending.kept = None
             pending.is_restoring = False
@@ -115,10 +106,10 @@ class Teardown:
 
     def _progress(self, record: EndpointRecord, pending: Pending) -> "_Progress":
         return _Progress(
-            store=self._store,
-            find_owner=partial(self._owners.find_owner, leaving=self._pending.begun),
-            unrecorded=self._unrecorded,
-            slot=partial(self._slots.plugin, pending, record.attachment.network),
+            store=self.store,
+            find_owner=partial(self.owners.find_owner, leaving=self.pending.begun),
+            unrecorded=self.unrecorded,
+            slot=partial(self.slots.plugin, pending, record.attachment.network),
             pending=pending,
             kept=frozenset() if pending.kept is None else _attached_plugins(pending.kept),
         )
@@ -197,10 +188,11 @@ def first_pending_plugin(record: EndpointRecord) -> str | None:
     return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
 
 
+@dataclass(frozen=True, slots=True)
 class CheckedTeardown:
     """Tears an endpoint down, unless a container runs on it.
 
-    Args:
+    Attributes:
         store: The records.
         attachers: The attacher of each mode, which knows what a joined endpoint's record has.
         teardown: Undoes all that was done for an endpoint.
@@ -208,19 +200,11 @@ class CheckedTeardown:
         orphaned_plugins: Kills the plugins that a killed daemon left running.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        attachers: Attachers,
-        teardown: Teardown,
-        in_use: InUseCheck,
-        orphaned_plugins: OrphanedPlugins,
-    ) -> None:
-        self._store = store
-        self._attachers = attachers
-        self._teardown = teardown
-        self._in_use = in_use
-        self._orphaned_plugins = orphaned_plugins
+    store: Store
+    attachers: Attachers
+    teardown: Teardown
+    in_use: InUseCheck
+    orphaned_plugins: OrphanedPlugins
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
@@ -231,20 +215,20 @@ class CheckedTeardown:
             CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
-            await self._orphaned_plugins.ensure_none(record.attachment.id)
-            await self._teardown(record)
+            await self.orphaned_plugins.ensure_none(record.attachment.id)
+            await self.teardown(record)
 
     async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
         """Return whether a container runs on an endpoint that is not stored as joined; if so, store it as joined.
 
         Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
         """
-        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self._in_use.find_in_use(
+        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self.in_use.find_in_use(
             [record]
         ):
             return False
         log.warning("endpoint.outdated", reason=_OUTDATED)
         if record.phase is Phase.PENDING:
-            await self._store.put_endpoint(replace(record, phase=Phase.READY))
-        await self._store.put_endpoint(self._attachers[record.attachment.mode].as_joined(record))
+            await self.store.put_endpoint(replace(record, phase=Phase.READY))
+        await self.store.put_endpoint(self.attachers[record.attachment.mode].as_joined(record))
         return True

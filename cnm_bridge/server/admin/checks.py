@@ -9,7 +9,7 @@ that the slots for Docker's calls stay free.
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
@@ -56,22 +56,22 @@ class _Finding:
     what: str
 
 
+@dataclass(slots=True)
 class EndpointChecks:
     """Checks endpoints.
 
-    Args:
+    Attributes:
         store: The records.
         runtime: Runs the plugins' CHECK.
         kernel: Looks into sandboxes.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel) -> None:
-        self._store = store
-        self._runtime = runtime
-        self._kernel = kernel
-        self._turn = asyncio.Semaphore(1)
-        self._host: HostArtifacts | None = None
-        self._end_of_run: asyncio.TimerHandle | None = None
+    store: Store
+    runtime: Runtime
+    kernel: Kernel
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
+    _host: HostArtifacts | None = field(default=None, init=False)
+    _end_of_run: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def check(self, parameters: Mapping[str, str]) -> JsonObject:
         """Return the differences of the endpoint with the ID `id`.
@@ -84,7 +84,7 @@ class EndpointChecks:
         Raises:
             AdminError: There is no such endpoint, or `since` is not a number.
         """
-        record, since_s = get_endpoint(self._store, parameters), _parse_since(parameters)
+        record, since_s = get_endpoint(self.store, parameters), _parse_since(parameters)
         if record.phase is not Phase.JOINED:
             return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
         async with self._turn:
@@ -92,14 +92,14 @@ class EndpointChecks:
             notes: list[str] = []
             owned = await self._owned(record, since_s)
             findings = [one async for one in self._findings(endpoint, owned, notes)]
-        if self._store.find_endpoint(record.id) != record:
+        if self.store.find_endpoint(record.id) != record:
             return _render(record, (), ("it has changed during the check",))
         return _render(record, findings, notes)
 
     async def _owned(self, record: EndpointRecord, since_s: float) -> OwnedArtifacts:
         host = self._host
         if host is None or not host.began_s >= since_s or not host.is_current(record):
-            host = self._host = await HostArtifacts.read(self._store.endpoints())
+            host = self._host = await HostArtifacts.read(self.store.endpoints())
         if self._end_of_run is not None:
             self._end_of_run.cancel()
         self._end_of_run = asyncio.get_running_loop().call_later(_KEPT_S, self._forget_host)
@@ -129,7 +129,7 @@ class EndpointChecks:
         if endpoint.sandbox is None:
             return None
         try:
-            return await self._kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
+            return await self.kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
         except KernelError:
             return None
 
@@ -158,7 +158,7 @@ class EndpointChecks:
             try:
                 async with asyncio.timeout(_LIMIT_S):
                     prev_result = given_to_maker if plugin is network.plugins[0] else given
-                    await self._runtime.check(with_plugins(network, [plugin]), attachment, prev_result)
+                    await self.runtime.check(with_plugins(network, [plugin]), attachment, prev_result)
             except VerbUnsupported as exc:
                 notes.append(f"no plugin was asked: {exc}")
                 return

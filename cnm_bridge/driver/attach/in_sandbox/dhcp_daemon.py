@@ -7,6 +7,7 @@ Its leases are in its memory: another process at the same socket has none of the
 
 import asyncio
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from cnm_bridge.system.process.sockets import find_peer
 _LIMIT_S: Final = 2.0
 
 
+@dataclass(frozen=True, slots=True)
 class DhcpConnection:
     """An open connection to a daemon, on which nothing is sent.
 
@@ -26,35 +28,32 @@ class DhcpConnection:
         process: The daemon; None if it is not visible.
     """
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: ProcessRecord | None
-    ) -> None:
-        self.process = process
-        self._reader = reader
-        self._writer = writer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    process: ProcessRecord | None
 
     async def wait_closed(self) -> None:
         """Wait until the daemon has ended."""
         try:
-            while await self._reader.read(1024):
+            while await self.reader.read(1024):
                 pass
         except OSError:
             pass
 
     def close(self) -> None:
         """Close the connection."""
-        self._writer.close()
+        self.writer.close()
 
 
+@dataclass(frozen=True, slots=True)
 class DhcpDaemons:
     """Finds DHCP daemons by their sockets.
 
-    Args:
+    Attributes:
         kernel: Finds the start time of a process, which distinguishes it from later ones with the same ID.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    kernel: Kernel
 
     async def connect(self, path: Path) -> DhcpConnection:
         """Connect to the daemon that listens at a socket. With socket activation it starts now.
@@ -77,7 +76,7 @@ class DhcpDaemons:
 
     def _find_process(self, pid: int) -> ProcessRecord | None:
         try:
-            started = self._kernel.find_start(pid) if pid else None
+            started = self.kernel.find_start(pid) if pid else None
         except KernelError:
             return None
         return None if started is None else ProcessRecord(pid=pid, started=started)

@@ -8,6 +8,7 @@ is executed alone: the link and its addresses stay as they are.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 from cni_bridge_state import EndpointRecord, ProcessRecord
@@ -22,17 +23,17 @@ from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 _NO_SLOT: Final = DeleteHooks(slot=nullcontext)
 
 
+@dataclass(frozen=True, slots=True)
 class Leases:
     """Gets leases again and releases them.
 
-    Args:
+    Attributes:
         runtime: Runs the IPAM plugin.
         daemons: Finds the daemon that keeps a lease.
     """
 
-    def __init__(self, runtime: Runtime, daemons: DhcpDaemons) -> None:
-        self._runtime = runtime
-        self._daemons = daemons
+    runtime: Runtime
+    daemons: DhcpDaemons
 
     async def find_daemon(self, endpoint: Endpoint) -> ProcessRecord | None:
         """Return the daemon of an endpoint's list; None if the list has no DHCP, or the daemon is not visible.
@@ -41,7 +42,7 @@ class Leases:
             Refused: The list has DHCP, and no daemon answers.
         """
         plugin = find_dhcp(endpoint.network)
-        return None if plugin is None else await self._daemons.find(daemon_socket(plugin))
+        return None if plugin is None else await self.daemons.find(daemon_socket(plugin))
 
     async def add(
         self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result], Awaitable[None]]
@@ -53,7 +54,7 @@ class Leases:
             CniError: A plugin failed for another reason.
         """
         with _explained(find_dhcp(network)):
-            return await self._runtime.add(network, endpoint.attachment, on_result=on_result)
+            return await self.runtime.add(network, endpoint.attachment, on_result=on_result)
 
     async def release(self, endpoint: Endpoint) -> None:
         """Release the lease of an endpoint while its link is still in the sandbox; DHCP needs it.
@@ -66,7 +67,7 @@ class Leases:
         plugin = find_dhcp(endpoint.network)
         if plugin is not None:
             network = lease_list(endpoint.network, plugin)
-            await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1)
+            await self.runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1)
 
     async def renew(self, record: EndpointRecord) -> None:
         """Get the lease of a joined endpoint again, from a daemon that does not keep it.
@@ -84,12 +85,12 @@ class Leases:
         if plugin is None:
             return
         network = lease_list(endpoint.network, plugin)
-        await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1, hooks=_NO_SLOT)
+        await self.runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1, hooks=_NO_SLOT)
         with _explained(plugin):
-            given = await self._runtime.add(network, endpoint.attachment, slot=nullcontext)
+            given = await self.runtime.add(network, endpoint.attachment, slot=nullcontext)
         leased, has = _addresses(given), _addresses(endpoint.result)
         if not leased <= has:
-            await self._runtime.delete(network, endpoint.attachment, given, added_plugins=1, hooks=_NO_SLOT)
+            await self.runtime.delete(network, endpoint.attachment, given, added_plugins=1, hooks=_NO_SLOT)
             raise Refused(
                 f"the DHCP server gave {', '.join(sorted(leased))}, and the container has "
                 f"{', '.join(sorted(has)) or 'no address'}, which may be another host's now; restart the "

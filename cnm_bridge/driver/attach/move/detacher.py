@@ -48,23 +48,23 @@ class DeletePlace:
         return self.added_in or self.netns
 
 
+@dataclass(frozen=True, slots=True)
 class MoveDetacher:
     """Brings links back and runs DEL.
 
-    Args:
+    Attributes:
         runtime: Runs the plugins' DEL.
         kernel: Brings links back.
     """
 
-    def __init__(self, runtime: Runtime, kernel: Kernel) -> None:
-        self._runtime = runtime
-        self._kernel = kernel
+    runtime: Runtime
+    kernel: Kernel
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo an attachment; see `Attacher.detach`."""
         endpoint = Endpoint(record)
         link = await self.run_plugins(endpoint, progress, DeletePlace(netns=endpoint.netns, sandbox=endpoint.sandbox))
-        await self._kernel.remove_staging(endpoint.netns)
+        await self.kernel.remove_staging(endpoint.netns)
         return link
 
     async def run_plugins(self, endpoint: Endpoint, progress: DeleteProgress, place: DeletePlace) -> str:
@@ -77,7 +77,7 @@ class MoveDetacher:
             return "deleted"
         found = await self._bring_back(endpoint, place, _addresses(endpoint))
         if place.added_in is not None:
-            await self._kernel.mount_instead(place.netns, place.added_in)
+            await self.kernel.mount_instead(place.netns, place.added_in)
         if _addresses(endpoint) is None:
             endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
         await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
@@ -93,7 +93,7 @@ class MoveDetacher:
         """
         if _addresses(endpoint):
             return endpoint
-        found = await self._kernel.look_at_staged(netns, ifname)
+        found = await self.kernel.look_at_staged(netns, ifname)
         if not given_addresses(found):
             return endpoint
         endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=found.to_json())))
@@ -101,7 +101,7 @@ class MoveDetacher:
         return endpoint
 
     async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
-        return await self._kernel.bring_back(
+        return await self.kernel.bring_back(
             place.netns,
             endpoint.record.attachment.ifname,
             host_name=endpoint.host_link,
@@ -134,7 +134,7 @@ class MoveDetacher:
             if len(deleted) < len(endpoint.network.plugins):  # otherwise the record is removed next
                 await progress.save(endpoint.record)
 
-        await self._runtime.delete(
+        await self.runtime.delete(
             endpoint.network,
             endpoint.attachment_in(place.received),
             endpoint.result,
@@ -168,7 +168,7 @@ class MoveDetacher:
         for address in addresses:
             await self._bring_back(endpoint, place, (address,))
             try:
-                await self._runtime.delete(
+                await self.runtime.delete(
                     with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
                     endpoint.attachment_of(index, netns=place.received),
                     endpoint.result,

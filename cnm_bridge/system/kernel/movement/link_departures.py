@@ -8,6 +8,7 @@ Uses one netlink socket in the event loop, open only while a caller waits.
 import asyncio
 import socket
 import struct
+from dataclasses import dataclass, field
 from errno import ENOBUFS
 from functools import partial
 from typing import Final
@@ -25,18 +26,18 @@ _AT_ONCE: Final = 4
 """Concurrent threads that look for a link."""
 
 
+@dataclass(slots=True, kw_only=True)
 class LinkDepartures:
     """Waits for links to leave the namespace of the event loop's thread.
 
-    Args:
+    Attributes:
         reply_limit_s: Time limit of one netlink reply, in seconds.
     """
 
-    def __init__(self, *, reply_limit_s: float) -> None:
-        self._reply_limit_s = reply_limit_s
-        self._waiting: dict[asyncio.Future[bool], str] = {}
-        self._looks = asyncio.Semaphore(_AT_ONCE)
-        self._socket: socket.socket | None = None
+    reply_limit_s: float
+    _waiting: dict[asyncio.Future[bool], str] = field(default_factory=dict, init=False)
+    _looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+    _socket: socket.socket | None = field(default=None, init=False)
 
     async def wait(self, name: str) -> None:
         """Wait until no link is called `name`; return immediately if none is.
@@ -62,7 +63,7 @@ class LinkDepartures:
             return await run_in_thread(partial(self._exists, name))
 
     def _exists(self, name: str) -> bool:
-        with Netlink(reply_limit_s=self._reply_limit_s) as netlink:
+        with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
             return find_link(netlink, name) is not None
 
     def _open(self) -> None:
