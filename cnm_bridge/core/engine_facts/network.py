@@ -94,6 +94,7 @@ class EngineNetwork:
         pools: The address pools of Docker's own IPAM, without those of a family that is switched off; none with the
             null driver. Their gateway is None if Docker chose it: it shows only what the user gave.
         endpoints: Its endpoints on this host, by ID.
+        is_of_swarm: Whether it is a swarm's.
     """
 
     id: str
@@ -104,6 +105,7 @@ class EngineNetwork:
     pools: tuple[PoolRecord, ...]
     endpoints: Mapping[str, EngineEndpoint]
     compose_name: str | None = None
+    is_of_swarm: bool = False
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -126,6 +128,7 @@ class EngineNetwork:
             pools=find_pools(document),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
             compose_name=find_str(find_object(document, "Labels") or {}, _COMPOSE_NAME),
+            is_of_swarm=document.get("Scope") == _SWARM,
         )
 
 

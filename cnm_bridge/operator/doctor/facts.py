@@ -78,11 +78,15 @@ class DockerNetwork:
         name: Its name.
         configuration: The name of its network configuration list; None if the list is in the network's own options.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
+        is_of_swarm: Whether it is a swarm's.
+        is_direct: Whether its containers are attached in mode *direct*.
     """
 
     name: str
     configuration: str | None
     pools: Sequence[PoolRecord] = ()
+    is_of_swarm: bool = False
+    is_direct: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +117,12 @@ class RouteFacts:
     Attributes:
         destination: Its destination.
         link: The name of its link, "" if it has none.
+        has_next_hop: Whether another host forwards the packets.
     """
 
     destination: IPv4Network | IPv6Network
     link: str
+    has_next_hop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +241,7 @@ class Facts:
         engine: The Docker engine.
         networks: The networks that have a configuration.
         routes: The routes of the host.
+        stretched_bridges: The bridges that have a port to other hosts: one that is no veth.
         conf_dirs: The directories of configurations.
         bin_dirs: The directories of plugins.
         installation: The installation of the daemon.
@@ -250,3 +257,4 @@ class Facts:
     bin_dirs: Sequence[Path]
     installation: InstallationFacts
     clock: ClockFacts
+    stretched_bridges: frozenset[str] = frozenset()

@@ -33,6 +33,23 @@ class Verdict:
     where: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packet:
+    """What is known of a packet; None and `` stand for any.
+
+    Attributes:
+        source: Where it comes from.
+        destination: Where it goes.
+        enters: The link through which it comes, `` for any veth; None if that is not known.
+        leaves: The link through which it leaves, likewise.
+    """
+
+    source: IPv4Network | IPv6Network | None = None
+    destination: IPv4Network | IPv6Network | None = None
+    enters: str | None = None
+    leaves: str | None = None
+
+
 class FilterTable:
     """The table `filter`.
 
@@ -60,38 +77,35 @@ class FilterTable:
         """The policy of the chain FORWARD; ACCEPT if the table was never used."""
         return self._policies.get(_FORWARD, _ACCEPT)
 
-    def judge(self, link: str, subnet: IPv4Network | IPv6Network, *, has_firewall: bool) -> Verdict:
-        """Return what happens to packets that come from a network and leave for another link.
+    def judge(self, packet: Packet, *, has_firewall: bool = False) -> Verdict:
+        """Return what happens to the first packet of a connection.
 
         Args:
-            link: The link through which they come, `` for any veth.
-            subnet: Their source.
-            has_firewall: Whether the plugin `firewall` accepts the addresses of containers. It puts the jump to its
-                chain first in FORWARD, with its first ADD.
+            packet: The packet.
+            has_firewall: Whether the plugin `firewall` accepts it, because it comes from a container. The plugin puts
+                the jump to its chain first in FORWARD, with its first ADD.
         """
         if has_firewall and _OF_FIREWALL not in self._policies:
             return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
-        found = self._walk(_FORWARD, link, subnet, has_firewall=has_firewall, depth=0)
+        found = self._walk(_FORWARD, packet, has_firewall=has_firewall, depth=0)
         if found is not None:
             return found
         policy = self.forward_policy
         return Verdict(is_accepted=policy == _ACCEPT, where=f"the policy {policy} of chain {_FORWARD}")
 
-    def _walk(
-        self, chain: str, link: str, subnet: IPv4Network | IPv6Network, *, has_firewall: bool, depth: int
-    ) -> Verdict | None:
+    def _walk(self, chain: str, packet: Packet, *, has_firewall: bool, depth: int) -> Verdict | None:
         if chain == _OF_FIREWALL and has_firewall:
             return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
         for line in self._rules.get(chain, ()) if depth < _DEPTH else ():
             conditions, target = _parse(line)
-            if not _matches(conditions, link, subnet):
+            if not _matches(conditions, packet):
                 continue
             if target == "RETURN":
                 return None
             if target == _ACCEPT or target in _DROPS:
                 return Verdict(is_accepted=target == _ACCEPT, where=f"the rule `{line}`")
             if target in self._policies:
-                found = self._walk(target, link, subnet, has_firewall=has_firewall, depth=depth + 1)
+                found = self._walk(target, packet, has_firewall=has_firewall, depth=depth + 1)
                 if found is not None:
                     return found
         return None
@@ -126,16 +140,20 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield option, " ".join(values)
 
 
-def _matches(conditions: Mapping[str, str], link: str, subnet: IPv4Network | IPv6Network) -> bool:
+def _matches(conditions: Mapping[str, str], packet: Packet) -> bool:
+    links = {"-i": packet.enters, "-o": packet.leaves}
     for option, value in conditions.items():
+        link = links.get(option.removeprefix("!"))
         match option, value:
             case ("-m", "comment") | ("--comment", _):
                 continue
-            case "-i", name if _is_link(link, name):
+            case (("-i" | "-o"), name) if link is not None and _is_link(link, name):
                 continue
-            case "!-i", name if link and not _is_link(link, name):
+            case (("!-i" | "!-o"), name) if link and not _is_link(link, name):
                 continue
-            case "-s", source if _includes(source, subnet):
+            case "-s", source if _includes(source, packet.source):
+                continue
+            case "-d", destination if _includes(destination, packet.destination):
                 continue
             case _:
                 return False
@@ -148,9 +166,9 @@ def _is_link(link: str, pattern: str) -> bool:
     return link.startswith(pattern[:-1]) if pattern.endswith("+") else link == pattern
 
 
-def _includes(source: str, subnet: IPv4Network | IPv6Network) -> bool:
+def _includes(network_text: str, subnet: IPv4Network | IPv6Network | None) -> bool:
     try:
-        network = ip_network(source, strict=False)
+        network = ip_network(network_text, strict=False)
     except ValueError:
         return False
     if isinstance(network, IPv4Network):

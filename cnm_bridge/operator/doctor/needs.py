@@ -51,6 +51,11 @@ def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_forwarding_links(network)))
 
 
+def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
+    """Return the names of the bridges on which the plugins of a list put containers."""
+    return tuple(_find_text(one.document, "bridge") or "cni0" for one in network.plugins if one.type == "bridge")
+
+
 def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
     for plugin in network.plugins:
         if plugin.type == "bridge" and any(

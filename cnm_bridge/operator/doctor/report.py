@@ -13,11 +13,12 @@ from cnm_bridge.operator.doctor.checks.firewall import check_firewall
 from cnm_bridge.operator.doctor.checks.installation import check_installation
 from cnm_bridge.operator.doctor.checks.kernel import check_kernel
 from cnm_bridge.operator.doctor.checks.networks import check_networks
+from cnm_bridge.operator.doctor.checks.other_hosts import check_other_hosts
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 
-_CHECKS: Final = (check_kernel, check_engine, check_firewall, check_networks, check_installation)
+_CHECKS: Final = (check_kernel, check_engine, check_firewall, check_other_hosts, check_networks, check_installation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

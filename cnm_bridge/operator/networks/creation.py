@@ -227,7 +227,7 @@ async def _gather_host(settings: Settings, engine: Engine, file: Path) -> HostFa
             )
             for link in await kernel.host_links()
         },
-        routes=await kernel.host_destinations(),
+        routes=tuple((destination, link) for destination, link, _ in await kernel.host_destinations()),
         docker_networks=frozenset((await engine.network_names()).values()),
         docker_subnets=await engine.subnets(),
         lists=tuple(map(index.find, index.names)),

@@ -91,8 +91,8 @@ class KernelView:
         """
         return await self._run(partial(list_host_addresses, reply_limit_s=self._reply_limit_s))
 
-    async def host_destinations(self) -> tuple[tuple[IpNetwork, str], ...]:
-        """Return the destination and the link's name of each route in the main table of the host namespace.
+    async def host_destinations(self) -> tuple[tuple[IpNetwork, str, bool], ...]:
+        """Return each route of the host namespace's main table: destination, link's name, whether it has a next hop.
 
         Raises:
             KernelError: The kernel refused.

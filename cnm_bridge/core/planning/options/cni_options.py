@@ -33,7 +33,7 @@ WantedAddress = IPv4Address | IPv6Address
 
 CONFIGURATION: Final = "cni.network"
 INLINE: Final = "cni.conflist"
-_ATTACH: Final = "cni.attach"
+ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
@@ -47,7 +47,7 @@ _CAPABILITY: Final = "cni.capability."
 
 _OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
 OPTIONS: Final = frozenset(
-    {CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+    {CONFIGURATION, INLINE, ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
 )
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
@@ -172,7 +172,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
         ifname=parse_ifname(options[IFNAME]) if IFNAME in options else None,
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
-        attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
+        attach=_parse_attach(options[ATTACH]) if ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         identity=_parse_identity(options),
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
@@ -247,7 +247,7 @@ def _parse_attach(text: str) -> AttachOption:
     try:
         return AttachOption(text)
     except ValueError as exc:
-        raise BadOption(_ATTACH, f"{text!r} is not an attach mode; give {', '.join(AttachOption)}") from exc
+        raise BadOption(ATTACH, f"{text!r} is not an attach mode; give {', '.join(AttachOption)}") from exc
 
 
 def _parse_identifier(text: str) -> str:

@@ -10,7 +10,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
-from cnm_bridge.operator.doctor.iptables_rules import FilterTable
+from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, packet_filters
 
 _IPV4: Final = 4
@@ -68,7 +68,7 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
             continue
         table = FilterTable(lines)
         for subnet in chosen:
-            verdict = table.judge(link, subnet, has_firewall=has_firewall)
+            verdict = table.judge(Packet(enters=link, source=subnet), has_firewall=has_firewall)
             if verdict.is_accepted:
                 continue
             yield Finding(

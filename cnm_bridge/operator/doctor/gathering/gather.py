@@ -3,13 +3,14 @@
 """Reads all facts."""
 
 import os
+from typing import Final
 
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
-from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.planning.options.cni_options import ATTACH, CONFIGURATION, INLINE
+from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
     DockerNetwork,
@@ -32,6 +33,9 @@ from cnm_bridge.operator.doctor.gathering.networks import gather_networks
 from cnm_bridge.operator.doctor.needs import needed_modules
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
+
+_INWARD: Final = frozenset({"veth", "tun", "dummy"})
+"""Kinds of links behind which containers and virtual machines of the host are."""
 
 
 async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) -> Facts:
@@ -68,6 +72,7 @@ async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) ->
             ),
         ),
         clock=await gather_clock(settings.state_dir),
+        stretched_bridges=await _gather_stretched(settings),
     )
 
 
@@ -84,14 +89,21 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
         version=found.version,
         is_rootless=found.is_rootless,
         is_hidden=engine.is_hidden(),
-        networks=tuple(map(_docker_network, found_networks)),
+        networks=tuple(_docker_network(network, settings.attach) for network in found_networks),
     )
 
 
-def _docker_network(network: EngineNetwork) -> DockerNetwork:
+def _docker_network(network: EngineNetwork, default: AttachOption) -> DockerNetwork:
     is_inline = INLINE in network.options
     configuration = None if is_inline else network.options.get(CONFIGURATION, network.name)
-    return DockerNetwork(name=network.name, configuration=configuration, pools=network.pools)
+    mode = network.options.get(ATTACH, default)
+    return DockerNetwork(
+        name=network.name,
+        configuration=configuration,
+        pools=network.pools,
+        is_of_swarm=network.is_of_swarm,
+        is_direct=mode == AttachOption.DIRECT,
+    )
 
 
 async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:
@@ -99,4 +111,14 @@ async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:
         found = await KernelView(reply_limit_s=settings.netlink_timeout_s).host_destinations()
     except KernelError:
         return ()
-    return tuple(RouteFacts(destination=destination, link=link) for destination, link in found)
+    return tuple(RouteFacts(destination=one, link=link, has_next_hop=has_hop) for one, link, has_hop in found)
+
+
+async def _gather_stretched(settings: Settings) -> frozenset[str]:
+    """Return the bridges with a port that is no veth, which therefore leads out of the host."""
+    try:
+        links = await KernelView(reply_limit_s=settings.netlink_timeout_s).host_links()
+    except KernelError:
+        return frozenset()
+    outward = {link.master for link in links if link.state.kind not in _INWARD}
+    return frozenset(link.state.name for link in links if link.state.kind == "bridge" and link.index in outward)

@@ -15,6 +15,8 @@ _SYSCTLS: Final = (
     "net.ipv6.conf.all.forwarding",
     "net.ipv6.conf.all.disable_ipv6",
     "net.ipv4.conf.default.rp_filter",
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
     "user.max_net_namespaces",
 )
 _LISTS: Final = ("modules.builtin", "modules.dep")

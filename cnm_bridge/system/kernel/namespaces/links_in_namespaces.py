@@ -44,14 +44,15 @@ def list_host_addresses(*, reply_limit_s: float) -> tuple[tuple[IpInterface, str
         )
 
 
-def list_host_destinations(*, reply_limit_s: float) -> tuple[tuple[IpNetwork, str], ...]:
+def list_host_destinations(*, reply_limit_s: float) -> tuple[tuple[IpNetwork, str, bool], ...]:
     """Return the routes of the main table of the namespace that the calling thread is in.
 
-    Each is its destination and the name of its link, "" if it has none or several.
+    Each is its destination, the name of its link, "" if it has none or several, and whether it has a next hop.
     """
     with attempt("list", "routes"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         names = {link.index: link.state.name for link in list_links(netlink)}
-        return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
+        found = find_destinations(netlink)
+        return tuple((destination, names.get(index or 0, ""), has_hop) for destination, index, has_hop in found)
 
 
 def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:

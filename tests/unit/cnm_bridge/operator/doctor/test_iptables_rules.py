@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from cnm_bridge.operator.doctor.iptables_rules import FilterTable
+from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 
 SUBNET = ip_network("10.22.0.0/16")
 DOCKER = """
@@ -23,7 +23,9 @@ DOCKER = """
 
 def judge(rules: str, *, link: str = "cni-blue", has_firewall: bool = False) -> tuple[bool, str]:
     """Return whether the packets of a bridge are accepted, and what decides."""
-    verdict = FilterTable(rules.strip().splitlines()).judge(link, SUBNET, has_firewall=has_firewall)
+    verdict = FilterTable(rules.strip().splitlines()).judge(
+        Packet(enters=link, source=SUBNET), has_firewall=has_firewall
+    )
     return verdict.is_accepted, verdict.where
 
 
