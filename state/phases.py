@@ -8,6 +8,9 @@
              │         │     ↕        │
              └─────────┴─────┴────────┴──▶ DELETING ─▶ (none)
 ```
+
+PENDING becomes JOINED if a container is found that runs on the endpoint, because a later record was lost. An endpoint
+of mode *direct* is PENDING only while the daemon looks for what its plugins will need: none of them runs before Join.
 """
 
 from collections.abc import Mapping
@@ -37,7 +40,7 @@ class Phase(StrEnum):
 
 TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     None: frozenset({Phase.PENDING}),
-    Phase.PENDING: frozenset({Phase.PENDING, Phase.READY, Phase.DELETING}),
+    Phase.PENDING: frozenset({Phase.PENDING, Phase.READY, Phase.JOINED, Phase.DELETING}),
     Phase.READY: frozenset({Phase.READY, Phase.JOINING, Phase.JOINED, Phase.DELETING}),
     Phase.JOINING: frozenset({Phase.JOINING, Phase.JOINED, Phase.DELETING}),
     Phase.JOINED: frozenset({Phase.JOINED, Phase.READY, Phase.DELETING}),

@@ -10,13 +10,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from cni_bridge_state.store import Store
-from cnm_bridge.assembly.admin import AdminRoom, make_admin
-from cnm_bridge.assembly.api import ApiRoom, make_api
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
 from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
 from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
 from cnm_bridge.assembly.resources import Resources, make_resources
+from cnm_bridge.assembly.server import AdminRoom, ApiRoom, make_admin, make_api
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.admin.http import answering_admin

@@ -13,9 +13,9 @@ from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.engine import Engine, KnownRelease
@@ -39,7 +39,7 @@ def make_attachers(
         kernel=kernel,
         sandbox_sync=sandbox_sync,
         detacher=detacher,
-        find_prefix=places.find_prefix,
+        places=places,
     )
     leases = Leases(runtime, DhcpDaemons(kernel))
     in_sandbox = SandboxAttacher(

@@ -20,6 +20,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp
 from cnm_bridge.core.model.naming import STAGING_IFNAME
+from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.planning.addresses.addressing import (
     MAC_BYTES,
     local_mac,
@@ -29,7 +30,6 @@ from cnm_bridge.core.planning.addresses.addressing import (
     static_addresses,
     with_labels,
 )
-from cnm_bridge.core.planning.addresses.pool_check import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses

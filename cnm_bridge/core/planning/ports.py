@@ -10,7 +10,7 @@ ports of one container are not unusual (SIP, TURN), so no lookup of a claim iter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_str, get_int, get_list, get_str
 from cni_bridge_state import EndpointId, PortRequest
@@ -22,16 +22,6 @@ ANY_PORT: Final[JsonObject] = {CAPABILITY: [{"hostPort": 1, "containerPort": 1, 
 """For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
 """IP protocol number → name, for the protocols that have ports."""
-
-
-class FreePorts(Protocol):
-    """Checks the ports that programs of the host use."""
-
-    def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Return the reason why a program could not bind a port, None if it could."""
-
-    def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
-        """Return a free port; raise `OSError` if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

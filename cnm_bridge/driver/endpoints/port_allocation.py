@@ -7,7 +7,8 @@ from typing import Final
 
 from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports import PROTOCOLS, FreePorts, PortMapping, place_of
+from cnm_bridge.core.planning.ports import PROTOCOLS, PortMapping, place_of
+from cnm_bridge.system.kernel import HostPorts
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
 _TRIES: Final = 64
@@ -18,7 +19,7 @@ async def choose_ports(
     requests: Iterable[PortRequest],
     earlier: Iterable[PortMapping],
     find_owner: Callable[[PortMapping], str | None],
-    free: FreePorts,
+    free: HostPorts,
 ) -> AsyncIterator[PortMapping]:
     """Yield a port of the host for each request. Other tasks run in between, so claim each port immediately.
 
@@ -40,7 +41,7 @@ class _Choice:
     """The choice of different ports for one endpoint."""
 
     def __init__(
-        self, earlier: Iterable[PortMapping], find_owner: Callable[[PortMapping], str | None], free: FreePorts
+        self, earlier: Iterable[PortMapping], find_owner: Callable[[PortMapping], str | None], free: HostPorts
     ) -> None:
         self._find_owner = find_owner
         self._free = free

@@ -25,13 +25,13 @@ from cnm_bridge.core.errors import CannotPublish, Interrupted
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.ports import (
     CAPABILITY,
-    FreePorts,
     PortClaims,
     PortMapping,
     parse_mappings,
     refuse_other_families,
 )
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
+from cnm_bridge.system.kernel import HostPorts
 from cnm_bridge.system.scheduling.interruptible_work import Interruptible
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
@@ -54,7 +54,7 @@ class PortPublisher:
         claims: The ports of endpoints; removed with an endpoint's record.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, free: FreePorts, claims: PortClaims) -> None:
+    def __init__(self, store: Store, runtime: Runtime, free: HostPorts, claims: PortClaims) -> None:
         self._store = store
         self._runtime = runtime
         self._free = free

@@ -9,7 +9,7 @@ created again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -18,20 +18,11 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BadOption, EngineUnavailable, Refused
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, different_options, merge_options
 from cnm_bridge.core.settings import ManagedNetwork
+from cnm_bridge.system.engine import Engine
 
 log = structlog.get_logger()
 
 _LABEL: Final = "io.github.cni-bridge.managed"
-
-
-class NetworkCreator(Protocol):
-    """The part of `Engine` that managed networks need."""
-
-    async def find_network_named(self, name: str) -> EngineNetwork | None:
-        """Return the network with a name, None if there is none."""
-
-    async def create_network(self, body: Mapping[str, object]) -> None:
-        """Create a network."""
 
 
 class ManagedNetworks:
@@ -43,7 +34,7 @@ class ManagedNetworks:
         driver: This driver's name in Docker.
     """
 
-    def __init__(self, wanted: Iterable[ManagedNetwork], engine: NetworkCreator, driver: str) -> None:
+    def __init__(self, wanted: Iterable[ManagedNetwork], engine: Engine, driver: str) -> None:
         self._wanted = tuple(wanted)
         self._engine = engine
         self._driver = driver

@@ -9,13 +9,14 @@ only after the reply to CreateNetwork, so it is asked in the background.
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -26,30 +27,19 @@ _LONGEST_PAUSE_S: Final = 10.0
 """The longest pause before an engine that does not answer is asked again."""
 
 
-class NetworkNames(Protocol):
-    """A source of network names."""
-
-    async def network_name(self, network_id: str) -> str | None:
-        """Return the name, None if the network is not known yet.
-
-        Raises:
-            EngineUnavailable: There was no answer.
-        """
-
-
 @dataclass(slots=True)
 class NetworkNameResolver:
     """Learns and stores the names of networks that use the configuration of their own name.
 
     Attributes:
         store: The records.
-        names: The source of names.
+        engine: Knows the names.
         locks: The locks of networks.
         patience_s: Time limit of `wait`, in seconds.
     """
 
     store: Store
-    names: NetworkNames
+    engine: Engine
     locks: KeyedLocks[NetworkId]
     patience_s: float
     _unanswered: dict[NetworkId, str] = field(default_factory=dict, init=False)
@@ -114,7 +104,7 @@ class NetworkNameResolver:
         if self.store.find_network(network_id) is None:
             return True
         try:
-            name = await self.names.network_name(network_id)
+            name = await self.engine.network_name(network_id)
         except EngineUnavailable as exc:
             if network_id not in self._unanswered:  # logged once, because a booting dockerd is asked often
                 self._unanswered[network_id] = str(exc)

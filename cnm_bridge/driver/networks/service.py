@@ -15,7 +15,7 @@ from cni_invoker import CniError, ConfigurationDirectories, NetworkConfiguration
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.pool_check import find_unused_pools
+from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
     INLINE,

@@ -228,7 +228,5 @@ class CheckedTeardown:
         ):
             return False
         log.warning("endpoint.outdated", reason=_OUTDATED)
-        if record.phase is Phase.PENDING:
-            await self.store.put_endpoint(replace(record, phase=Phase.READY))
         await self.store.put_endpoint(self.attachers[record.attachment.mode].as_joined(record))
         return True

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The table of all requests at the admin socket."""
+"""The table of all requests at the admin socket, and the stream of events (`spec/admin/event.json`, one a line)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import fields
 from functools import partial
+from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import ManagedNetwork, Settings, option_name
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
-from cnm_bridge.server.admin.events import open_events
+from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.status import Status
-from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.journal import Event, Journal
+
+_AT_ONCE: Final = 64
+"""How many of the kept events are rendered in one turn of the event loop."""
 
 
 def admin_requests(
@@ -78,3 +82,37 @@ def _to_json(value: object) -> JsonValue:
             }
         case _:
             return str(value)
+
+
+async def open_events(journal: Journal, parameters: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    """Return the last `last` events, and with `follow=1` all that happen later.
+
+    Args:
+        journal: Where they come from.
+        parameters: Those of the request.
+
+    Raises:
+        AdminError: `last` is not a number.
+    """
+    last = parameters.get("last", "0")
+    if not last.isascii() or not last.isdigit():
+        raise AdminError(ErrorKind.BAD_REQUEST, f"last must be a number, not {last!r}")
+    return _stream(journal, int(last), follow=parameters.get("follow") == "1")
+
+
+async def _stream(journal: Journal, last: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
+    kept = tuple(journal)[-last:] if last else ()
+    following = journal.follow()
+    try:
+        for start in range(0, len(kept), _AT_ONCE):
+            yield b"".join(map(_line, kept[start : start + _AT_ONCE]))
+            await asyncio.sleep(0)
+        if follow:
+            async for event in following:
+                yield _line(event)
+    finally:
+        await following.aclose()
+
+
+def _line(event: Event) -> bytes:
+    return render_json(event.as_json()) + b"\n"

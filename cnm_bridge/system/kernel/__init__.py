@@ -8,7 +8,7 @@ or HTTP.
 
 from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.kernel.host_ports import HostPorts
-from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
+from cnm_bridge.system.kernel.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.packet_filter import has_chain

@@ -14,8 +14,8 @@ from typing import Final
 
 from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.core.planning.resolv_conf import FileEdit
-from cnm_bridge.system.kernel.movement.link_departures import LinkDepartures
-from cnm_bridge.system.kernel.movement.link_mover import LinkLocation
+from cnm_bridge.system.kernel.link_departures import LinkDepartures
+from cnm_bridge.system.kernel.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import delete_host_link
 from cnm_bridge.system.kernel.namespaces.netns import (
     ensure_namespace,

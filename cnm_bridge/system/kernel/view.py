@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, Snapshot, attempt
-from cnm_bridge.system.kernel.movement.link_mover import LinkMover
+from cnm_bridge.system.kernel.link_mover import LinkMover
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,

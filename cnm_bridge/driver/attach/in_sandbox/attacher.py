@@ -43,8 +43,8 @@ from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.in_sandbox.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
+from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks

@@ -6,7 +6,6 @@ Works on every engine, also if the sandbox does not exist at Join (before Engine
 second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -24,6 +23,7 @@ from cnm_bridge.core.planning.plugin_suitability import choose_observation, desc
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel
 
@@ -40,7 +40,7 @@ class MoveAttacher:
         kernel: Moves the links.
         sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
         detacher: Undoes the attachment.
-        find_prefix: Returns the prefix of the link's name in a sandbox that may have a link unknown to libnetwork.
+        places: Knows the names that links of a sandbox have.
     """
 
     store: Store
@@ -48,7 +48,7 @@ class MoveAttacher:
     kernel: Kernel
     sandbox_sync: SandboxSync
     detacher: MoveDetacher
-    find_prefix: Callable[[EndpointRecord], Awaitable[str]]
+    places: PlaceFinder
 
     async def prepare(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         """Run the plugins in the staging namespace, and move the link to the host namespace."""
@@ -103,7 +103,7 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
-        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.find_prefix(record))
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.places.find_prefix(record))
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await self.store.put_endpoint(record)

@@ -9,8 +9,7 @@ from itertools import combinations
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, overlap
-from cnm_bridge.core.planning.addresses.pool_check import find_pool_problem
+from cnm_bridge.core.planning.addresses.address_ranges import find_pool_problem, find_ranges, overlap
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.needs import forwarding_links

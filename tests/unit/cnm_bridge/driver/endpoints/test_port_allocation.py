@@ -12,10 +12,11 @@ from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.ports import PortMapping
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
+from cnm_bridge.system.kernel import HostPorts
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 
 
-class Programs:
+class Programs(HostPorts):
     """The programs of the host, which use these ports."""
 
     def __init__(self, *ports: int, proposals: Collection[int] = ()) -> None:

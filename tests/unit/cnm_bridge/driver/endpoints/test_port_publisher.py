@@ -87,7 +87,7 @@ LIST: JsonObject = {
 LIMITS = Limits(grace_s=0.3, retry_pauses_s=())
 
 
-class AnyPort:
+class AnyPort(HostPorts):
     """A host on which no program uses a port."""
 
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> None:

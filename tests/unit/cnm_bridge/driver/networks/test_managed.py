@@ -15,6 +15,7 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BadOption, EngineUnavailable, Refused
 from cnm_bridge.core.settings import ManagedNetwork
 from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.system.engine import Engine
 
 PODS = ManagedNetwork(name="kubernetes", configuration="pods", locked=True, options=(("cni.attach", "move"),))
 OPTIONS = {"cni.network": "pods", "cni.attach": "move"}
@@ -29,10 +30,11 @@ FOUND = EngineNetwork(
 )
 
 
-class Docker:
+class Docker(Engine):
     """An engine that keeps networks, and calls the driver while it creates one."""
 
     def __init__(self, *networks: EngineNetwork) -> None:
+        super().__init__("unix:///none", 1.0)
         self.networks = {network.name: network for network in networks}
         self.managed: ManagedNetworks | None = None
         self.error: EngineUnavailable | None = None

@@ -14,15 +14,17 @@ from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, internal=False, options={})
 
 
-class Names:
+class Names(Engine):
     """Gives the answers one after another, and repeats the last one."""
 
     def __init__(self, *answers: str | Exception | None) -> None:
+        super().__init__("unix:///none", 1.0)
         self.answers = list(answers)
         self.asked: list[str] = []
         self.first_asked = asyncio.Event()

@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.planning.addresses.pool_check import find_pool_problem, find_unused_pools
+from cnm_bridge.core.planning.addresses.address_ranges import find_pool_problem, find_unused_pools
 from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import PlanRequest, without_unused_pools
 

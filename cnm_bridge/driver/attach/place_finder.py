@@ -35,9 +35,13 @@ from cnm_bridge.system.kernel import Kernel
 log = structlog.get_logger()
 
 _OTHER_PREFIXES: Final = ("cni", "net")
+
 """Prefixes of links that libnetwork moves into a sandbox with a link that it does not know; the first that is free."""
+
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
+
 _GIVE_A_NAME: Final = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+
 """How a user gives a link a name that no other link of the container has."""
 
 

@@ -21,8 +21,11 @@ from cnm_bridge.system.kernel.netlink.links import find_link
 from cnm_bridge.system.kernel.netlink.socket import Netlink, parse_message
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
+
 _RECEIVE_BYTES: Final = 65536
+
 _AT_ONCE: Final = 4
+
 """Concurrent threads that look for a link."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_state import EndpointRecord, IdentityKind, IdentityRequest
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.attach.in_sandbox.place_finder import Place
+from cnm_bridge.driver.attach.place_finder import Place
 from tests.records import endpoint
 
 KNOWN = Place(obstacle=None, container=StartingContainer(id="ab" * 32, name="web", image="busybox", labels={}))

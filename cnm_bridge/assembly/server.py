@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and wires the objects of the package `cnm_bridge.server.admin`."""
+"""Creates and wires the objects of `cnm_bridge.server`: the calls of Docker, and the requests of operators."""
 
 from dataclasses import dataclass
 
@@ -17,6 +17,8 @@ from cnm_bridge.server.admin.http import Request
 from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import admin_requests
 from cnm_bridge.server.admin.status import Status
+from cnm_bridge.server.api import CallsUnderWay, Method, network_driver
+from cnm_bridge.server.serving import PendingConnections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +84,35 @@ def make_admin(
         journal=resources.journal,
     )
     return AdminRoom(requests=(*requests, metrics.request), metrics=metrics.request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRoom:
+    """The room `api`.
+
+    Attributes:
+        methods: The calls that the daemon answers.
+        calls: Docker's running calls.
+        connections: The connections to the plugin socket.
+    """
+
+    methods: tuple[Method, ...]
+    calls: CallsUnderWay
+    connections: PendingConnections
+
+
+def make_api(
+    resources: Resources,
+    *,
+    calls: CallsUnderWay,
+    networks: NetworkRoom,
+    endpoints: EndpointRoom,
+) -> ApiRoom:
+    """Return the objects of the room."""
+    return ApiRoom(
+        methods=network_driver(
+            networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release
+        ),
+        calls=calls,
+        connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
+    )
