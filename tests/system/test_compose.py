@@ -3,7 +3,7 @@
 """Compose files, run by docker compose itself: the recipe's, and one with every option of a service's networks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import dedent
 
@@ -29,16 +29,23 @@ def find_program() -> str:
     return str(found)
 
 
+def compose(scene: Scene, program: str, *command: str) -> str:
+    """Run a command of docker compose on the file of `up`, and return its output."""
+    file = ("--file", "/run/lab/compose.yaml")
+    return scene.lab.run(program, "--project-name", "shop", *file, *command).stdout
+
+
 @contextmanager
-def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[Container, ...]]:
-    """Bring a compose file up for the length of the block; gives the services' containers."""
+def up(
+    scene: Scene, program: str, text: str, *services: str, options: Sequence[str] = ()
+) -> Iterator[tuple[Container, ...]]:
+    """Bring a compose file up for the length of the block; gives the services' first containers."""
     scene.lab.write("/run/lab/compose.yaml", text)
-    compose = (program, "--project-name", "shop", "--file", "/run/lab/compose.yaml")
     try:
-        scene.lab.run(*compose, "up", "--detach", "--pull", "never")
+        compose(scene, program, "up", "--detach", "--pull", "never", *options)
         yield tuple(scene.lab.container(f"shop-{service}-1") for service in services)
     finally:
-        scene.lab.run(*compose, "down", "--timeout", "0", "--volumes")
+        compose(scene, program, "--profile", "*", "down", "--timeout", "0", "--volumes")
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")
@@ -70,6 +77,68 @@ def test_a_network_that_names_no_configuration(scene: Scene, program: str) -> No
         (network,) = get_objects(ask_status(scene.lab), "networks")
         assert (network["name"], network["configuration"]) == ("shop_front", "front")
         assert reaches(web, subnet.gateway)
+
+
+@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid")
+def test_a_driver_and_nothing_else(scene: Scene, program: str) -> None:
+    """It is enough for a list that leaves the addresses to Docker; for others the error has the spelling of compose."""
+    front, own = scene.subnet(), scene.subnet()
+    scene.configure([{"type": "bridge", "bridge": front.bridge, "isGateway": True}, {"type": "firewall"}], name="front")
+    text = """
+        services:
+          web: { image: busybox, command: sleep 3600, networks: [front] }
+          db: { image: busybox, command: sleep 3600, networks: [front] }
+        networks:
+          front: { driver: cni-bridge }
+    """
+    with up(scene, program, dedent(text), "web", "db") as (web, db):
+        assert web.link().addresses == web.endpoint("shop_front").addresses
+        assert reaches(web, "db")
+        assert reaches(db, "web")
+    scene.configure(bridge(own), name="own")
+    refused = dedent(text).replace("front", "own")
+    with (
+        pytest.raises(CommandFailed, match=r'create it with .* \(compose: ipam: \{ driver: "null" \}\)'),
+        up(scene, program, refused, "web"),
+    ):
+        pass
+
+
+def test_a_project_that_grows(scene: Scene, program: str, attach: AttachOption) -> None:
+    """Several containers of a service, a profile, fixed addresses and a network of another project take effect."""
+    front, shared = scene.subnet(), scene.subnet()
+    scene.configure(bridge(front), name="front")
+    other = scene.network(scene.configure(bridge(shared)))
+    text = f"""
+        services:
+          web: {{ image: busybox, command: sleep 3600, networks: [front] }}
+          db:
+            image: busybox
+            command: sleep 3600
+            networks: {{ front: {{ driver_opts: {{ cni.ips: 10.80.{front.number}.40 }} }} }}
+          shell: {{ image: busybox, command: sleep 3600, networks: [front], profiles: [debug] }}
+          peer: {{ image: busybox, command: sleep 3600, networks: [shared] }}
+        networks:
+          front: {{ driver: cni-bridge, ipam: {{ driver: "null" }} }}
+          shared: {{ external: true, name: {other} }}
+    """
+    by_name = attach is not AttachOption.DIRECT  # Docker does not know the addresses
+    with up(scene, program, dedent(text), "web", "db", "peer", options=("--scale", "web=3")) as (first, db, peer):
+        webs = [first, *(scene.lab.container(f"shop-web-{number}") for number in (2, 3))]
+        addresses = [str(address.ip) for web in webs for address in web.link().addresses]
+        assert len(set(addresses)) == 3
+        assert f"10.80.{front.number}.40" in {str(address.ip) for address in db.link().addresses}
+        for address in addresses:
+            assert reaches(db, address)
+        assert reaches(webs[2], "db" if by_name else f"10.80.{front.number}.40")
+        assert reaches(peer, shared.gateway)
+        assert "shop-shell-1" not in scene.lab.docker("ps", "--format", "{{.Names}}").split()
+        compose(scene, program, "--profile", "debug", "up", "--detach", "--no-recreate", "shell")
+        assert reaches(scene.lab.container("shop-shell-1"), f"10.80.{front.number}.40")
+        compose(scene, program, "up", "--detach", "--no-recreate", "--scale", "web=1")
+        assert not scene.lab.docker("ps", "--quiet", "--filter", "name=shop-web-2")
+        assert reaches(first, f"10.80.{front.number}.40")
+    assert other in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")

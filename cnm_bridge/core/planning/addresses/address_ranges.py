@@ -19,8 +19,9 @@ HOST_LOCAL: Final = "host-local"
 _DATA_DIR: Final = "/var/lib/cni/networks"
 _IPV4: Final = 4
 _WITHOUT_POOL: Final = {
-    4: "with --ipam-driver null, or from Engine 28 on --ipv4=false, and without --subnet",
-    6: "with --ipam-driver null or without --ipv6",
+    4: 'with --ipam-driver null (compose: ipam: { driver: "null" }), or from Engine 28 on --ipv4=false, and without '
+    "--subnet",
+    6: 'with --ipam-driver null (compose: ipam: { driver: "null" }) or without --ipv6',
 }
 _DEFAULT_POOLS: Final = frozenset(
     (
