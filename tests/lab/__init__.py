@@ -31,6 +31,7 @@ from tests.lab.editions import (
     known_engines,
     known_plugins,
     machine_engine,
+    with_nftables,
 )
 from tests.lab.errors import CommandFailed, LabError, MissingPrograms
 from tests.lab.lab import ADMIN_SOCKET, DAEMON_COMMAND, PLUGIN_SOCKET, Lab
@@ -63,4 +64,5 @@ __all__ = [
     "losses",
     "machine_engine",
     "wait_until",
+    "with_nftables",
 ]

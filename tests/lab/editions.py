@@ -3,14 +3,14 @@
 """Which Docker engine and which CNI plugins a lab has: the machine's own, or others that were fetched.
 
 Both are chosen by the beginning of a version, number by number: `28`, `28.5` and `28.5.2` are the same engine if only
-one of them is known.
+one of them is known. `29+nftables` is an Engine 29 that makes its rules with nftables instead of iptables.
 """
 
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +31,13 @@ __all__ = [
     "known_engines",
     "known_plugins",
     "machine_engine",
+    "with_nftables",
 ]
 
 MACHINE_PLUGINS: Final = Path("/usr/lib/cni")
+_NFTABLES: Final = "+nftables"
+_WITH_NFTABLES: Final = (29,)
+"""The first engine with `--firewall-backend=nftables`."""
 
 
 class NoSuchEdition(LabError):
@@ -47,15 +51,17 @@ class Engine:
     Attributes:
         version: E.g. `(28, 5, 2)`.
         directory: What stands for `/` of the machine it was made for; None: it is the machine's own.
+        nftables: Whether dockerd makes its rules with nftables. It then needs a host that forwards IPv4.
     """
 
     version: tuple[int, ...]
     directory: Path | None = None
+    nftables: bool = False
 
     @property
     def name(self) -> str:
-        """The version as text, e.g. `28.5.2`."""
-        return ".".join(map(str, self.version))
+        """The version as text, e.g. `28.5.2` or `29.7.2+nftables`."""
+        return ".".join(map(str, self.version)) + (_NFTABLES if self.nftables else "")
 
     @property
     def search_path(self) -> str:
@@ -131,19 +137,25 @@ def known_plugins() -> Sequence[Plugins]:
 
 
 def find_engine(wanted: str) -> Engine:
-    """Return the first engine whose version begins with `wanted`.
+    """Return the first engine whose version begins with `wanted`, e.g. `28.5` or `29+nftables`.
 
     Raises:
         NoSuchEdition: There is none; the message has those there are, and how others come.
     """
     known = known_engines()
-    for engine in known:
-        if _begins(engine.version, wanted):
+    plain = wanted.removesuffix(_NFTABLES)
+    for engine in known if plain == wanted else with_nftables(known):
+        if _begins(engine.version, plain):
             return engine
     raise NoSuchEdition(
         f"there is no Docker engine {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_engines` fetches "
         f"those of Debian's {' and '.join(SUITES)}, and those in the directory that {VARIABLE} names"
     )
+
+
+def with_nftables(engines: Sequence[Engine]) -> Sequence[Engine]:
+    """Return those of some engines that can make their rules with nftables, as engines that do."""
+    return tuple(replace(engine, nftables=True) for engine in engines if engine.version >= _WITH_NFTABLES)
 
 
 def find_plugins(wanted: str) -> Plugins:

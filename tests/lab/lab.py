@@ -199,6 +199,9 @@ class Lab:
             # The keeper finds the containers' control groups below this one; see keeper.py
             *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{self.namespaces.name}"),
         ]
+        if self._engine is not None and self._engine.nftables:
+            self.run("sysctl", "--write", "net.ipv4.ip_forward=1")  # otherwise dockerd does not start
+            argv.append("--firewall-backend=nftables")
         self.dockerd = self._start("dockerd", argv, None)
         self._wait_ready(self.dockerd, DOCKER_SOCKET, "GET", "/_ping", timeout_s)
         return self.dockerd

@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.system.matrix`: the system tests on each engine with each set of plugins, one after the other.
 
+An engine that can make its rules with nftables is one more engine when it does.
+
 Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on what `make system` does not
 use: the other engines with the machine's plugins, and the machine's engine with other plugins; there, an engine that
 cannot be fetched is reported and is no failure. Further arguments are passed to pytest.
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import Engine, Plugins, known_engines, known_plugins
+from tests.lab import Engine, Plugins, known_engines, known_plugins, with_nftables
 from tests.lab.debian import FetchError
 from tests.lab.fetch_compose import fetch_compose, find_fetched_compose
 from tests.lab.fetch_engines import fetch_engine, find_fetched_engine, known_sources
@@ -73,10 +75,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.smoke:
         for_pytest = ["-m", "smoke", *for_pytest]
     missing = tuple(_fetch())
+    known = known_engines()
     runs = [
         Run(engine, plugins, attach)
-        for engine, plugins in choose_pairs(known_engines(), known_plugins(), smoke=options.smoke)
-        for attach in choose_modes(engine, known_engines(), smoke=options.smoke)
+        for engine, plugins in choose_pairs((*known, *with_nftables(known)), known_plugins(), smoke=options.smoke)
+        for attach in choose_modes(engine, known, smoke=options.smoke)
     ]
     for run in runs:
         print(f"\n== engine {run.engine.name}, plugins {run.plugins.name}, attach {run.attach}", flush=True)

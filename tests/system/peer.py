@@ -111,9 +111,9 @@ def outside(lab: Lab) -> Iterator[Sequence[str]]:
     Published ports are allowed as in docs/recipes.md: Docker drops traffic to ports that it has not published itself.
     """
     lab.run("ip", "netns", "add", "outside")
-    for tables in _TABLES:
-        # Docker has the chain for IPv6 only if configured
-        lab.run(tables, "-I", *_ALLOW_PUBLISHED, check=tables == "iptables")
+    tables_with_chain = [tables for tables in _TABLES if _has_chain(lab, tables)]
+    for tables in tables_with_chain:
+        lab.run(tables, "-I", *_ALLOW_PUBLISHED)
     try:
         lab.run("ip", "link", "add", "wire0", "type", "veth", "peer", "name", "eth0", "netns", "outside")
         lab.run("ip", "address", "add", f"{HOST_IP}/24", "dev", "wire0")
@@ -123,10 +123,15 @@ def outside(lab: Lab) -> Iterator[Sequence[str]]:
         lab.run(*there, "ip", "link", "set", "eth0", "up")
         yield there
     finally:
-        for tables in _TABLES:
+        for tables in tables_with_chain:
             lab.run(tables, "-D", *_ALLOW_PUBLISHED, check=False)
         lab.run("ip", "link", "del", "wire0", check=False)
         lab.run("ip", "netns", "del", "outside")
+
+
+def _has_chain(lab: Lab, tables: str) -> bool:
+    """Return whether Docker has the chain: for IPv6 only if configured, and not if its rules are those of nftables."""
+    return lab.run("sh", "-c", f"{tables} -n -L {_ALLOW_PUBLISHED[0]}", check=False).returncode == 0
 
 
 def _into(where: Container | None) -> tuple[str, ...]:

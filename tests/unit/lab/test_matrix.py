@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import Engine, Plugins
+from tests.lab import Engine, Plugins, with_nftables
 from tests.system.matrix import choose_modes, choose_pairs, parse_counts
 
 ENGINES = [Engine(version=version) for version in ((20, 10, 24), (26, 1, 5), (28, 5, 2))]
@@ -41,6 +41,14 @@ def test_newer_engines_run_in_both_modes() -> None:
     assert modes == {"20.10.24": only, "26.1.5": only, "28.5.2": both, "29.7.2": both}
     assert choose_modes(ENGINES[-1], engines, smoke=True) == only
     assert choose_modes(replace(newest), engines, smoke=True) == (AttachOption.FAST,)  # another object for it
+
+
+def test_an_engine_with_nftables_is_one_more() -> None:
+    """Only from 29 on; its smoke tests run in mode *move*."""
+    newest = Engine(version=(29, 7, 2))
+    (other,) = with_nftables([*ENGINES, newest])
+    assert (newest.name, other.name) == ("29.7.2", "29.7.2+nftables")
+    assert choose_modes(other, [*ENGINES, newest], smoke=True) == (AttachOption.MOVE,)
 
 
 def test_the_counts_of_pytest_are_parsed() -> None:
