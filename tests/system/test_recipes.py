@@ -4,15 +4,16 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_str, parse_json
-from tests.lab import CommandFailed, Container, Lab
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, get_str, parse_json
+from tests.lab import CommandFailed, Container, Engine, Lab, NoSuchEdition, find_plugins, wait_until
 from tests.pages import RECIPES, read_blocks
 from tests.system.dhcp_lan import Lan
-from tests.system.peer import HOST_IP, outside
+from tests.system.peer import HOST_IP, OUTSIDE_IP, outside
 from tests.system.scene import Scene, reaches
 
 
@@ -63,16 +64,60 @@ def test_published_ports(recipes: Scene) -> None:
     web = recipes.lab.container("web").exec("hostname")
     with outside(recipes.lab) as there:
         recipes.shell(rule.replace("-I", "-D"))  # `outside` made it
-        assert host_name(recipes.lab, (), "127.0.0.1") == web
-        assert host_name(recipes.lab, there, HOST_IP) == ""
+        assert host_name(recipes.lab, (), "127.0.0.1:8080") == web
+        assert host_name(recipes.lab, there, f"{HOST_IP}:8080") == ""
         recipes.shell(rule)
-        assert host_name(recipes.lab, there, HOST_IP) == web
+        assert host_name(recipes.lab, there, f"{HOST_IP}:8080") == web
+
+
+@pytest.fixture
+def native_lab(engine: Engine) -> Iterator[Lab]:
+    """A host with nft and without iptables; dockerd does without it, too."""
+    try:
+        plugins = find_plugins("1.9")
+    except NoSuchEdition:
+        pytest.skip("plugins 1.9 are not fetched; run `python -m tests.lab.fetch_plugins`")
+    native = replace(engine, nftables=engine.version >= (29,))
+    with Lab(dockerd=False, engine=native, plugins=plugins) as lab:
+        for command in ("iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy"):
+            lab.run("mount", "--bind", "/dev/null", lab.run("readlink", "-f", f"/usr/sbin/{command}").stdout.strip())
+        lab.start_dockerd(*(() if native.nftables else ("--iptables=false", "--ip6tables=false")))
+        lab.import_image()
+        lab.start_daemon()
+        yield lab
+
+
+def test_a_host_with_nftables_only(native_lab: Lab) -> None:
+    """The container reaches others, and others its port; the rules go with it. The command writes the same list."""
+    lab = native_lab
+    assert lab.run("sh", "-c", "command -v iptables", check=False).stdout == ""
+    with Scene(lab) as scene, outside(lab) as there:
+        for block in read_blocks(RECIPES, "json", section="A host with nftables only"):
+            scene.file("native.conflist", block.text)
+        for commands in recipe("A host with nftables only"):
+            scene.shell(commands)
+        n1 = lab.container("n1")
+        name = n1.exec("hostname")
+        assert reaches(n1, OUTSIDE_IP)  # which has no route back, so the address is masqueraded
+        rules = lab.run("nft", "list", "ruleset").stdout
+        (address,) = addresses(n1)
+        assert all(what in rules for what in ("cni_plugins_masquerade", "cni_hostport", address))
+        for where, host in (((), "127.0.0.1"), (there, HOST_IP)):
+            assert host_name(lab, where, f"{host}:8081") == name
+        lab.docker("rm", "--force", "n1")
+        wait_until(lambda: address not in lab.run("nft", "list", "ruleset").stdout, "rules of n1 to go", 10)
+        made = lab.run(
+            *(sys.executable, "-m", "cnm_bridge", "network", "create", "--dry-run", "--json", "other"),
+            *("--subnet", "10.27.0.0/16"),
+        )
+        written = get_objects(get_object(as_object(parse_json(made.stdout.encode()), "it"), "list"), "plugins")
+        assert [plugin.get("backend", plugin.get("ipMasqBackend")) for plugin in written] == ["nftables"] * 2
 
 
 def host_name(lab: Lab, there: Sequence[str], address: str) -> str:
     """Return what the web server behind a published port says its host name is; empty if it does not answer."""
     client = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=3).read().decode())"
-    url = f"http://{address}:8080/etc/hostname"
+    url = f"http://{address}/etc/hostname"
     return lab.run(*there, sys.executable, "-c", client, url, check=False).stdout.strip()
 
 
