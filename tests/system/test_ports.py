@@ -4,17 +4,20 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from tests.lab import Container
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.plugin_lists import PORTMAP
 from tests.system.ports import port_network, published, with_ports
 from tests.system.scene import Scene, Subnet, bridge, ptp
+
+LS = (sys.executable, "-m", "cnm_bridge", "ls")
 
 
 def log_of(scene: Scene, network: str) -> str:
@@ -130,6 +133,24 @@ def test_random_ports(scene: Scene) -> None:
     port = next(int(text.partition("->")[0]) for text in first if text.endswith("80/tcp"))
     with serving(scene.lab, container, 80):
         assert ask(scene.lab, None, "127.0.0.1", port) == container.name
+
+
+def test_what_shows_the_ports(scene: Scene) -> None:
+    """`cni-bridge ls` does; Docker shows only what was asked for, as docs/tools.md says."""
+    network, _ = port_network(scene)
+    container = scene.run(network, "-p", "8099:80", "-p", "81", "--expose", "82")
+    settings, config = (get_object(container.inspect(), part) for part in ("NetworkSettings", "HostConfig"))
+    assert get_object(settings, "Ports") == {}
+    asked = get_object(config, "PortBindings")
+    assert {port: get_str(get_objects(asked, port)[0], "HostPort") for port in asked} == {
+        "80/tcp": "8099",
+        "81/tcp": "",
+    }
+    assert scene.lab.docker("port", container.name) == ""
+    assert scene.lab.docker("ps", "--filter", f"name={container.name}", "--format", "{{.Ports}}") == ""
+    shown = scene.lab.run(*LS, "--format", "{{.Container}} {{.Ports}}").stdout
+    (line,) = (line for line in shown.splitlines() if container.name in line)
+    assert re.search(r"8099->80/tcp, \d+->81/tcp", line)
 
 
 def test_ports_stay_while_the_gateway_changes(scene: Scene, beside_ours: Sequence[str]) -> None:
