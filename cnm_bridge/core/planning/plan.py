@@ -33,7 +33,8 @@ from cnm_bridge.core.planning.addresses.addressing import (
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
-from cnm_bridge.core.planning.options.cni_options import Options, WantedAddress, origin_of
+from cnm_bridge.core.planning.options.cni_options import Options, origin_of
+from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""

@@ -26,7 +26,7 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.options.cni_options import WantedAddress
+from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})

@@ -5,7 +5,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
@@ -26,15 +25,12 @@ from cnm_bridge.core.planning.options.docker_options import (
     refuse_docker_option,
     split_unknown,
 )
+from cnm_bridge.core.planning.options.requested_ips import IPS, WantedAddress, parse_ips
 from cnm_bridge.core.settings import AttachOption
-
-WantedAddress = IPv4Address | IPv6Address
-"""A requested address; an `ip_interface` if its prefix length is requested as well."""
 
 CONFIGURATION: Final = "cni.network"
 INLINE: Final = "cni.conflist"
 ATTACH: Final = "cni.attach"
-_IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
 _DNS: Final = "cni.dns"
@@ -47,7 +43,7 @@ _CAPABILITY: Final = "cni.capability."
 
 _OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
 OPTIONS: Final = frozenset(
-    {CONFIGURATION, INLINE, ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+    {CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
 )
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
@@ -71,9 +67,6 @@ _KNOWN_ARGS: Final = {
     )
 }
 """Lower case → spelling of the arguments that plugins read: those of Kubernetes, of CNI CONVENTIONS, and of ovs-cni."""
-_SLASH: Final = "/"
-_ALL: Final = IPv4Address("255.255.255.255")
-_SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
 _NO_DNS: Final = "ignore"
 _NO_IDENTITY: Final = "none"
@@ -165,7 +158,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
     return Options(
         configuration=configuration,
         inline=_parse_inline(options[INLINE]) if INLINE in options else None,
-        ips=_parse_ips(options[_IPS]) if _IPS in options else (),
+        ips=parse_ips(options[IPS]) if IPS in options else (),
         args=tuple(_parse_args(options)),
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
         capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
@@ -279,55 +272,6 @@ def _parse_dns(text: str) -> DnsOption | None:
         return None if text == _NO_DNS else DnsOption(text)
     except ValueError as exc:
         raise BadOption(_DNS, f"{text!r} is unknown; give {', '.join((_NO_DNS, *DnsOption))}") from exc
-
-
-def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
-    found: list[WantedAddress] = []
-    for part in text.split(","):
-        word = part.strip()
-        try:
-            address = ip_interface(word) if _SLASH in word else ip_address(word)
-        except ValueError as exc:
-            raise BadOption(
-                _IPS,
-                f"{word!r} is not an address; give one or more with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
-            ) from exc
-        why = _why_unassignable(address)
-        if why is not None:
-            raise BadOption(_IPS, f"{word} cannot be assigned to a container: it is {why}")
-        if any(_without_prefix(address) == _without_prefix(other) for other in found):
-            raise BadOption(_IPS, f"has {word} twice")
-        found.append(address)
-    return tuple(found)
-
-
-def _without_prefix(address: WantedAddress) -> WantedAddress:
-    return ip_address(str(address).partition(_SLASH)[0])
-
-
-def _why_unassignable(address: WantedAddress) -> str | None:
-    """Return the reason why a link cannot have an address, None if it can."""
-    alone = _without_prefix(address)
-    if isinstance(alone, IPv6Address):
-        if alone.scope_id is not None:
-            return "an address with a scope ID, valid on one link of this host"
-        if alone.ipv4_mapped is not None:
-            return f"the IPv4-mapped form of {alone.ipv4_mapped}"
-    elif isinstance(address, IPv4Interface) and alone in _ends(address.network):
-        kind = "network" if alone == address.network.network_address else "broadcast"
-        return f"the {kind} address of {address.network}"
-    kinds = {
-        "the unspecified address": alone.is_unspecified,
-        "a loopback address": alone.is_loopback,
-        "a multicast address": alone.is_multicast,
-        "the broadcast address": alone == _ALL,
-    }
-    return next((kind for kind, applies in kinds.items() if applies), None)
-
-
-def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
-    """Return the network and broadcast address; /31 and /32 networks have none (RFC 3021)."""
-    return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
 
 
 def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
