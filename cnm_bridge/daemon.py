@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Final, Literal
 
@@ -90,37 +90,12 @@ async def serve(
     Raises:
         StateError: The state directory cannot be used.
     """
-    with notifying() as notify:
-        await _serve(settings, listeners, source, admin=admin, scrapes=scrapes, restoring=restoring, notify=notify)
-
-
-async def _serve(
-    settings: Settings,
-    listeners: Sequence[Listener],
-    source: SettingsSource,
-    *,
-    admin: Listener | None,
-    scrapes: Listener | None,
-    restoring: Restoring | None,
-    notify: Callable[[str], None],
-) -> None:
     stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
-    watchdog_s = take_watchdog_s()
-    descriptors = raise_descriptor_limit()
-    store = await asyncio.to_thread(Store.open, settings.state_dir)
-    settle_memory()
-    try:
+    watchdog_s, descriptors = take_watchdog_s(), raise_descriptor_limit()
+    with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
+        settle_memory()
         _log_state(store)
-        if os.geteuid() != 0:
-            log.warning(
-                "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
-            )
-        open_to_all = [one.address for one in listeners[1:] if one.tls is None]
-        if open_to_all:
-            consequence = (
-                "every user of this host, and every container with the host's network, can run plugins as root"
-            )
-            log.warning("daemon.listens_without_tls", addresses=open_to_all, consequence=consequence)
+        _log_exposure(listeners)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         _check_sight(daemon)
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
@@ -141,7 +116,7 @@ async def _serve(
             background = [tasks.create_task(supervised(name, work)) for name, work in works]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
-                notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.limit_s + _START_S) * 1e6)}")
+                notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.wait_s + _START_S) * 1e6)}")
                 recovered = tasks.create_task(supervised("recovery", daemon.recovery.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
@@ -155,9 +130,19 @@ async def _serve(
             for task in background:
                 task.cancel()
         await daemon.resources.engine_at_join.close()
-    finally:
-        store.close()
     log.info("daemon.stopped")
+
+
+def _log_exposure(listeners: Sequence[Listener]) -> None:
+    """Log if the daemon may do too little, or lets too many use it."""
+    if os.geteuid() != 0:
+        log.warning(
+            "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
+        )
+    open_to_all = [one.address for one in listeners[1:] if one.tls is None]
+    if open_to_all:
+        consequence = "every user of this host, and every container with the host's network, can run plugins as root"
+        log.warning("daemon.listens_without_tls", addresses=open_to_all, consequence=consequence)
 
 
 def _log_state(store: Store) -> None:

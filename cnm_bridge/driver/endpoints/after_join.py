@@ -3,7 +3,7 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -23,13 +23,11 @@ from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 log = structlog.get_logger()
 
 
+@dataclass(slots=True, kw_only=True)
 class JoinedEndpoints:
     """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
 
     Attributes:
-        missed_ports: The requests for ports that were not completed.
-
-    Args:
         store: The records.
         port_publisher: Publishes ports.
         unpublished: Decides whether a network may leave ports unpublished.
@@ -38,29 +36,21 @@ class JoinedEndpoints:
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
         first_processes: Knows whether the container of an endpoint has ended.
+        missed_ports: The requests for ports that were not completed.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        port_publisher: PortPublisher,
-        unpublished: Unpublished,
-        sandbox_sync: SandboxSync,
-        dns: DnsFiles,
-        contention: ContentionResolver,
-        locks: KeyedLocks[EndpointId],
-        first_processes: FirstProcesses,
-    ) -> None:
-        self._store = store
-        self._port_publisher = port_publisher
-        self._unpublished = unpublished
-        self._sandbox_sync = sandbox_sync
-        self._dns = dns
-        self._contention = contention
-        self._locks = locks
-        self.missed_ports = MissedPorts(store, self._publish_missed)
-        self._first_processes = first_processes
+    store: Store
+    port_publisher: PortPublisher
+    unpublished: Unpublished
+    sandbox_sync: SandboxSync
+    dns: DnsFiles
+    contention: ContentionResolver
+    locks: KeyedLocks[EndpointId]
+    first_processes: FirstProcesses
+    missed_ports: MissedPorts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missed_ports = MissedPorts(self.store, self._publish_missed)
 
     async def oper_info(self, request: EndpointReference) -> None:
         """Sync the sandbox of an endpoint whose link may have been placed.
@@ -69,10 +59,10 @@ class JoinedEndpoints:
         error makes the start fail.
         """
         try:
-            await self._sandbox_sync.sync(request.endpoint_id)
+            await self.sandbox_sync.sync(request.endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.not_synced", error=str(exc))
-        await self._dns.apply(request.endpoint_id)
+        await self.dns.apply(request.endpoint_id)
 
     async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
         """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
@@ -97,23 +87,23 @@ class JoinedEndpoints:
         await self._note_end(request.endpoint_id)
 
     async def _program(self, request: ProgramExternalConnectivity) -> None:
-        self._sandbox_sync.become_gateway(request.endpoint_id)
-        await self._sandbox_sync.sync(request.endpoint_id)
+        self.sandbox_sync.become_gateway(request.endpoint_id)
+        await self.sandbox_sync.sync(request.endpoint_id)
         if not request.ports:
             return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_LIMIT_S
         owners = await self._find_owners(request)
-        await self._contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
+        await self.contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
         try:
             await self._publish(request)
         except CannotPublish as exc:
-            await self._unpublished.accept(request, exc)
+            await self.unpublished.accept(request, exc)
         except RecordNotFound:
             self.missed_ports.keep(request)
             raise
         except Refused:
-            if not await self._contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
+            if not await self.contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
                 raise
             await self._publish(request)
 
@@ -129,13 +119,13 @@ class JoinedEndpoints:
         Raises:
             CniError: A plugin failed twice.
         """
-        self._unpublished.forget(request.endpoint_id)
+        self.unpublished.forget(request.endpoint_id)
         self.missed_ports.forget(request.endpoint_id)
-        self._sandbox_sync.stop_being_gateway(request.endpoint_id)
-        self._port_publisher.interrupt(request.endpoint_id)
+        self.sandbox_sync.stop_being_gateway(request.endpoint_id)
+        self.port_publisher.interrupt(request.endpoint_id)
         await self._note_end(request.endpoint_id)
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.find_endpoint(request.endpoint_id)
+        async with self.locks.hold(request.endpoint_id):
+            record = self.store.find_endpoint(request.endpoint_id)
             if record is None:  # it may be rebuilt, and Docker does not revoke twice
                 self.missed_ports.keep(
                     ProgramExternalConnectivity(
@@ -143,35 +133,35 @@ class JoinedEndpoints:
                     )
                 )
                 return
-            if not record.phase.is_attached or not self._port_publisher.has_ports(record):
+            if not record.phase.is_attached or not self.port_publisher.has_ports(record):
                 return
-            if not await self._first_processes.has_ended(record):
-                await self._port_publisher.revoke(record)
+            if not await self.first_processes.has_ended(record):
+                await self.port_publisher.revoke(record)
 
     def stop(self, endpoint_id: EndpointId) -> None:
         """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
-        self._sandbox_sync.forget(endpoint_id)
-        self._dns.forget(endpoint_id)
+        self.sandbox_sync.forget(endpoint_id)
+        self.dns.forget(endpoint_id)
         self.missed_ports.forget(endpoint_id)
-        self._first_processes.forget(endpoint_id)
-        self._port_publisher.interrupt(endpoint_id)
+        self.first_processes.forget(endpoint_id)
+        self.port_publisher.interrupt(endpoint_id)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
-        return await self._port_publisher.find_owners(request.endpoint_id, request.ports)
+        return await self.port_publisher.find_owners(request.endpoint_id, request.ports)
 
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.get_endpoint(request.endpoint_id)
+        async with self.locks.hold(request.endpoint_id):
+            record = self.store.get_endpoint(request.endpoint_id)
             if not record.phase.is_attached:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            await self._port_publisher.publish(record, request.ports)
-        self._unpublished.forget(request.endpoint_id)
-        self._first_processes.find(request.endpoint_id)
+            await self.port_publisher.publish(record, request.ports)
+        self.unpublished.forget(request.endpoint_id)
+        self.first_processes.find(request.endpoint_id)
 
     async def _publish_missed(self, request: ProgramExternalConnectivity) -> None:
         """Execute a request that was not completed, or revoke if it has no ports; not if the container has ended."""
-        record = self._store.find_endpoint(request.endpoint_id)
-        if record is None or await self._first_processes.has_ended(record):
+        record = self.store.find_endpoint(request.endpoint_id)
+        if record is None or await self.first_processes.has_ended(record):
             return
         if request.ports:
             await self.program_external_connectivity(request)
@@ -184,10 +174,10 @@ class JoinedEndpoints:
 
         It need not survive a crash of the host, because the container would not.
         """
-        async with self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
+        async with self.locks.hold(endpoint_id):
+            record = self.store.find_endpoint(endpoint_id)
             if record is not None and record.phase is Phase.JOINED and record.requested_ports != ports:
-                await self._store.put_endpoint(replace(record, requested_ports=ports), sync=False)
+                await self.store.put_endpoint(replace(record, requested_ports=ports), sync=False)
 
     async def _note_end(self, endpoint_id: EndpointId) -> None:
         try:

@@ -9,7 +9,7 @@ with the ports.
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -41,38 +41,40 @@ _LOGGED: Final = 100
 """The number of ports of one container that are logged."""
 
 
+@dataclass(frozen=True, slots=True)
 class PortPublisher:
     """Publishes and revokes ports, and knows the owner of each port of the host.
 
     The caller holds the endpoint's lock. Each port is claimed when it is chosen, so no two endpoints can have it. Only
     one endpoint at a time chooses: of two that request the same ports, one receives all of them.
 
-    Args:
+    Attributes:
         store: The records, which contain the ports that the previous run published.
         runtime: Runs the plugins.
         free: Checks the ports of the host's programs.
         claims: The ports of endpoints; removed with an endpoint's record.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, free: HostPorts, claims: PortClaims) -> None:
-        self._store = store
-        self._runtime = runtime
-        self._free = free
-        self._claims = claims
-        self._choosing = asyncio.Lock()
-        self._under_way: Interruptible[EndpointId] = Interruptible()
-        store.when_removed(claims.release)
+    store: Store
+    runtime: Runtime
+    free: HostPorts
+    claims: PortClaims
+    _choosing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _under_way: Interruptible[EndpointId] = field(default_factory=Interruptible, init=False)
+
+    def __post_init__(self) -> None:
+        self.store.when_removed(self.claims.release)
 
     async def load(self) -> None:
         """Claim the ports that the previous run published. Must complete before anything is published."""
         time_slice = TimeSlice()
-        for record in self._store.endpoints():
+        for record in self.store.endpoints():
             for mapping in parse_mappings(record.attachment.capability_args):
-                self._claims.add(record.id, mapping)
+                self.claims.add(record.id, mapping)
                 await time_slice.pause()
             await time_slice.pause()
-            if self._store.find_endpoint(record.id) is None:  # removed in one of the pauses
-                self._claims.release(record.id)
+            if self.store.find_endpoint(record.id) is None:  # removed in one of the pauses
+                self.claims.release(record.id)
 
     async def publish(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> EndpointRecord:
         """Publish ports and return the stored record. A repeated request publishes the same ports again.
@@ -103,13 +105,13 @@ class PortPublisher:
             earlier, chosen = await self._claim(record, requests)
             new = (mapping for mapping in chosen if mapping not in earlier)
             try:
-                await work.step(self._runtime.delete(publishers, Endpoint(record).attachment, result))
+                await work.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
             except BaseException:
                 await self._discard(record.id, new)
                 raise
             changed = _with_ports(record, tuple(chosen))
             try:
-                await self._store.put_endpoint(changed)  # from here on a DEL with these ports is pending
+                await self.store.put_endpoint(changed)  # from here on a DEL with these ports is pending
             except StateError:
                 await self._discard(record.id, new)
                 await work.step(self._restore(record, publishers, result))
@@ -147,9 +149,9 @@ class PortPublisher:
         publishers = _publishers(record)
         if publishers is None or not self.has_ports(record):
             return record
-        await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
+        await self.runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
         record = _with_ports(record, ())
-        await self._store.put_endpoint(record)
+        await self.store.put_endpoint(record)
         log.info("endpoint.ports_revoked")
         return record
 
@@ -159,14 +161,14 @@ class PortPublisher:
         Endpoints of the same container are not included: their rules lead to the same container, and Docker moves ports
         from one to the other, before Engine 29 also while the container stops.
         """
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         time_slice = TimeSlice()
         found: set[EndpointId] = set()
         for request in requests:
             for port in range(request.host_port, request.host_port_end + 1):
-                found.update(self._claims.find_serving(request, port))
+                found.update(self.claims.find_serving(request, port))
                 await time_slice.pause()
-        owners = (self._store.find_endpoint(other) for other in sorted(found - {endpoint_id}))
+        owners = (self.store.find_endpoint(other) for other in sorted(found - {endpoint_id}))
         return tuple(owner for owner in owners if owner is not None and not _same_container(owner, record))
 
     async def _claim(
@@ -182,18 +184,18 @@ class PortPublisher:
         """
 
         def find_owner(mapping: PortMapping) -> str | None:
-            for endpoint_id in self._claims.find_overlapping(mapping):
+            for endpoint_id in self.claims.find_overlapping(mapping):
                 if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
                     return f"it is already published for endpoint {endpoint_id}"
             return None
 
         async with self._choosing:
-            earlier = dict.fromkeys(self._claims.of(record.id))
+            earlier = dict.fromkeys(self.claims.of(record.id))
             chosen: dict[PortMapping, None] = {}
             try:
-                async for mapping in choose_ports(requests, earlier, find_owner, self._free):
+                async for mapping in choose_ports(requests, earlier, find_owner, self.free):
                     chosen[mapping] = None
-                    self._claims.add(record.id, mapping)
+                    self.claims.add(record.id, mapping)
             except BaseException:
                 await self._discard(record.id, (mapping for mapping in chosen if mapping not in earlier))
                 raise
@@ -202,11 +204,11 @@ class PortPublisher:
     async def _discard(self, endpoint_id: EndpointId, mappings: Iterable[PortMapping]) -> None:
         time_slice = TimeSlice()
         for mapping in mappings:
-            self._claims.discard(endpoint_id, mapping)
+            self.claims.discard(endpoint_id, mapping)
             await time_slice.pause()
 
     def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
-        owner = self._store.find_endpoint(endpoint_id)
+        owner = self.store.find_endpoint(endpoint_id)
         return owner is not None and not _same_container(owner, record)
 
     async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
@@ -217,7 +219,7 @@ class PortPublisher:
         retried: they would occur again. The first error is raised.
         """
         add = partial(
-            self._runtime.add,
+            self.runtime.add,
             publishers,
             Endpoint(record).attachment,
             prev_result=result.converted(publishers.cni_version),
@@ -229,7 +231,7 @@ class PortPublisher:
                 raise
             log.warning("endpoint.publishing_again", error=str(exc))
             try:
-                await self._runtime.delete(publishers, Endpoint(record).attachment, result)
+                await self.runtime.delete(publishers, Endpoint(record).attachment, result)
                 await add()
             except CniError as again:
                 log.warning("endpoint.publishing_failed", error=str(again))
@@ -246,8 +248,8 @@ class PortPublisher:
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD now; if that also fails, the endpoint's teardown does it."""
         try:
-            await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
-            await self._store.put_endpoint(_with_ports(record, ()))
+            await self.runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
+            await self.store.put_endpoint(_with_ports(record, ()))
         except (CniError, StateError) as exc:  # the first error is what the user must see
             log.warning("endpoint.ports_pending", error=str(exc))
 

@@ -47,25 +47,27 @@ class DhcpState:
     lost: dict[EndpointId, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class LeaseKeeper:
     """Watches the daemons of all joined endpoints with DHCP.
 
-    Args:
+    Attributes:
         store: The records.
         daemons: Connects to the daemons.
         leases: Gets leases again.
         locks: The locks of endpoints.
     """
 
-    def __init__(self, store: Store, daemons: DhcpDaemons, leases: Leases, locks: KeyedLocks[EndpointId]) -> None:
-        self._store = store
-        self._daemons = daemons
-        self._leases = leases
-        self._locks = locks
-        self._states: dict[Path, DhcpState] = {}
-        self._found = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        store.when_phase_changed(self._note)
+    store: Store
+    daemons: DhcpDaemons
+    leases: Leases
+    locks: KeyedLocks[EndpointId]
+    _states: dict[Path, DhcpState] = field(default_factory=dict, init=False)
+    _found: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+
+    def __post_init__(self) -> None:
+        self.store.when_phase_changed(self._note)
 
     @property
     def states(self) -> Mapping[Path, DhcpState]:
@@ -75,7 +77,7 @@ class LeaseKeeper:
     async def run(self) -> None:
         """Watch until cancelled."""
         watched: set[Path] = set()
-        for record in self._store.endpoints():
+        for record in self.store.endpoints():
             self._note(record, is_removed=False)
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -100,7 +102,7 @@ class LeaseKeeper:
         has_ended = False
         while True:
             try:
-                connection = await self._daemons.connect(socket)
+                connection = await self.daemons.connect(socket)
             except Refused as exc:
                 if state.error is None:
                     log.warning("dhcp.daemon_missing", socket=str(socket), error=str(exc))
@@ -125,7 +127,7 @@ class LeaseKeeper:
         async with asyncio.TaskGroup() as tasks:
             closed = tasks.create_task(connection.wait_closed())
             while not closed.done():
-                joined = (record for record in self._store.endpoints() if _is_joined_with(record, socket))
+                joined = (record for record in self.store.endpoints() if _is_joined_with(record, socket))
                 pending = [
                     record.id
                     for record in joined
@@ -145,13 +147,13 @@ class LeaseKeeper:
     async def _renew(self, endpoint_id: EndpointId, state: DhcpState, process: ProcessRecord | None) -> None:
         """Get the lease of an endpoint again; a failure is logged and kept in `state`."""
         async with self._slots:
-            record = self._store.find_endpoint(endpoint_id)
+            record = self.store.find_endpoint(endpoint_id)
             if record is None or record.phase is not Phase.JOINED:
                 return
             try:
                 # Without the endpoint's lock: Leave must not wait for a silent server. A DEL waits for the ADD here,
                 # because both are of one container, and then releases the lease.
-                await self._leases.renew(record)
+                await self.leases.renew(record)
                 await self._store_holder(endpoint_id, process)
             except (Refused, CniError, StateError) as exc:
                 if state.lost.get(endpoint_id) != str(exc):
@@ -164,10 +166,10 @@ class LeaseKeeper:
                 log.info("dhcp.lease_renewed", endpoint_id=endpoint_id)
 
     async def _store_holder(self, endpoint_id: EndpointId, process: ProcessRecord | None) -> None:
-        async with self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
+        async with self.locks.hold(endpoint_id):
+            record = self.store.find_endpoint(endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
-                await self._store.put_endpoint(replace(record, lease_holder=process))
+                await self.store.put_endpoint(replace(record, lease_holder=process))
 
 
 def _is_joined_with(record: EndpointRecord, socket: Path) -> bool:

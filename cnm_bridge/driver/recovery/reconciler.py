@@ -10,7 +10,7 @@ whose CreateEndpoint has not been answered yet is in no list of Docker's, and a 
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -44,10 +44,11 @@ _FOREIGN: Final = (
 )
 
 
+@dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Runs rounds of comparison and repair.
 
-    Args:
+    Attributes:
         engine: The engine; a round runs whenever it comes up.
         comparison: Finds the differences.
         in_use: Finds endpoints in use.
@@ -60,44 +61,33 @@ class Reconciler:
         grace_s: The pause between the two comparisons of a round, in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: TrustedEngine,
-        comparison: Comparison,
-        in_use: InUseCheck,
-        networks: NetworkService,
-        managed: ManagedNetworks,
-        teardowns: TeardownQueue,
-        rebuild_endpoint: RebuildEndpoint,
-        remove_leftovers: RemoveLeftovers,
-        interval_s: float,
-        grace_s: float,
-    ) -> None:
-        self._engine = engine
-        self._comparison = comparison
-        self._in_use = in_use
-        self._networks = networks
-        self._managed = managed
-        self._teardowns = teardowns
-        self._rebuild_endpoint = rebuild_endpoint
-        self._remove_leftovers = remove_leftovers
-        self._interval_s = interval_s
-        self._grace_s = grace_s
-        self._rounds = 0
-        self._last_round: float | None = None
-        self._wanted = asyncio.Event()
-        managed.when_missing(self._wanted.set)
-        self._begun = self._ended = 0
-        self._round_ended = asyncio.Event()
-        self._warned_before: frozenset[tuple[str, str]] = frozenset()
-        self._warned_now: set[tuple[str, str]] = set()
-        self._foreign_before: frozenset[NetworkId] = frozenset()
+    engine: TrustedEngine
+    comparison: Comparison
+    in_use: InUseCheck
+    networks: NetworkService
+    managed: ManagedNetworks
+    teardowns: TeardownQueue
+    rebuild_endpoint: RebuildEndpoint
+    remove_leftovers: RemoveLeftovers
+    interval_s: float
+    grace_s: float
+    _rounds: int = field(default=0, init=False)
+    _last_round: float | None = field(default=None, init=False)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _begun: int = field(default=0, init=False)
+    _ended: int = field(default=0, init=False)
+    _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _warned_before: frozenset[tuple[str, str]] = field(default=frozenset(), init=False)
+    _warned_now: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _foreign_before: frozenset[NetworkId] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        self.managed.when_missing(self._wanted.set)
 
     @property
     def engine_is_up(self) -> bool:
         """Whether the daemon is connected to the engine's event stream."""
-        return self._engine.is_up
+        return self.engine.is_up
 
     @property
     def rounds(self) -> int:
@@ -112,10 +102,10 @@ class Reconciler:
     async def run(self) -> None:
         """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._engine.follow(self._begin_with_engine))
+            tasks.create_task(self.engine.follow(self._begin_with_engine))
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._interval_s):
+                    async with asyncio.timeout(self.interval_s):
                         await self._wanted.wait()
                 self._wanted.clear()
                 self._begun += 1
@@ -130,7 +120,7 @@ class Reconciler:
                 self._round_ended = asyncio.Event()
 
     def _begin_with_engine(self) -> None:
-        self._rebuild_endpoint.ask_again()
+        self.rebuild_endpoint.ask_again()
         self._wanted.set()
 
     async def wait_round(self) -> None:
@@ -142,7 +132,7 @@ class Reconciler:
 
     async def once(self) -> None:
         """Run one round."""
-        await self._managed.create_missing()
+        await self.managed.create_missing()
         if await self._compare_and_repair():
             self._rounds += 1
             self._last_round = time.time()
@@ -153,28 +143,28 @@ class Reconciler:
         first = await self._compare()
         if not first and not first.has_unconfirmed:
             return first.answer is not None
-        await asyncio.sleep(self._grace_s)
+        await asyncio.sleep(self.grace_s)
         second = await self._compare()
-        due = await self._in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
+        due = await self.in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
         for record in due:
             _, reason = second.forgotten[record.id]
             log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
-            await self._teardowns.abandon(record)
+            await self.teardowns.abandon(record)
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
-            await self._networks.forget(network_id)
+            await self.networks.forget(network_id)
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._try_rebuild(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
-            await self._remove_leftovers(second.leftovers[attachment_id])
+            await self.remove_leftovers(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
         return second.answer is not None
 
     async def _compare(self) -> Differences:
         """Compare once, and do what needs no second comparison."""
-        found = await self._comparison.find_differences()
-        unknown = {key: one for key, one in found.unknown.items() if self._rebuild_endpoint.may_help(one[1])}
+        found = await self.comparison.find_differences()
+        unknown = {key: one for key, one in found.unknown.items() if self.rebuild_endpoint.may_help(one[1])}
         found = replace(found, unknown=unknown)
         if found.answer is not None and found.answer.view is None and found.has_networks:
             identity = found.answer.identity
@@ -199,7 +189,7 @@ class Reconciler:
 
     async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:
-            await self._rebuild_endpoint(network, endpoint)
+            await self.rebuild_endpoint(network, endpoint)
         except (BridgeError, CniError, KernelError, StateError) as exc:
             self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints

@@ -10,6 +10,7 @@ endpoints are torn down are refused, and Docker does not start them again (docs/
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -29,10 +30,11 @@ log = structlog.get_logger()
 _UNFINISHED: Final = frozenset({Phase.PENDING, Phase.JOINING, Phase.DELETING})
 
 
+@dataclass(slots=True, kw_only=True)
 class UnfinishedTeardowns:
     """Finds endpoints that the previous run left half created or half deleted, and dead ones; adds their teardowns.
 
-    Args:
+    Attributes:
         store: The records.
         teardowns: Tears endpoints down.
         orphaned_plugins: Kills the plugins that a killed daemon left running.
@@ -44,34 +46,21 @@ class UnfinishedTeardowns:
         boot_limit_s: How long it waits after a reboot.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        teardowns: TeardownQueue,
-        orphaned_plugins: OrphanedPlugins,
-        liveness: Liveness,
-        in_use: InUseCheck,
-        journal: Journal,
-        boot_id: str,
-        limit_s: float,
-        boot_limit_s: float,
-    ) -> None:
-        self._store = store
-        self._teardowns = teardowns
-        self._orphaned_plugins = orphaned_plugins
-        self._liveness = liveness
-        self._in_use = in_use
-        self._journal = journal
-        self._boot_id = boot_id
-        self._limit_s = limit_s
-        self._boot_limit_s = boot_limit_s
-        self._earlier: tuple[EndpointId, ...] = ()
+    store: Store
+    teardowns: TeardownQueue
+    orphaned_plugins: OrphanedPlugins
+    liveness: Liveness
+    in_use: InUseCheck
+    journal: Journal
+    boot_id: str
+    limit_s: float
+    boot_limit_s: float
+    _earlier: tuple[EndpointId, ...] = field(default=(), init=False)
 
     @property
-    def limit_s(self) -> float:
+    def wait_s(self) -> float:
         """How long `wait` waits at most."""
-        return max(self._limit_s, self._boot_limit_s) if self._earlier else self._limit_s
+        return max(self.limit_s, self.boot_limit_s) if self._earlier else self.limit_s
 
     async def add(self) -> int:
         """Add the teardowns of all such endpoints; return their number. No calls are running at that time."""
@@ -80,7 +69,7 @@ class UnfinishedTeardowns:
         return len(unfinished) + len(dead)
 
     async def wait(self) -> None:
-        """Wait until each of these teardowns has been tried once, at most for `limit_s`.
+        """Wait until each of these teardowns has been tried once, at most for `wait_s` seconds.
 
         After a reboot, end sooner if no plugin ends its DEL for a while: one that hangs must not keep all networks
         down. One that fails is progress, because each teardown is waited for once only, and a DEL may need several
@@ -93,17 +82,17 @@ class UnfinishedTeardowns:
             progress += _is_progress(event)
 
         now = asyncio.get_running_loop().time
-        end = now() + self.limit_s
-        with self._journal.listening(note):
+        end = now() + self.wait_s
+        with self.journal.listening(note):
             while True:
                 before = progress
                 try:
-                    async with asyncio.timeout_at(min(end, now() + self._limit_s)):
-                        await self._teardowns.wait_tried()
+                    async with asyncio.timeout_at(min(end, now() + self.limit_s)):
+                        await self.teardowns.wait_tried()
                         return
                 except TimeoutError:
                     if now() >= end or progress == before:
-                        log.info("daemon.recovery_continues", endpoints=len(self._teardowns.untried))
+                        log.info("daemon.recovery_continues", endpoints=len(self.teardowns.untried))
                         return
 
     async def _add_unfinished(self) -> frozenset[EndpointId]:
@@ -115,26 +104,26 @@ class UnfinishedTeardowns:
         Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
         of its endpoint fails and is repeated.
         """
-        self._earlier = tuple(record.id for record in self._store.endpoints() if record.boot_id != self._boot_id)
-        phases = (record.id for record in self._store.endpoints() if record.phase in _UNFINISHED)
+        self._earlier = tuple(record.id for record in self.store.endpoints() if record.boot_id != self.boot_id)
+        phases = (record.id for record in self.store.endpoints() if record.phase in _UNFINISHED)
         unfinished = dict.fromkeys((*self._earlier, *phases))
-        await self._orphaned_plugins.kill()
+        await self.orphaned_plugins.kill()
         for endpoint_id in unfinished:
-            self._teardowns.add(endpoint_id)
+            self.teardowns.add(endpoint_id)
             await asyncio.sleep(0)  # there may be thousands
         return frozenset(unfinished)
 
     async def _add_dead(self, besides: frozenset[EndpointId]) -> frozenset[EndpointId]:
         """Add the teardowns of endpoints that the kernel has lost; one look is enough, because no calls are running."""
         try:
-            dead = await self._liveness.find_dead(one for one in self._store.endpoints() if one.id not in besides)
+            dead = await self.liveness.find_dead(one for one in self.store.endpoints() if one.id not in besides)
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return frozenset()
-        gone = await self._in_use.without_in_use(dead)
+        gone = await self.in_use.without_in_use(dead)
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=DEAD)
-            self._teardowns.add(record.id)
+            self.teardowns.add(record.id)
             await asyncio.sleep(0)
         return frozenset(record.id for record in gone)
 

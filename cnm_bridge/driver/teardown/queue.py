@@ -4,7 +4,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -27,6 +27,7 @@ _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 """The phases in which plugins may run ADD."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TeardownQueue:
     """Adds teardowns, and waits for them.
 
@@ -34,9 +35,6 @@ class TeardownQueue:
     begin at once.
 
     Attributes:
-        loop: Attempts each teardown until it completes.
-
-    Args:
         store: The records.
         loop: Attempts each teardown until it completes.
         pending: The pending teardowns.
@@ -45,27 +43,20 @@ class TeardownQueue:
         slots: Limits concurrent teardowns.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        loop: TeardownLoop,
-        pending: PendingTeardowns,
-        locks: KeyedLocks[EndpointId],
-        owners: AddressOwners,
-        slots: TeardownSlots,
-    ) -> None:
-        self._store = store
-        self.loop = loop
-        self._pending = pending
-        self._locks = locks
-        self._slots = slots
-        owners.when_released(self.add)
+    store: Store
+    loop: TeardownLoop
+    pending: PendingTeardowns
+    locks: KeyedLocks[EndpointId]
+    owners: AddressOwners
+    slots: TeardownSlots
+
+    def __post_init__(self) -> None:
+        self.owners.when_released(self.add)
 
     @property
     def all(self) -> Mapping[EndpointId, Pending]:
         """The pending teardowns; a live view."""
-        return self._pending.all
+        return self.pending.all
 
     @property
     def untried(self) -> frozenset[EndpointId]:
@@ -84,21 +75,21 @@ class TeardownQueue:
 
     def is_pending(self, endpoint_id: EndpointId) -> bool:
         """Return whether the teardown of an endpoint has not completed. On a full disk, its record may not show it."""
-        return endpoint_id in self._pending.all
+        return endpoint_id in self.pending.all
 
     def has_hung(self, endpoint_id: EndpointId) -> bool:
         """Return whether a plugin was killed because it hung, and none has answered since."""
-        return any(pending.has_hung for pending in self._pending.find([endpoint_id]))
+        return any(pending.has_hung for pending in self.pending.find([endpoint_id]))
 
     def find_error(self, endpoint_id: EndpointId) -> str | None:
         """Return the error of the last attempt for an endpoint, None if none has failed."""
-        return next((pending.error for pending in self._pending.find([endpoint_id])), None)
+        return next((pending.error for pending in self.pending.find([endpoint_id])), None)
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once. One that has failed is tried again at once."""
-        found = self._pending.find([endpoint_id])
+        found = self.pending.find([endpoint_id])
         if not found:
-            self.loop.begin(self._pending.get_or_add(endpoint_id))
+            self.loop.begin(self.pending.get_or_add(endpoint_id))
         for pending in found:
             if pending.attempts:
                 pending.wake.set()
@@ -117,8 +108,8 @@ class TeardownQueue:
         if not is_kept and self.is_pending(endpoint_id) and self._is_being_deleted(endpoint_id):
             self.add(endpoint_id)
             return
-        async with self._locks.hold(endpoint_id):
-            record = self._store.find_endpoint(endpoint_id)
+        async with self.locks.hold(endpoint_id):
+            record = self.store.find_endpoint(endpoint_id)
             if record is None:
                 return
             pending = await self._begin(record)
@@ -129,20 +120,20 @@ class TeardownQueue:
 
         Nothing happens if its record has changed since the caller read it.
         """
-        async with self._locks.hold(record.id):
-            if self._store.find_endpoint(record.id) == record:
+        async with self.locks.hold(record.id):
+            if self.store.find_endpoint(record.id) == record:
                 await self._begin_logged(record)
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until all pending teardowns, or those of these endpoints, have been tried once."""
-        teardowns = tuple(self._pending.all.values()) if endpoints is None else self._pending.find(endpoints)
+        teardowns = tuple(self.pending.all.values()) if endpoints is None else self.pending.find(endpoints)
         wanted = [pending for pending in teardowns if not pending.is_tried]
         if endpoints is None:
             _expedite(wanted)
         else:
             self._prefer(wanted)
             _log_wait(wanted)
-        await self._pending.wait_until_each(wanted, lambda pending: pending.is_tried)
+        await self.pending.wait_until_each(wanted, lambda pending: pending.is_tried)
 
     async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
         """Wait until none of these endpoints is `leaving`: each is gone, or its teardown has failed.
@@ -166,7 +157,7 @@ class TeardownQueue:
             return
         _log_wait(leaving)
         before = _attempts_of(leaving)
-        await self._pending.wait_until(lambda: any(_is_attempted(pending, before) for pending in leaving))
+        await self.pending.wait_until(lambda: any(_is_attempted(pending, before) for pending in leaving))
 
     async def begin_undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
         """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
@@ -178,7 +169,7 @@ class TeardownQueue:
             keep: What stays: the record from before the attempt, which is then stored as JOINING. None to tear
                 everything down.
         """
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         if record is None or record.phase not in _ATTEMPTED:
             return False
         pending = await self._begin_logged(record)
@@ -221,9 +212,9 @@ class TeardownQueue:
 
         With `go_first` they run before all others, except those with a plugin that hung.
         """
-        failed = [pending for pending in self._pending.find(endpoints) if pending.attempts]
+        failed = [pending for pending in self.pending.find(endpoints) if pending.attempts]
         if go_first:
-            self._slots.prefer(failed)
+            self.slots.prefer(failed)
         for pending in failed:
             pending.wake.set()
         await self._wait_attempted(failed)
@@ -231,21 +222,21 @@ class TeardownQueue:
     async def _wait_attempted(self, teardowns: Collection[Pending]) -> None:
         """Wait until an attempt of each has ended, even if the next one begins at once."""
         before = _attempts_of(teardowns)
-        await self._pending.wait_until_each(teardowns, lambda pending: _is_attempted(pending, before))
+        await self.pending.wait_until_each(teardowns, lambda pending: _is_attempted(pending, before))
 
     async def _begin(self, record: EndpointRecord) -> Pending:
         """Store that an endpoint is being deleted, and add its teardown, of everything. The caller holds its lock."""
         self._keep_nothing(record.id)
         is_unstored = False
         try:
-            await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+            await self.store.put_endpoint(replace(record, phase=Phase.DELETING))
         except StateError:
             is_unstored = True
             raise
         finally:  # a full disk must not keep the address and the link
             self.add(record.id)
-            self._pending.get_or_add(record.id).is_unstored |= is_unstored
-        return self._pending.get_or_add(record.id)
+            self.pending.get_or_add(record.id).is_unstored |= is_unstored
+        return self.pending.get_or_add(record.id)
 
     async def _begin_logged(self, record: EndpointRecord) -> Pending:
         """Do as `_begin`, and log an error."""
@@ -253,7 +244,7 @@ class TeardownQueue:
             return await self._begin(record)
         except StateError as exc:
             log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
-        return self._pending.get_or_add(record.id)
+        return self.pending.get_or_add(record.id)
 
     def _keep_nothing(self, endpoint_id: EndpointId) -> bool:
         """Have the teardown of an endpoint undo everything, also if it has begun.
@@ -261,7 +252,7 @@ class TeardownQueue:
         Returns:
             False if it is too late: what is kept is being stored, under the endpoint's lock.
         """
-        found = self._pending.find([endpoint_id])
+        found = self.pending.find([endpoint_id])
         for pending in found:
             pending.kept = None
         return not any(pending.is_restoring for pending in found)
@@ -270,16 +261,16 @@ class TeardownQueue:
         """Tear these endpoints down at once and before all others, because a call waits for them."""
         teardowns = tuple(leaving)
         _expedite(teardowns)
-        self._slots.prefer(teardowns)
+        self.slots.prefer(teardowns)
 
     def _find_leaving(self, endpoints: Iterable[EndpointId]) -> tuple[Pending, ...]:
-        return tuple(pending for pending in self._pending.find(endpoints) if pending.is_leaving)
+        return tuple(pending for pending in self.pending.find(endpoints) if pending.is_leaving)
 
     def _ids(self, is_wanted: Callable[[Pending], bool]) -> frozenset[EndpointId]:
-        return frozenset(pending.endpoint_id for pending in self._pending.all.values() if is_wanted(pending))
+        return frozenset(pending.endpoint_id for pending in self.pending.all.values() if is_wanted(pending))
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
-        record = self._store.find_endpoint(endpoint_id)
+        record = self.store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
 
 

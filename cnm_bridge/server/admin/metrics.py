@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,10 +34,11 @@ from cnm_bridge.system.journal import Journal
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Builds the answers to scrapes.
 
-    Args:
+    Attributes:
         store: The networks and endpoints.
         teardowns: The pending teardowns.
         reconcile: Knows whether the engine is up.
@@ -47,27 +49,18 @@ class Metrics:
         state_dir: The directory of the records.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        teardowns: TeardownQueue,
-        reconcile: Reconciler,
-        audit: OrphanAudit,
-        unpublished: Unpublished,
-        directories: ConfigurationDirectories,
-        journal: Journal,
-        state_dir: Path,
-    ) -> None:
-        self._store = store
-        self._teardowns = teardowns
-        self._reconcile = reconcile
-        self._audit = audit
-        self._unpublished = unpublished
-        self._directories = directories
-        self._state_dir = state_dir
-        self._counts = EventCounts()
-        journal.add_listener(self._counts.note)
+    store: Store
+    teardowns: TeardownQueue
+    reconcile: Reconciler
+    audit: OrphanAudit
+    unpublished: Unpublished
+    directories: ConfigurationDirectories
+    journal: Journal
+    state_dir: Path
+    _counts: EventCounts = field(default_factory=EventCounts, init=False)
+
+    def __post_init__(self) -> None:
+        self.journal.add_listener(self._counts.note)
 
     @property
     def request(self) -> Request:
@@ -75,13 +68,13 @@ class Metrics:
         return Request(path="/metrics", answer=self._answer, content_type=_CONTENT_TYPE)
 
     async def _answer(self, _: Mapping[str, str]) -> bytes:
-        pending = [one for one in self._teardowns.all.values() if one.attempts]
+        pending = [one for one in self.teardowns.all.values() if one.attempts]
         since = min((one.failure.since for one in pending if one.failure is not None), default=None)
         read = partial(
             self._render,
             counts=self._counts.snapshot(),
-            endpoints=self._store.endpoints(),
-            configurations={network.id: network.configuration or network.name for network in self._store.networks()},
+            endpoints=self.store.endpoints(),
+            configurations={network.id: network.configuration or network.name for network in self.store.networks()},
             pending_teardowns=len(pending),
             oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
         )
@@ -100,20 +93,20 @@ class Metrics:
         from cnm_bridge.server.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
 
         by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
-        index = self._directories.index()
+        index = self.directories.index()
         lists = [index.find(name) for name in index.names if name in configurations.values()]
         figures: Figures = Figures(
             endpoints={(network, phase): count for (network, phase), count in by_phase.items()},
             networks=len(configurations),
             pending_teardowns=pending_teardowns,
             oldest_failure_s=oldest_failure_s,
-            orphans=len(self._audit.orphans),
-            unpublished=len(self._unpublished.reasons),
-            engine_is_up=self._reconcile.engine_is_up,
-            rounds=self._reconcile.rounds,
-            last_round=self._reconcile.last_round or 0.0,
-            state_bytes=sum(_sizes(self._state_dir)),
-            damaged_copies=len(self._store.damaged_copies()),
+            orphans=len(self.audit.orphans),
+            unpublished=len(self.unpublished.reasons),
+            engine_is_up=self.reconcile.engine_is_up,
+            rounds=self.reconcile.rounds,
+            last_round=self.reconcile.last_round or 0.0,
+            state_bytes=sum(_sizes(self.state_dir)),
+            damaged_copies=len(self.store.damaged_copies()),
             addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
             reserved={(one.name,): _count_reserved(one) for one in lists if find_ranges(one)},
         )
