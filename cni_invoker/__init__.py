@@ -2,8 +2,7 @@
 """A CNI runtime: what libcni is to Go, for Python, with asyncio or without.
 
 ```python
-cache = FileCache()
-runtime = CachedRuntime(Runtime("/opt/cni/bin", running_dir=cache.running_dir), cache)
+runtime = CachedRuntime.open("/opt/cni/bin")
 network = ConfigurationDirectories("/etc/cni/net.d").index().find("my-network")
 attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 result = await runtime.add(network, attachment)
@@ -25,49 +24,87 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cni_invoker.caching.cache import CachedAttachment, MemoryCache
-    from cni_invoker.caching.file_cache import FileCache
+    from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
+    from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
     from cni_invoker.caching.runtime import CachedRuntime
-    from cni_invoker.config.directory import ConfigurationDirectories, read_configuration
-    from cni_invoker.config.lists import NetworkConfigurationList
+    from cni_invoker.config.directory import (
+        ConfigurationDirectories,
+        ConfigurationIndex,
+        ShadowedConfiguration,
+        read_configuration,
+    )
+    from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
+    from cni_invoker.documents.jsontypes import JsonObject, JsonValue
     from cni_invoker.errors import CniError, PluginError, PluginFailed
+    from cni_invoker.execution.executor import Execution, ExecutionObserver
+    from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.limits import Limits
+    from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
+    from cni_invoker.execution.process import Ended
+    from cni_invoker.execution.request import Request, TraceContext
     from cni_invoker.inputs.attachment import Attachment, AttachmentKey
     from cni_invoker.inputs.capabilities import Bandwidth, Capabilities, PortMapping
-    from cni_invoker.operations.preflight import Preflight, run_preflight
-    from cni_invoker.operations.runtime import Runtime
+    from cni_invoker.inputs.given import StrPath
+    from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
+    from cni_invoker.operations.runtime import Collecting, Runtime
     from cni_invoker.protocol import ErrorCode, Verb
+    from cni_invoker.recording import FileRecordingExec, Replayed, replay
     from cni_invoker.results.result import Result
-    from cni_invoker.sandbox import Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
-    from cni_invoker.versions import SUPPORTED_VERSIONS
+    from cni_invoker.sandbox import AttachedNetwork, Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
+    from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 
 __all__ = [
+    "DEFAULT_CACHE_DIR",
+    "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
+    "AttachedNetwork",
     "Attachment",
+    "AttachmentCache",
     "AttachmentKey",
+    "AttachmentReader",
     "Bandwidth",
     "CachedAttachment",
     "CachedRuntime",
     "Capabilities",
     "CniError",
+    "Collecting",
     "ConfigurationDirectories",
+    "ConfigurationIndex",
+    "Ended",
     "ErrorCode",
+    "Execution",
+    "ExecutionObserver",
     "FileCache",
+    "FileRecordingExec",
+    "JsonObject",
+    "JsonValue",
     "Limits",
     "MemoryCache",
     "NetworkConfigurationList",
+    "PluginCall",
+    "PluginConfiguration",
     "PluginError",
+    "PluginExec",
     "PluginFailed",
+    "PluginFinding",
     "PortMapping",
     "Preflight",
+    "Replayed",
+    "Request",
     "Result",
+    "Role",
     "Runtime",
     "Sandbox",
     "SandboxNetwork",
+    "ShadowedConfiguration",
+    "StrPath",
+    "TraceContext",
     "Verb",
+    "VersionInfo",
     "collect_sandboxes",
     "list_sandboxes",
     "read_configuration",
+    "replay",
     "run_preflight",
 ]
 
@@ -75,20 +112,33 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "inputs.attachment": ("Attachment", "AttachmentKey"),
-    "caching.cache": ("CachedAttachment", "MemoryCache"),
-    "caching.file_cache": ("FileCache",),
+    "caching.cache": ("AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"),
+    "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
     "caching.runtime": ("CachedRuntime",),
     "inputs.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
-    "config.directory": ("ConfigurationDirectories", "read_configuration"),
-    "config.lists": ("NetworkConfigurationList",),
+    "inputs.given": ("StrPath",),
+    "config.directory": (
+        "ConfigurationDirectories",
+        "ConfigurationIndex",
+        "ShadowedConfiguration",
+        "read_configuration",
+    ),
+    "config.lists": ("NetworkConfigurationList", "PluginConfiguration"),
+    "documents.jsontypes": ("JsonObject", "JsonValue"),
     "errors": ("CniError", "PluginError", "PluginFailed"),
+    "execution.executor": ("Execution", "ExecutionObserver"),
+    "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.limits": ("Limits",),
-    "operations.preflight": ("Preflight", "run_preflight"),
+    "execution.plugin_exec": ("PluginCall", "PluginExec"),
+    "execution.process": ("Ended",),
+    "execution.request": ("Request", "TraceContext"),
+    "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
+    "operations.runtime": ("Collecting", "Runtime"),
+    "recording": ("FileRecordingExec", "Replayed", "replay"),
     "results.result": ("Result",),
-    "operations.runtime": ("Runtime",),
-    "sandbox": ("Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
+    "sandbox": ("AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
     "protocol": ("ErrorCode", "Verb"),
-    "versions": ("SUPPORTED_VERSIONS",),
+    "versions": ("SUPPORTED_VERSIONS", "VersionInfo"),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
 

@@ -241,6 +241,8 @@ class Call:
                 plugin=plugin_type,
                 verb=verb,
                 path=path,
+                network=self.name,
+                container_id=self.container_id,
                 status=ended.returncode,
                 stdout=ended.stdout,
                 duration_s=time.monotonic() - begun,

@@ -8,7 +8,7 @@ values of keys that look like secrets are replaced, in all documents and in CNI_
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,11 +32,12 @@ from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request
 from cni_invoker.inputs.given import StrPath, as_path
+from cni_invoker.messages import log_event
 from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
 from cni_invoker.versions import parse_version_info
 
-__all__ = ["FileRecordingExec", "Replayed", "replay"]
+__all__ = ["FileRecordingExec", "Replayed", "replay", "replay_now"]
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class FileRecordingExec(PluginExec):
             finally:
                 os.close(descriptor)
         except OSError as exc:
-            log.warning("execution.not_recorded", extra={"file": str(self._file), "reason": exc.strerror})
+            log_event(log, logging.WARNING, "execution.not_recorded", file=str(self._file), reason=exc.strerror)
         return ended
 
 
@@ -119,8 +120,14 @@ async def replay(file: StrPath) -> AsyncIterator[Replayed]:
 
     Raises:
         OSError: The file cannot be read.
-        JsonError: A line is not a recorded execution.
+        ValueError: A line is not a recorded execution.
     """
+    for judged in replay_now(file):
+        yield judged
+
+
+def replay_now(file: StrPath) -> Iterator[Replayed]:
+    """Yield the same without asyncio."""
     previous: dict[tuple[str, str], Result] = {}
     for line in as_path(file, "file").read_bytes().splitlines():
         recorded = as_object(parse_json(line), "a line")

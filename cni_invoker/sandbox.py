@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.record import find_list_of_add
 from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import BadConfiguration, CacheError, CniError, InvalidParameter, SandboxFailed
+from cni_invoker.errors import CacheError, CniError, InvalidParameter, SandboxFailed
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.inputs.capabilities import Capabilities
 from cni_invoker.inputs.given import StrPath, as_path, require_type
@@ -87,7 +86,7 @@ class Sandbox:
     """
 
     def __init__(self, runtime: CachedRuntime, container_id: str) -> None:
-        self._runtime = require_type(runtime, CachedRuntime, "runtime")
+        self._runtime = require_runtime(runtime)
         check_container_id(require_type(container_id, str, "container_id"))
         self.container_id = container_id
 
@@ -144,7 +143,7 @@ class Sandbox:
         attachments = await self.attachments()
         for cached in attachments:
             try:
-                await self._runtime.check(_list_of(cached), cached.attachment)
+                await self._runtime.check_cached(cached)
             except CniError as exc:
                 errors.append(exc)
         if errors or not attachments:
@@ -189,7 +188,7 @@ class Sandbox:
 
 async def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
     """Return the IDs of all containers that have stored attachments, sorted."""
-    return tuple(sorted({cached.attachment.container_id for cached in await runtime.attachments()}))
+    return tuple(sorted({cached.attachment.container_id for cached in await require_runtime(runtime).attachments()}))
 
 
 async def collect_sandboxes(
@@ -208,6 +207,7 @@ async def collect_sandboxes(
         SandboxFailed: Some failed; everything else has been done.
         TypeError: `valid` is a string.
     """
+    require_runtime(runtime)
     if isinstance(valid, str):
         raise TypeError(f"valid must be a collection of container IDs, not the str {valid!r}")
     errors: list[CniError] = []
@@ -257,8 +257,6 @@ def _ignored(wanted: SandboxNetwork) -> tuple[str, ...]:
     return tuple(sorted(wanted.capabilities.document.keys() - declared))
 
 
-def _list_of(cached: CachedAttachment) -> NetworkConfigurationList:
-    found = find_list_of_add(cached, None)
-    if found is None:
-        raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-    return found
+def require_runtime(runtime: CachedRuntime) -> CachedRuntime:
+    """Raise `TypeError` if this is not the asynchronous cached runtime."""
+    return require_type(runtime, CachedRuntime, "runtime", "cni_invoker.sync has the functions without asyncio")

@@ -16,36 +16,51 @@ waits until the call is done.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from cni_invoker.blocking import as_async, awaited, refuse_running_loop, run_blocking
 from cni_invoker.inputs.given import require_type
 
 if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first object that needs them
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+    from asyncio import Runner
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
+    from typing import Self
 
     from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
     from cni_invoker.config.lists import NetworkConfigurationList
     from cni_invoker.execution.executor import ExecutionObserver
     from cni_invoker.execution.limits import Limits
     from cni_invoker.execution.plugin_exec import PluginExec
+    from cni_invoker.execution.request import TraceContext
     from cni_invoker.inputs.attachment import Attachment, AttachmentKey
     from cni_invoker.inputs.given import StrPath
     from cni_invoker.operations.preflight import Preflight
+    from cni_invoker.operations.runtime import Collecting as AsyncCollecting
+    from cni_invoker.recording import Replayed
     from cni_invoker.results.result import Result
     from cni_invoker.sandbox import AttachedNetwork, SandboxNetwork
     from cni_invoker.versions import VersionInfo
 
-__all__ = ["CachedRuntime", "Runtime", "Sandbox", "collect_sandboxes", "list_sandboxes", "run_preflight"]
-
-T = TypeVar("T")
-U = TypeVar("U")
+__all__ = [
+    "CachedRuntime",
+    "Collecting",
+    "Runtime",
+    "Sandbox",
+    "collect_sandboxes",
+    "list_sandboxes",
+    "replay",
+    "run_preflight",
+]
 
 _OURS = "it must be that of cni_invoker.sync"
 
 
 class Runtime:
     """Adds containers to networks, checks and deletes them, and runs STATUS and GC; made like `cni_invoker.Runtime`.
+
+    It has the same operations, without `slot` and `hooks`, which are for programs with tasks of their own.
 
     Attributes:
         asynchronous: The runtime inside.
@@ -58,9 +73,11 @@ class Runtime:
         *,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
+        find_trace: Callable[[], TraceContext | None] = lambda: None,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
         plugin_exec: PluginExec | None = None,
+        has_chain: Callable[[int, str, str], bool] | None = None,
     ) -> None:
         from cni_invoker.operations.runtime import Runtime as Asynchronous  # noqa: PLC0415
 
@@ -69,9 +86,11 @@ class Runtime:
             limits,
             observer=observer,
             environment=environment,
+            find_trace=find_trace,
             lock_dir=lock_dir,
             running_dir=running_dir,
             plugin_exec=plugin_exec,
+            has_chain=has_chain,
         )
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
@@ -84,11 +103,11 @@ class Runtime:
 
     def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports; see `cni_invoker.Runtime.version`."""
-        return _run(lambda: self.asynchronous.version(plugin_type))
+        return run_blocking(lambda: self.asynchronous.version(plugin_type))
 
     def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return the list in the newest version that fits; see `cni_invoker.Runtime.negotiate`."""
-        return _run(lambda: self.asynchronous.negotiate(network))
+        return run_blocking(lambda: self.asynchronous.negotiate(network))
 
     def add(
         self,
@@ -99,12 +118,14 @@ class Runtime:
         prev_result: Result | None = None,
     ) -> Result:
         """Add a container to a network; see `cni_invoker.Runtime.add`."""
-        remember = _awaitable(on_result)
-        return _run(lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result))
+        remember = as_async(on_result, "on_result")
+        return run_blocking(
+            lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result)
+        )
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it; see `cni_invoker.Runtime.check`."""
-        _run(lambda: self.asynchronous.check(network, attachment, result))
+        run_blocking(lambda: self.asynchronous.check(network, attachment, result))
 
     def delete(
         self,
@@ -118,8 +139,8 @@ class Runtime:
         force: bool = False,
     ) -> None:
         """Delete a container from a network; see `cni_invoker.Runtime.delete`."""
-        remember = _awaitable(on_deleted)
-        _run(
+        remember = as_async(on_deleted, "on_deleted")
+        run_blocking(
             lambda: self.asynchronous.delete(
                 network,
                 attachment,
@@ -133,11 +154,37 @@ class Runtime:
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up what belongs to no attachment; see `cni_invoker.Runtime.gc`."""
-        _run(lambda: self.asynchronous.gc(network, valid))
+        run_blocking(lambda: self.asynchronous.gc(network, valid))
+
+    @contextmanager
+    def collecting(self, network: NetworkConfigurationList, *, wait_s: float | None = None) -> Iterator[Collecting]:
+        """Block all other operations on a network; see `cni_invoker.Runtime.collecting`."""
+        from asyncio import Runner  # noqa: PLC0415
+
+        refuse_running_loop()
+        with Runner() as runner:
+            entered = self.asynchronous.collecting(network, wait_s=wait_s)
+            inner = runner.run(awaited(entered.__aenter__()))
+            try:
+                yield Collecting(runner, inner)
+            finally:
+                runner.run(awaited(entered.__aexit__(None, None, None)))
 
     def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers; see `cni_invoker.Runtime.status`."""
-        _run(lambda: self.asynchronous.status(network))
+        run_blocking(lambda: self.asynchronous.status(network))
+
+
+class Collecting:
+    """The operations that are possible while a network is blocked for all others; given by `Runtime.collecting`."""
+
+    def __init__(self, runner: Runner, inner: AsyncCollecting) -> None:
+        self._runner = runner
+        self._inner = inner
+
+    def gc(self, valid: Iterable[AttachmentKey]) -> None:
+        """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
+        self._runner.run(self._inner.gc(valid))
 
 
 class CachedRuntime:
@@ -147,45 +194,80 @@ class CachedRuntime:
         asynchronous: The runtime inside.
     """
 
-    def __init__(self, runtime: Runtime, cache: AttachmentCache, *, wait_s: float = 120.0) -> None:
+    def __init__(
+        self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
+    ) -> None:
         from cni_invoker.caching.runtime import CachedRuntime as Asynchronous  # noqa: PLC0415
 
         inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
-        self.asynchronous = Asynchronous(inner, cache, wait_s=wait_s)
+        self.asynchronous = Asynchronous(inner, cache, boot_id=boot_id, wait_s=wait_s)
+
+    @classmethod
+    def open(
+        cls,
+        plugin_dirs: StrPath | Iterable[StrPath],
+        cache_dir: StrPath = "/var/lib/cni",
+        limits: Limits | None = None,
+        *,
+        lock_dir: StrPath = "/run/cni-invoker",
+        observer: ExecutionObserver | None = None,
+        environment: Mapping[str, str] = os.environ,
+        plugin_exec: PluginExec | None = None,
+        wait_s: float = 120.0,
+    ) -> Self:
+        """Return a runtime that keeps its attachments in files; see `cni_invoker.CachedRuntime.open`."""
+        from cni_invoker.caching.runtime import CachedRuntime as Asynchronous  # noqa: PLC0415
+
+        opened = cls.__new__(cls)
+        opened.asynchronous = Asynchronous.open(
+            plugin_dirs,
+            cache_dir,
+            limits,
+            lock_dir=lock_dir,
+            observer=observer,
+            environment=environment,
+            plugin_exec=plugin_exec,
+            wait_s=wait_s,
+        )
+        return opened
 
     def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
-        return _run(lambda: self.asynchronous.add(network, attachment))
+        return run_blocking(lambda: self.asynchronous.add(network, attachment))
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Ask the plugins whether an attachment is as ADD left it; see `cni_invoker.CachedRuntime.check`."""
-        _run(lambda: self.asynchronous.check(network, attachment))
+        run_blocking(lambda: self.asynchronous.check(network, attachment))
+
+    def check_cached(self, cached: CachedAttachment) -> None:
+        """Check an attachment with its record alone; see `cni_invoker.CachedRuntime.check_cached`."""
+        run_blocking(lambda: self.asynchronous.check_cached(cached))
 
     def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network; see `cni_invoker.CachedRuntime.delete`."""
-        _run(lambda: self.asynchronous.delete(network, attachment, force=force))
+        run_blocking(lambda: self.asynchronous.delete(network, attachment, force=force))
 
     def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
         """Delete an attachment with its record alone; see `cni_invoker.CachedRuntime.delete_cached`."""
-        _run(lambda: self.asynchronous.delete_cached(cached, force=force))
+        run_blocking(lambda: self.asynchronous.delete_cached(cached, force=force))
 
     def forget(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment; what its plugins created stays; see `cni_invoker.CachedRuntime.forget`."""
-        _run(lambda: self.asynchronous.forget(network, key))
+        run_blocking(lambda: self.asynchronous.forget(network, key))
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
-        _run(lambda: self.asynchronous.gc(network, valid))
+        run_blocking(lambda: self.asynchronous.gc(network, valid))
 
     def status(self, *networks: NetworkConfigurationList) -> None:
         """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
-        _run(lambda: self.asynchronous.status(*networks))
+        run_blocking(lambda: self.asynchronous.status(*networks))
 
     def attachments(
         self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
     ) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments; see `cni_invoker.CachedRuntime.attachments`."""
-        return _run(lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole))
+        return run_blocking(lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole))
 
 
 class Sandbox:
@@ -209,26 +291,27 @@ class Sandbox:
         loopback: bool = True,
     ) -> tuple[AttachedNetwork, ...]:
         """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
-        return _run(lambda: self.asynchronous.add(netns, networks, loopback=loopback))
+        return run_blocking(lambda: self.asynchronous.add(netns, networks, loopback=loopback))
 
     def check(self) -> None:
         """Ask the plugins of all attachments whether they are as ADD left them."""
-        _run(self.asynchronous.check)
+        run_blocking(self.asynchronous.check)
 
     def delete(self, *, force: bool = False) -> None:
         """Delete all attachments, from what is stored alone; see `cni_invoker.Sandbox.delete`."""
-        _run(lambda: self.asynchronous.delete(force=force))
+        run_blocking(lambda: self.asynchronous.delete(force=force))
 
     def attachments(self) -> tuple[CachedAttachment, ...]:
         """Return the stored attachments of the container, by name of the interface."""
-        return _run(self.asynchronous.attachments)
+        return run_blocking(self.asynchronous.attachments)
 
 
 def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
     """Return the IDs of all containers that have stored attachments, sorted."""
     from cni_invoker import sandbox  # noqa: PLC0415
 
-    return _run(lambda: sandbox.list_sandboxes(runtime.asynchronous))
+    inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
+    return run_blocking(lambda: sandbox.list_sandboxes(inner))
 
 
 def collect_sandboxes(
@@ -237,47 +320,20 @@ def collect_sandboxes(
     """Delete the attachments of containers that no longer exist; see `cni_invoker.collect_sandboxes`."""
     from cni_invoker import sandbox  # noqa: PLC0415
 
-    _run(lambda: sandbox.collect_sandboxes(runtime.asynchronous, networks, valid))
+    inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
+    run_blocking(lambda: sandbox.collect_sandboxes(inner, networks, valid))
 
 
 def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
     """Find every plugin that a list needs and ask each for its versions; see `cni_invoker.run_preflight`."""
     from cni_invoker.operations import preflight  # noqa: PLC0415
 
-    return _run(lambda: preflight.run_preflight(runtime.asynchronous, network))
+    inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
+    return run_blocking(lambda: preflight.run_preflight(inner, network))
 
 
-def _run(work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run `work` in an event loop of its own."""
-    import asyncio  # noqa: PLC0415
+def replay(file: StrPath) -> Iterator[Replayed]:
+    """Yield all executions of a recording, judged again; see `cni_invoker.replay`."""
+    from cni_invoker import recording  # noqa: PLC0415
 
-    if not _has_running_loop():
-        return asyncio.run(work())
-    import contextvars  # noqa: PLC0415
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
-    # A thread has one running loop at most.
-    context = contextvars.copy_context()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: context.run(lambda: asyncio.run(work()))).result()
-
-
-def _has_running_loop() -> bool:
-    import asyncio  # noqa: PLC0415
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _awaitable(callback: Callable[[U], object] | None) -> Callable[[U], Awaitable[None]] | None:
-    """Return a callback as the asynchronous runtime needs it."""
-    if callback is None:
-        return None
-
-    async def call(value: U) -> None:
-        callback(value)
-
-    return call
+    yield from recording.replay_now(file)

@@ -45,7 +45,7 @@ def _render_module(module: ModuleType) -> Iterator[str]:
         yield ""
         if inspect.isclass(value) or inspect.isfunction(value):
             if inspect.isfunction(value) or (not issubclass(value, enum.Enum | BaseException) and _is_made(value)):
-                yield f"`{name}{_signature(value)}`"
+                yield f"`{_awaited(value)}{name}{_signature(value)}`"
                 yield ""
             yield from _render_docstring(value)
             if inspect.isclass(value) and not issubclass(value, enum.Enum) and module.__name__ != "cni_invoker.errors":
@@ -64,10 +64,15 @@ def _render_members(kind: type) -> Iterator[str]:
             yield from _render_docstring(member)
         if name.startswith("_") or not inspect.isfunction(function):
             continue
-        awaited = "await " if inspect.iscoroutinefunction(function) else ""
-        yield f"#### {awaited}{kind.__name__}.{name}{_signature(function, is_method=True)}"
+        yield f"#### {_awaited(function)}{kind.__name__}.{name}{_signature(function, is_method=True)}"
         yield ""
         yield from _render_docstring(function)
+
+
+def _awaited(function: object) -> str:
+    if inspect.isasyncgenfunction(inspect.unwrap(function) if callable(function) else function):
+        return "async with " if hasattr(function, "__wrapped__") else "async for … in "
+    return "await " if inspect.iscoroutinefunction(function) else ""
 
 
 def _is_made(kind: type) -> bool:

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["README", "RECIPES", "Block", "read_blocks"]
+__all__ = ["CNI_INVOKER", "README", "RECIPES", "Block", "read_blocks", "read_programs"]
 
 _ROOT: Final = Path(__file__).parents[1]
 README: Final = _ROOT / "README.md"
 RECIPES: Final = _ROOT / "docs" / "recipes.md"
+CNI_INVOKER: Final = _ROOT / "docs" / "cni-invoker.md"
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
 _HEADING: Final = re.compile(r"^## (.*)$", re.MULTILINE)
+_PROGRAM: Final = re.compile(r"(?:#!.*\n)?# (\w+\.py)\n")
 _REASON: Final = re.compile(r"<!-- not run: (.+) -->\s*\Z")
 
 
@@ -43,6 +45,12 @@ def read_blocks(page: Path, language: str = "sh", *, section: str | None = None)
     text = page.read_text("utf-8")
     found = [_block(text, match) for match in _BLOCK.finditer(text)]
     return [block for block in found if block.language == language and section in {None, block.section}]
+
+
+def read_programs(page: Path) -> dict[str, str]:
+    """Return the programs of a page by the names that they have in a comment at their beginning, e.g. `attach.py`."""
+    found = ((_PROGRAM.match(block.text), block.text) for block in read_blocks(page, "python"))
+    return {match[1]: text for match, text in found if match is not None}
 
 
 def _block(page: str, match: re.Match[str]) -> Block:

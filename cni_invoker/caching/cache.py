@@ -6,17 +6,25 @@ forgotten, the capability arguments were only in a caller's environment (CNI SPE
 runtime caches it unchanged.
 """
 
+import logging
 import threading
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from inspect import iscoroutinefunction
+from typing import Final, Protocol
 
 from cni_invoker.documents.jsontypes import JsonObject
-from cni_invoker.errors import AttachmentExists
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
 from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.messages import log_event
 
-__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"]
+__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "find_readable", "require_cache"]
+
+log = logging.getLogger(__name__)
+
+_METHODS: Final = ("hold", "put", "find", "remove", "list")
+"""Those of a cache; all but the first are awaited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +157,36 @@ class MemoryCache:
         """Return all attachments, or those to one network, oldest first."""
         with self._mutex:
             return tuple(cached for cached in self._kept.values() if network in {None, cached.network})
+
+
+def require_cache(cache: AttachmentCache) -> AttachmentCache:
+    """Raise `TypeError` if an object is not a cache of attachments."""
+    missing = [name for name in _METHODS if not callable(getattr(cache, name, None))]
+    if missing:
+        shown = f"the {type(cache).__name__} {cache!r:.100}"
+        raise TypeError(
+            f"cache must have the methods of AttachmentCache, not be {shown}; missing: {', '.join(missing)}"
+        )
+    blocking = [name for name in _METHODS[1:] if not iscoroutinefunction(getattr(cache, name))]
+    if blocking:
+        raise TypeError(f"the methods of cache must be `async def`, and are not: {', '.join(blocking)}")
+    return cache
+
+
+async def find_readable(
+    cache: AttachmentReader, network: str, key: AttachmentKey, *, force: bool = False
+) -> CachedAttachment | None:
+    """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.
+
+    A record of an unknown format belongs to another program and is an error, unless `force` is set.
+    """
+    try:
+        return await cache.find(network, key)
+    except CacheUnknown as exc:
+        if not force:
+            raise
+        log_event(log, logging.WARNING, "cache.damaged", place=str(exc.place), reason=exc.reason)
+        return None
+    except CacheDamaged as exc:
+        log_event(log, logging.WARNING, "cache.damaged", place=str(exc.place), reason=exc.reason)
+        return None

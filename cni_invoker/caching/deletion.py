@@ -22,6 +22,7 @@ from cni_invoker.caching.record import (
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, GcFailed, NetworkBusy, PluginError
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.messages import log_event
 from cni_invoker.operations.chain import has_gc
 from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.runtime import Runtime
@@ -129,7 +130,7 @@ class CachedDeletion:
         try:
             await self.cache.put(begun)
         except CacheError as exc:
-            log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
+            log_event(log, logging.WARNING, "cache.progress_not_stored", place=str(exc.place), reason=exc.reason)
 
     async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
         """Return whether another attachment needs the rules that a plugin would remove by the addresses of `result`.
@@ -146,7 +147,7 @@ class CachedDeletion:
         except CacheError as exc:
             if not force:
                 raise
-            log.warning("cache.unreadable", extra={"file": str(exc.place), "reason": exc.reason})
+            log_event(log, logging.WARNING, "cache.unreadable", file=str(exc.place), reason=exc.reason)
             return True
         for other in cached_attachments:
             if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
@@ -267,7 +268,7 @@ def only_logged(network: str, *, force: bool) -> Iterator[None]:
     except CniError as exc:
         if not force:
             raise
-        log.warning("delete.incomplete", extra={"network": network, "error": str(exc)})
+        log_event(log, logging.WARNING, "delete.incomplete", network=network, error=str(exc))
 
 
 def _addresses(result: Result | None) -> frozenset[str]:

@@ -32,6 +32,7 @@ from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.inputs.given import StrPath, as_path
 from cni_invoker.inputs.names import check_network_name
 from cni_invoker.locks import take_file_lock
+from cni_invoker.messages import log_event
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 
@@ -172,7 +173,7 @@ class FileCache:
             except CacheError as exc:
                 if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
                     raise
-                log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
+                log_event(log, logging.WARNING, "cache.unreadable", file=str(file), reason=exc.reason)
                 continue
             if cached is not None and network in {None, cached.network}:
                 found[cached.network, cached.attachment.key] = cached

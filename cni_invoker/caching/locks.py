@@ -30,6 +30,7 @@ from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import AttachmentKey
 from cni_invoker.inputs.names import check_network_name
 from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
+from cni_invoker.messages import log_event
 
 __all__ = ["AddsInProgress", "CombinedLocks", "ProcessLocks"]
 
@@ -170,7 +171,7 @@ def _end_plugins(running_dir: Path, container_id: str) -> None:
     ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S)
     if ended:
         pids = ", ".join(map(str, ended))
-        log.warning("plugins.ended", extra={"container_id": container_id, "pids": pids})
+        log_event(log, logging.WARNING, "plugins.ended", container_id=container_id, pids=pids)
     running = find_orphaned_plugins(running_dir, [container_id])
     if running:
         raise PluginStillRuns(container_id, [str(plugin) for plugin in running])

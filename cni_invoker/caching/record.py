@@ -36,6 +36,7 @@ from cni_invoker.documents.jsontypes import (
 )
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.messages import log_event
 from cni_invoker.results.result import Result
 
 __all__ = [
@@ -162,7 +163,7 @@ def find_list_of_add(
         # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
         return NetworkConfigurationList.from_plugin_document(cached.configuration)
     except (BadConfiguration, JsonError) as exc:
-        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
+        log_event(log, logging.WARNING, "cache.bad_configuration", network=cached.network, reason=str(exc))
         return None
 
 
@@ -178,7 +179,7 @@ def find_result_of_add(cached: CachedAttachment) -> Result | None:
     try:
         return Result.from_document(cached.result)
     except BadResult as exc:
-        log.warning("cache.bad_result", extra={"network": cached.network, "reason": exc.reason})
+        log_event(log, logging.WARNING, "cache.bad_result", network=cached.network, reason=exc.reason)
         return None
 
 

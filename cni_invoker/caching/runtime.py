@@ -6,19 +6,22 @@ succeeded. So DEL has what it needs even after a crash.
 """
 
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable, require_cache
 from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logged
+from cni_invoker.caching.disk import reported
+from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
 from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (
     AttachmentExists,
+    BadConfiguration,
     CacheDamaged,
-    CacheUnknown,
     CniError,
     InvalidParameter,
     NetworkBusy,
@@ -26,16 +29,25 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
+from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
+from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.orphaned_plugins import kill_orphaned_plugins
+from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.inputs.given import require_type
+from cni_invoker.inputs.given import StrPath, require_type
+from cni_invoker.operations.arguments import require_inputs, require_network
 from cni_invoker.operations.chain import require_check
-from cni_invoker.operations.runtime import Runtime, require_inputs, require_network
+from cni_invoker.operations.runtime import Runtime
 from cni_invoker.results.result import Result
 
 __all__ = ["CachedRuntime"]
 
 log = logging.getLogger(__name__)
+
+_KILL_LIMIT_S: Final = 2.0
+
 
 _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
 """What `Runtime.add` raises before the first plugin runs."""
@@ -48,6 +60,8 @@ class CachedRuntime:
     configuration directory has now. Every operation locks the container against other tasks of this object and other
     processes with the same cache.
 
+    `open` makes one that is safe beside other programs and after a crash; the parts can also be put together by hand.
+
     Args:
         runtime: Runs the plugins.
         cache: The cache of attachments.
@@ -59,13 +73,59 @@ class CachedRuntime:
     def __init__(
         self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
     ) -> None:
-        self._runtime = runtime
-        self._cache = cache
+        self._runtime = require_type(runtime, Runtime, "runtime", "cni_invoker.sync has a CachedRuntime of its own")
+        self._cache = require_cache(cache)
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
         self._locks = CombinedLocks(cache, wait_s)
         self._adds = AddsInProgress()
         self._gc = DeleteStale(self._deletion, self._locks, self._adds)
+
+    @classmethod
+    def open(
+        cls,
+        plugin_dirs: StrPath | Iterable[StrPath],
+        cache_dir: StrPath = DEFAULT_CACHE_DIR,
+        limits: Limits | None = None,
+        *,
+        lock_dir: StrPath = DEFAULT_LOCK_DIR,
+        observer: ExecutionObserver | None = None,
+        environment: Mapping[str, str] = os.environ,
+        plugin_exec: PluginExec | None = None,
+        wait_s: float = 120.0,
+    ) -> Self:
+        """Return a runtime that keeps its attachments in files.
+
+        Plugins that a killed program left running are killed: all of them now, which takes two seconds at most, and
+        before each operation those of its container. The first users of iptables chains are serialized on the host.
+
+        Args:
+            plugin_dirs: Where plugins are searched, as for `Runtime`.
+            cache_dir: Directory of the `FileCache`; with the default, cnitool and libcni share it.
+            limits: As for `Runtime`, and so are the others; their defaults are the safe ones.
+            lock_dir: Directory of the lock on iptables chains.
+            observer: Called after every execution.
+            environment: The environment that plugins inherit.
+            plugin_exec: Finds and runs plugins.
+            wait_s: As for this class.
+
+        Raises:
+            InvalidParameter: A plugin directory cannot be a path.
+            CacheError: The directory of the cache cannot be read.
+        """
+        cache = FileCache(cache_dir)
+        runtime = Runtime(
+            plugin_dirs,
+            limits,
+            observer=observer,
+            environment=environment,
+            lock_dir=lock_dir,
+            running_dir=cache.running_dir,
+            plugin_exec=plugin_exec,
+        )
+        with reported("read", cache.running_dir):
+            kill_orphaned_plugins(cache.running_dir, None, limit_s=_KILL_LIMIT_S)
+        return cls(runtime, cache, wait_s=wait_s)
 
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.
@@ -91,7 +151,7 @@ class CachedRuntime:
 
     async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         async with self._locks.attachment(network.name, attachment.container_id):
-            earlier = await self._find_readable(network.name, attachment.key)
+            earlier = await find_readable(self._cache, network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
                     raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
@@ -147,6 +207,19 @@ class CachedRuntime:
             used = await self._deletion.list_of_add(cached, network)
             await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
 
+    async def check_cached(self, cached: CachedAttachment) -> None:
+        """Ask the plugins whether an attachment is as ADD left it, with only its cached record, which is read again.
+
+        Raises:
+            BadConfiguration: Its list was not stored.
+            CniError: As `check`.
+        """
+        require_type(cached, CachedAttachment, "cached")
+        used = find_list_of_add(cached, None)
+        if used is None:
+            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
+        await self.check(used, cached.attachment)
+
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network and remove the attachment from the cache.
 
@@ -165,7 +238,7 @@ class CachedRuntime:
         """
         require_inputs(network, attachment)
         async with self._locks.attachment(network.name, attachment.container_id):
-            cached = await self._find_readable(network.name, attachment.key, force=force)
+            cached = await find_readable(self._cache, network.name, attachment.key, force=force)
             if cached is not None:
                 await self._deletion.run(cached, network, attachment, force=force)
             else:
@@ -266,19 +339,3 @@ class CachedRuntime:
         """
         found = await self._cache.list(network, whole=whole)
         return tuple(cached for cached in found if container_id in {None, cached.attachment.container_id})
-
-    async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
-        """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.
-
-        A record of an unknown format belongs to another program and is an error, unless `force` is set.
-        """
-        try:
-            return await self._cache.find(network, key)
-        except CacheUnknown as exc:
-            if not force:
-                raise
-            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
-            return None
-        except CacheDamaged as exc:
-            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
-            return None

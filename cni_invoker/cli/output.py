@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Final
 
 import click
 
@@ -26,37 +25,16 @@ __all__ = [
     "render_index_text",
 ]
 
-_WORDS: Final = {
-    "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
-    "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
-    "cache.bad_result": "the cached result of {network} is not used: {reason}",
-    "cache.damaged": "the cached attachment in {place} is not used: {reason}",
-    "cache.unreadable": "{file} is skipped: {reason}",
-    "cache.progress_not_stored": "the progress of the del cannot be stored; a repetition starts from the beginning: "
-    "{place}: {reason}",
-    "delete.incomplete": "resources of {network} may have been left behind: {error}",
-    "execution.not_recorded": "executions are not recorded: {file}: {reason}",
-    "lock.kept": "went on without the lock {file}, which {holder} has kept for {waited_s:g} s: "
-    "other processes may create the same iptables chains concurrently",
-    "lock.unavailable": "other processes may create the same iptables chains concurrently: "
-    "no lock in {directory}: {reason}",
-    "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",
-    "plugins.not_kept": "if this process is killed, the next add or del does not stop the plugin that it runs: "
-    "{directory} cannot be written: {reason}",
-    "plugin.delete_failed": "plugin {plugin} did not undo its add, but the other plugins have run: {error}",
-}
-"""The package's warnings as messages for people."""
-
 
 class Messages(logging.Handler):
     """Shows the standard error of plugins, as libcni does, and the package's own warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record."""
-        if record.msg == "plugin.stderr":
+        if getattr(record, "event", "") == "plugin.stderr":
             click.echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
         elif record.levelno >= logging.WARNING:
-            click.echo(_WORDS.get(str(record.msg), str(record.msg)).format_map(record.__dict__), err=True)
+            click.echo(record.getMessage(), err=True)
 
 
 def print_json(value: JsonValue) -> None:

@@ -29,6 +29,7 @@ from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupp
 from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
 from cni_invoker.inputs.given import StrPath, as_path, require_type
 from cni_invoker.inputs.names import check_network_name, check_plugin_type
+from cni_invoker.messages import log_event
 from cni_invoker.versions import offered_versions, parse_version
 
 __all__ = [
@@ -249,7 +250,9 @@ def parse_configuration(
     for plugin in network.plugins:
         if plugin.reserved_keys:
             keys = ", ".join(plugin.reserved_keys)
-            log.warning("configuration.reserved_keys", extra={"file": str(path), "plugin": plugin.type, "keys": keys})
+            log_event(
+                log, logging.WARNING, "configuration.reserved_keys", file=str(path), plugin=plugin.type, keys=keys
+            )
     return network
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "JsonValue",
     "as_object",
     "check_json",
+    "copy_json",
     "find_int",
     "find_object",
     "find_str",
@@ -151,6 +152,18 @@ def check_json(value: object) -> None:
         raise JsonError(f"not JSON: {exc}") from exc
     if text.count("{") + text.count("[") > _LEVELS and _is_deep(value):
         raise JsonError("nested too deeply")
+
+
+J = TypeVar("J", bound=JsonValue)
+
+
+def copy_json(value: J) -> J:
+    """Return a value whose objects and arrays are new ones, so that a change of one does not change the other."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in value.items()}  # type: ignore[return-value]  # of the same type
+    if isinstance(value, list | tuple):
+        return [copy_json(item) for item in value]  # type: ignore[return-value]
+    return value
 
 
 def _refuse_constant(name: str) -> Never:

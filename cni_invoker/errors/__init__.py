@@ -8,7 +8,6 @@ CniError
 │   └── NoCommonVersion    the plugins of a list have no version in common
 ├── VerbUnsupported        the list's version does not have the operation
 ├── NetworkBusy            other operations used the network or the container for too long
-├── AddressClaimed         a DEL waits for an attachment that is being added with the same address
 ├── PluginStillRuns        a plugin of a killed process cannot be killed
 ├── GcFailed               plugins failed during garbage collection
 ├── SandboxFailed          some of a container's attachments failed, or it has none
@@ -41,7 +40,6 @@ from cni_invoker.errors.of_plugins import (
     PluginTimeout,
 )
 from cni_invoker.errors.of_runtime import (
-    AddressClaimed,
     BadConfiguration,
     CniError,
     ConfigurationNotFound,
@@ -56,7 +54,6 @@ from cni_invoker.errors.of_runtime import (
 )
 
 __all__ = [
-    "AddressClaimed",
     "AttachmentExists",
     "BadConfiguration",
     "BadResult",

@@ -116,6 +116,8 @@ class PluginFailed(PluginError):
     Attributes:
         verb: The operation.
         path: The executable.
+        network: Name of the network; empty for VERSION.
+        container_id: The container's ID; empty if the operation is for none.
         msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), with what it wrote.
         details: The plugin's details, empty if it gave none.
         exit_status: Its exit status; None if a signal ended it or if the status was lost.
@@ -132,6 +134,8 @@ class PluginFailed(PluginError):
         plugin: str,
         verb: str,
         path: "Path",
+        network: str = "",
+        container_id: str = "",
         code: int,
         msg: str,
         details: str = "",
@@ -144,10 +148,14 @@ class PluginFailed(PluginError):
         message = f"{msg}; {details}" if details else msg
         end = describe_end(exit_status, signal)
         facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
+        for what, name in (("network", network), ("container", container_id)):
+            facts += f", {what} {name}" if name else ""
         said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)
         super().__init__(f"{failed_words(plugin, verb)}: {message} ({facts}){said}", plugin=plugin)
         self.verb = verb
         self.path = path
+        self.network = network
+        self.container_id = container_id
         self.code = code
         self.msg = msg
         self.details = details

@@ -13,7 +13,6 @@ __all__ = [
     "PARSING_LIST",
     "PARSING_PLUGIN",
     "READING",
-    "AddressClaimed",
     "BadConfiguration",
     "CniError",
     "ConfigurationNotFound",
@@ -59,27 +58,6 @@ def _restore(kind: type[CniError], args: tuple[object, ...], attributes: Mapping
     error.args = args
     error.__dict__.update(attributes)
     return error
-
-
-class AddressClaimed(CniError):
-    """A plugin's DEL has to wait: an attachment that is being added may receive one of the addresses.
-
-    It is not known yet whether the new attachment will need the rules for the address. If its ADD fails, only this DEL
-    removes them.
-
-    Attributes:
-        plugin: The plugin's type.
-        claimant: Container ID of the new attachment.
-    """
-
-    code = ErrorCode.TRY_AGAIN_LATER
-
-    def __init__(self, plugin: str, claimant: str) -> None:
-        super().__init__(
-            f"the DEL of plugin {plugin} waits for container {claimant}, which is being added with the same address"
-        )
-        self.plugin = plugin
-        self.claimant = claimant
 
 
 class InvalidParameter(CniError):

@@ -16,6 +16,7 @@ from cni_invoker.documents.jsontypes import JsonObject, find_str
 from cni_invoker.documents.schema import load_validator
 from cni_invoker.errors import BadResult, PluginFailed, PluginTimeout
 from cni_invoker.errors.of_plugins import describe_end
+from cni_invoker.messages import log_event
 from cni_invoker.protocol import ErrorCode, Verb
 
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
@@ -99,7 +100,7 @@ def judge(request: "Request", path: Path, ended: "Ended", limits: "Limits") -> O
     stderr_tail = lines[len(lines) - min(limits.stderr_lines, len(lines)) :]
     about = {"plugin": request.plugin, "verb": request.verb.value}
     for line in lines[-_LOGGED_LINES:]:
-        log.debug("plugin.stderr", extra={**about, "line": line})
+        log_event(log, logging.DEBUG, "plugin.stderr", **about, line=line)
     if ended.timed_out:
         raise PluginTimeout(
             plugin=request.plugin,
@@ -111,11 +112,13 @@ def judge(request: "Request", path: Path, ended: "Ended", limits: "Limits") -> O
         )
     if ended.status != 0:
         for line in _last_lines(ended.stdout[-_LOGGED_BYTES:], _LOGGED_LINES) if is_logged else ():
-            log.debug("plugin.stdout", extra={**about, "line": line})
+            log_event(log, logging.DEBUG, "plugin.stdout", **about, line=line)
         raise plugin_failure(
             plugin=request.plugin,
             verb=request.verb,
             path=path,
+            network=request.network,
+            container_id=request.environment.get("CNI_CONTAINERID", ""),
             status=ended.status,
             stdout=ended.stdout,
             stderr=ended.stderr,
@@ -137,6 +140,8 @@ def plugin_failure(
     plugin: str,
     verb: str,
     path: Path,
+    network: str,
+    container_id: str,
     status: int | None,
     stdout: bytes,
     stderr: bytes = b"",
@@ -150,6 +155,8 @@ def plugin_failure(
         plugin: The plugin's type.
         verb: The operation.
         path: The executable.
+        network: The network's name, or empty.
+        container_id: The container's ID, or empty.
         status: Its exit status, negative if a signal ended it; None if it was lost.
         stdout: Its standard output.
         stderr: Its standard error, which is searched for a crash.
@@ -166,6 +173,8 @@ def plugin_failure(
         plugin=plugin,
         verb=verb,
         path=path,
+        network=network,
+        container_id=container_id,
         code=code if isinstance(code, int) and code else ErrorCode.INTERNAL,
         msg=find_str(found, "msg")
         or (

@@ -19,6 +19,7 @@ from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
+from cni_invoker.messages import log_event
 from cni_invoker.protocol import Verb
 
 __all__ = ["Execution", "ExecutionObserver", "Executor", "Slot"]
@@ -232,7 +233,7 @@ class Executor:
                 "outcome": outcome,
                 "duration_ms": round(duration_s * 1000, 1),
             }
-            log.debug("plugin.executed", extra=facts | known)
+            log_event(log, logging.DEBUG, "plugin.executed", **facts | known)
         if self._observer is not None:
             try:
                 self._observer.on_execution(
@@ -244,8 +245,8 @@ class Executor:
                         duration_s=duration_s,
                     )
                 )
-            except Exception:
-                log.exception("plugin.not_observed", extra=facts)
+            except Exception:  # noqa: BLE001  # it is logged
+                log_event(log, logging.ERROR, "plugin.not_observed", **facts)
 
 
 async def _undo(undo: Callable[[], Awaitable[object]], failed: PluginFailed) -> None:

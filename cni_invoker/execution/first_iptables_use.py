@@ -27,6 +27,7 @@ from cni_invoker.documents.jsontypes import JsonValue
 from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
+from cni_invoker.messages import log_event
 from cni_invoker.results.result import Result
 from cni_invoker.worker_threads import run_in_thread
 
@@ -174,7 +175,7 @@ class FirstIptablesUse:
 
     def _log_kept(self, holder: str) -> None:
         file = None if self._directory is None else str(self._directory / _LOCK)
-        log.warning("lock.kept", extra={"file": file, "holder": holder, "waited_s": self._wait_s})
+        log_event(log, logging.WARNING, "lock.kept", file=file, holder=holder, waited_s=self._wait_s)
 
     def _open(self) -> int | None:
         if self._directory is None:
@@ -183,7 +184,7 @@ class FirstIptablesUse:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            log.warning("lock.unavailable", extra={"directory": str(self._directory), "reason": exc.strerror})
+            log_event(log, logging.WARNING, "lock.unavailable", directory=str(self._directory), reason=exc.strerror)
             self._directory = None
             return None
 

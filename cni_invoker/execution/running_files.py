@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.execution.process_table import Process, find_process, read_boot_id, ticks_now
+from cni_invoker.messages import log_event
 
 __all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugins", "find_abandoned"]
 
@@ -130,7 +131,7 @@ class RunningPlugins:
     def _report(self, exc: OSError) -> None:
         if not self._is_reported:
             self._is_reported = True
-            log.warning("plugins.not_kept", extra={"directory": str(self._directory), "reason": str(exc)})
+            log_event(log, logging.WARNING, "plugins.not_kept", directory=str(self._directory), reason=str(exc))
 
 
 @lru_cache(maxsize=1)

@@ -17,6 +17,7 @@ from cni_invoker.execution.executor import Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Requests
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.messages import log_event
 from cni_invoker.operations.deletion import (
     RULES_BY_ADDRESS,
     AddProgress,
@@ -127,7 +128,7 @@ class Chain:
                 done = is_done(exc, progress)
                 if progress is AddProgress.COMPLETED and not done and not force:
                     raise
-                log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
+                log_event(log, logging.WARNING, "plugin.delete_failed", plugin=plugin.type, error=str(exc))
                 if not done:
                     pending = exc
                     continue

@@ -20,6 +20,8 @@ from typing import Final, assert_never
 from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
+from cni_invoker.inputs.given import require_type
+from cni_invoker.operations.arguments import require_network
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
@@ -183,6 +185,8 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: The runtime that would run the plugins.
         network: The list.
     """
+    require_type(runtime, Runtime, "runtime", "cni_invoker.sync has the function without asyncio")
+    require_network(network)
     needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
     async with asyncio.TaskGroup() as tasks:
         looking = [tasks.create_task(_look(runtime, found, user, network.cni_versions)) for found, user in needed]

@@ -8,6 +8,7 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 from cni_invoker.config.lists import NetworkConfigurationList
@@ -22,13 +23,14 @@ from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
 from cni_invoker.inputs.names import check_arguments, check_netns, check_plugin_dir
 from cni_invoker.locks import TaskLocks
+from cni_invoker.operations.arguments import require_inputs, require_network, require_result
 from cni_invoker.operations.chain import Chain
 from cni_invoker.operations.deletion import DeleteHooks
 from cni_invoker.operations.negotiation import Negotiation
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo, require_supported
 
-__all__ = ["Collecting", "Runtime", "require_inputs", "require_network"]
+__all__ = ["Collecting", "Runtime"]
 
 
 class Runtime:
@@ -82,8 +84,12 @@ class Runtime:
 
         requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
         running = RunningPlugins(_find_path(running_dir, "running_dir"))
-        if plugin_exec is not None:
-            require_type(plugin_exec, PluginExec, "plugin_exec")
+        if plugin_exec is not None and not iscoroutinefunction(
+            require_type(plugin_exec, PluginExec, "plugin_exec").run
+        ):
+            raise TypeError(
+                f"run of plugin_exec must be `async def`, as that of PluginExec; {plugin_exec!r:.100} has another"
+            )
         self._executor = Executor(directories, limits, observer, running, plugin_exec)
         self._negotiation = Negotiation(self._executor, requests)
         first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
@@ -323,28 +329,6 @@ class Collecting:
     async def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
         await self._chain.gc(self._network, freeze_keys(valid))
-
-
-def require_network(network: NetworkConfigurationList) -> None:
-    """Raise `TypeError` if this is not a network configuration list."""
-    hints = {
-        str: "ConfigurationDirectories(...).index().find(name) returns it",
-        dict: "NetworkConfigurationList.from_document(document) returns it",
-        Attachment: "the network comes first",
-    }
-    require_type(network, NetworkConfigurationList, "network", hints.get(type(network), ""))
-
-
-def require_inputs(network: NetworkConfigurationList, attachment: Attachment) -> None:
-    """Raise `TypeError` if one of these has another type."""
-    require_network(network)
-    require_type(attachment, Attachment, "attachment")
-
-
-def require_result(result: Result | None, what: str) -> None:
-    """Raise `TypeError` if this is neither a result nor None."""
-    if result is not None:
-        require_type(result, Result, what, "Result.from_document(document) returns it")
 
 
 def _find_path(path: StrPath | None, what: str) -> Path | None:

@@ -44,8 +44,10 @@ _FORMS: Final = {
 _FAMILIES: Final = (("ip4", "4"), ("ip6", "6"))
 """The keys of FLAT, in order, each with its `version` in LISTS."""
 
-_MAPPED: Final = re.compile(r"::ffff:(?:[0-9.]+|[0-9a-f]+:[0-9a-f]+)(?:/|$)", re.IGNORECASE)
+_MAPPED: Final = re.compile(r"::ffff:(?:[0-9.]+|[0-9a-f]+:[0-9a-f]+)/([0-9]+)", re.IGNORECASE)
 """An IPv4 address that is written as IPv6, e.g. `::ffff:10.1.0.9/120`."""
+
+_MAPPED_BITS: Final = 96
 
 _SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
@@ -136,4 +138,5 @@ def _without(document: JsonObject, *keys: str) -> JsonObject:
 
 
 def _ip_version(address: str) -> str:
-    return "6" if ":" in address and _MAPPED.match(address) is None else "4"
+    mapped = _MAPPED.fullmatch(address)
+    return "6" if ":" in address and (mapped is None or int(mapped[1]) < _MAPPED_BITS) else "4"

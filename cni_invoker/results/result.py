@@ -24,6 +24,7 @@ from cni_invoker.documents.jsontypes import (
     JsonObject,
     JsonValue,
     check_json,
+    copy_json,
     find_int,
     find_object,
     find_str,
@@ -130,8 +131,6 @@ class Result:
         ips: The addresses, in order; up to 0.2.0 one per family, IPv4 first.
         routes: The routes, in order.
         dns: The resolver's configuration.
-        document: The whole result as the plugin printed it, with `cniVersion` filled in; `from_document` parses it
-            into an equal result.
     """
 
     cni_version: str
@@ -139,7 +138,15 @@ class Result:
     ips: tuple[IpAssignment, ...]
     routes: tuple[Route, ...]
     dns: Dns
-    document: JsonObject = field(hash=False)
+    _document: JsonObject = field(hash=False, repr=False)
+
+    @property
+    def document(self) -> JsonObject:
+        """The whole result as the plugin printed it, with `cniVersion` filled in; each time a copy.
+
+        `from_document` parses it into an equal result.
+        """
+        return copy_json(self._document)
 
     @classmethod
     def from_document(cls, document: JsonValue, *, cni_version: str = "") -> Self:
@@ -166,7 +173,7 @@ class Result:
                 ips=ips,
                 routes=routes,
                 dns=_dns(find_object(found, "dns") or {}),
-                document={**found, "cniVersion": version},
+                _document={**copy_json(found), "cniVersion": version},
             )
         except ValueError as exc:
             raise BadResult(str(exc)) from exc
@@ -177,7 +184,7 @@ class Result:
         Raises:
             BadResult: It cannot be converted.
         """
-        return self if version == self.cni_version else self.from_document(convert_result(self.document, version))
+        return self if version == self.cni_version else self.from_document(convert_result(self._document, version))
 
     def addresses_of(self, ifname: str) -> tuple[IpInterface, ...]:
         """Return the addresses of the container's interface `ifname`, in order.

@@ -12,12 +12,16 @@ BridgeError
 └── EngineUnavailable     the Docker Engine API does not answer
 ```
 
+`AddressClaimed` is an error of a plugin's DEL, so it is a `CniError`.
+
 The errors of lower layers (`CniError`, `StateError`, `KernelError`) are not wrapped, so that an operator reads the
 plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies to Docker.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+from cni_invoker import CniError, ErrorCode
 
 
 class BridgeError(Exception):
@@ -66,3 +70,24 @@ class EngineUnavailable(BridgeError):
 
 class EngineRefused(EngineUnavailable):
     """It answered that it does not do what was asked: nothing has changed."""
+
+
+class AddressClaimed(CniError):
+    """A plugin's DEL has to wait: an attachment that is being added may receive one of the addresses.
+
+    It is not known yet whether the new attachment will need the rules for the address. If its ADD fails, only this DEL
+    removes them.
+
+    Attributes:
+        plugin: The plugin's type.
+        claimant: Container ID of the new attachment.
+    """
+
+    code = ErrorCode.TRY_AGAIN_LATER
+
+    def __init__(self, plugin: str, claimant: str) -> None:
+        super().__init__(
+            f"the DEL of plugin {plugin} waits for container {claimant}, which is being added with the same address"
+        )
+        self.plugin = plugin
+        self.claimant = claimant

@@ -17,7 +17,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointRecord
-from cni_invoker.advanced import Execution
+from cni_invoker import Execution
 
 _KEPT: Final = 4096
 """How many events are kept: about a megabyte."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from cni_invoker.advanced import TraceContext
+from cni_invoker import TraceContext
 
 _FIELD: Final = "trace_id"
 _TRACE_BYTES: Final = 16

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cni_invoker import Attachment, ConfigurationDirectories, Runtime
-from cni_invoker.advanced import FakeExec, PluginCall, requests_for_add
+from cni_invoker import Attachment, ConfigurationDirectories, PluginCall, Runtime
+from cni_invoker.advanced import FakeExec, requests_for_add
 from cni_invoker.documents.jsontypes import JsonValue
 from cnm_bridge.operator.cli.main import main
 

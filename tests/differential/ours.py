@@ -13,12 +13,14 @@ from cni_invoker import (
     CachedRuntime,
     CniError,
     ConfigurationDirectories,
+    Ended,
     FileCache,
     Limits,
     NetworkConfigurationList,
+    PluginCall,
+    PluginExec,
     Runtime,
 )
-from cni_invoker.advanced import Ended, PluginCall, PluginExec
 from tests.differential.libcni import ENVIRONMENT
 
 __all__ = ["run_case"]

@@ -14,8 +14,7 @@ import pytest
 from pyroute2.nftables.main import NFTables
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, Limits, NetworkConfigurationList, Result, Verb
-from cni_invoker.advanced import Execution
+from cni_invoker import Attachment, Execution, Limits, NetworkConfigurationList, Result, Verb
 from cnm_bridge.driver.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState

@@ -3,7 +3,6 @@
 """Real plugins in real namespaces: ADD makes what its result says, and DEL leaves nothing behind."""
 
 import asyncio
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue, as_object, get_int, get_objects, get_str, parse_json
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import PluginNotFound
+from tests.pages import CNI_INVOKER, read_programs
 
 PLUGIN_DIRS = [Path("/opt/cni/bin"), Path("/usr/lib/cni")]
 LIMITS = Limits(add_s=30.0, delete_s=30.0)
@@ -198,12 +198,9 @@ async def test_a_plugin_written_in_python(tmp_path: Path) -> None:
 
     A failed ADD and a repeated DEL leave no reservation.
     """
-    document = Path(__file__).parents[2] / "docs/cni-invoker.md"
-    (program,) = re.findall(
-        r"^```python\n#!/usr/bin/env python3\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
-    )
+    program = read_programs(CNI_INVOKER)["pair.py"]
     plugin = tmp_path / "cable"
-    plugin.write_text(f"#!{sys.executable}\n{program}")
+    plugin.write_text(program.replace("#!/usr/bin/env python3", f"#!{sys.executable}"))
     plugin.chmod(0o755)
     data_dir = tmp_path / "addresses"
     runtime = Runtime([tmp_path, *PLUGIN_DIRS], LIMITS)

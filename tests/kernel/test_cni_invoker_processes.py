@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.advanced import DEFAULT_LOCK_DIR
+from cni_invoker import DEFAULT_LOCK_DIR
 from tests.kernel.namespace import Namespace
 
 HOST = Namespace(Path("/proc/self/ns/net"))

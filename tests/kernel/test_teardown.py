@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
-from cni_invoker.errors import AddressClaimed
+from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressInUse, AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns

@@ -12,8 +12,7 @@ import pytest
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Verb
-from cni_invoker.advanced import Execution
+from cni_invoker import Execution, Verb
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns

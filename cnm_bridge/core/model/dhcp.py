@@ -14,8 +14,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import AttachmentId
-from cni_invoker import NetworkConfigurationList
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import PluginError, PluginFailed, PluginTimeout
 from cnm_bridge.core.model.reserved_list import ipam_configuration
 

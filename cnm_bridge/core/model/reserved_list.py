@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object
-from cni_invoker import NetworkConfigurationList, Result
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result
 
 RESERVATION: Final = 0
 """The index of the IPAM plugin in a list that has a reservation."""

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from cni_bridge_state import AttachMode
-from cni_invoker import NetworkConfigurationList
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.link.expected_link import DELEGATES

@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import DnsOption
-from cni_invoker.advanced import PluginConfiguration, Request
+from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.planning.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan

@@ -10,8 +10,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonValue
 from cni_bridge_state import EndpointRecord
-from cni_invoker import NetworkConfigurationList
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.link_state import NotCarriable, Observation
 from cnm_bridge.core.model.endpoint import Endpoint
 

@@ -16,8 +16,14 @@ import structlog
 
 from cni_bridge_state import EndpointRecord, NetworkId
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
-from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker import (
+    CniError,
+    ConfigurationDirectories,
+    ConfigurationIndex,
+    NetworkConfigurationList,
+    Runtime,
+    run_preflight,
+)
 from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 

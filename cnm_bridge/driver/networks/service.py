@@ -11,8 +11,14 @@ import structlog
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
-from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker import (
+    CniError,
+    ConfigurationDirectories,
+    ConfigurationIndex,
+    NetworkConfigurationList,
+    Runtime,
+    run_preflight,
+)
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools

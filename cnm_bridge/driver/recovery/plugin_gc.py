@@ -19,8 +19,8 @@ import structlog
 from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import AttachmentId, EndpointRecord
 from cni_bridge_state.store import Store
-from cni_invoker import AttachmentKey, CachedAttachment, CniError, NetworkConfigurationList, Runtime
-from cni_invoker.advanced import AttachmentReader, collect_garbage
+from cni_invoker import AttachmentKey, AttachmentReader, CachedAttachment, CniError, NetworkConfigurationList, Runtime
+from cni_invoker.advanced import collect_garbage
 from cni_invoker.errors import CacheDamaged
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError

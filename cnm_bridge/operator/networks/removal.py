@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
-from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import Refused

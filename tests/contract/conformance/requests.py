@@ -10,8 +10,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_list, get_object, get_str, get_strings
-from cni_invoker import Attachment, Runtime
-from cni_invoker.advanced import TraceContext
+from cni_invoker import Attachment, Runtime, TraceContext
 from cni_invoker.errors import InvalidParameter
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner

@@ -18,16 +18,18 @@ from cni_invoker import (
     CachedRuntime,
     CniError,
     ConfigurationDirectories,
+    Execution,
     FileCache,
     Limits,
     MemoryCache,
     NetworkConfigurationList,
+    PluginConfiguration,
     Result,
     Runtime,
     read_configuration,
     run_preflight,
 )
-from cni_invoker.advanced import Execution, PluginConfiguration, parse_configuration, parse_result
+from cni_invoker.advanced import parse_configuration, parse_result
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
@@ -172,7 +174,7 @@ def test_reserved_keys_in_a_file_are_reported(caplog: pytest.LogCaptureFixture) 
     """A key that only a runtime may set is dropped from the request, and the file is named in a warning."""
     parse_configuration(LIST.replace(b'"first"', b'"first", "prevResult": {}, "cni.dev/x": 1'), "/d/blue.conflist")
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, "configuration.reserved_keys")
+    assert (record.levelno, record.__dict__["event"]) == (logging.WARNING, "configuration.reserved_keys")
     facts = record.__dict__
     assert (facts["file"], facts["plugin"], facts["keys"]) == ("/d/blue.conflist", "first", "prevResult, cni.dev/x")
 
@@ -197,7 +199,7 @@ async def test_an_observer_that_raises_aborts_nothing(plugins: FakePlugins, capl
     runtime = Runtime(plugins.directory, LIMITS, observer=Raising())
     result = await runtime.add(THREE, ATTACHMENT)
     await runtime.delete(THREE, ATTACHMENT, result)
-    reports = [record for record in caplog.records if record.getMessage() == "plugin.not_observed"]
+    reports = [record for record in caplog.records if record.__dict__["event"] == "plugin.not_observed"]
     assert len(reports) == 6
     assert "the observer is broken" in str(reports[0].exc_info)
 
@@ -208,7 +210,7 @@ async def test_the_log_has_the_facts(plugins: FakePlugins, caplog: pytest.LogCap
     plugins.install("bad", ADD={"error": {"code": 100, "msg": "no"}})
     with pytest.raises(CniError):
         await Runtime(plugins.directory, LIMITS).add(network({"type": "first"}, {"type": "bad"}), ATTACHMENT)
-    records = [record.__dict__ for record in caplog.records if record.getMessage() == "plugin.executed"]
+    records = [record.__dict__ for record in caplog.records if record.__dict__["event"] == "plugin.executed"]
     facts = [
         tuple(record[key] for key in ("plugin", "verb", "container_id", "ifname", "outcome")) for record in records
     ]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import Attachment, PluginFailed, Runtime
-from cni_invoker.advanced import FileRecordingExec, Replayed, replay
+from cni_invoker import Attachment, FileRecordingExec, PluginFailed, Replayed, Runtime, replay
 from cni_invoker.documents.jsontypes import JsonError
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
@@ -96,7 +95,7 @@ async def test_a_full_disk_prevents_no_execution(plugins: FakePlugins, caplog: p
     runtime = Runtime(plugins.directory, LIMITS, plugin_exec=FileRecordingExec("/dev/full"))
     with caplog.at_level(logging.WARNING):
         await runtime.add(THREE, ATTACHMENT)
-    assert {record.message for record in caplog.records} == {"execution.not_recorded"}
+    assert {record.__dict__["event"] for record in caplog.records} == {"execution.not_recorded"}
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from ipaddress import IPv4Interface, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import find_object
-from cni_invoker import NetworkConfigurationList, Result
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import (
     NO_PREFIX_ROUTE,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cni_bridge_state import EndpointRecord, ProcessRecord
-from cni_invoker import NetworkConfigurationList, Result, Runtime
-from cni_invoker.advanced import DeleteHooks, PluginConfiguration
+from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result, Runtime
+from cni_invoker.advanced import DeleteHooks
 from cni_invoker.errors import PluginError
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list

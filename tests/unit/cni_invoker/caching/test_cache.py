@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import FileCache, MemoryCache
-from cni_invoker.advanced import AttachmentCache
+from cni_invoker import AttachmentCache, FileCache, MemoryCache
 from cni_invoker.errors import AttachmentExists
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached
 

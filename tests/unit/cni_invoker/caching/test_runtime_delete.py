@@ -94,7 +94,7 @@ async def test_a_delete_continues_if_its_progress_cannot_be_stored(
     await runtime.delete(BLUE, ATTACHMENT)
     assert scene.calls[-2:] == ["second DEL", "first DEL"]
     assert await cache.list() == ()
-    assert "cache.progress_not_stored" in caplog.messages
+    assert "cache.progress_not_stored" in [record.__dict__["event"] for record in caplog.records]
 
 
 async def test_a_repeated_delete_uses_the_list_of_the_first(scene: Scene) -> None:
@@ -220,7 +220,7 @@ async def test_a_forced_delete_removes_the_record_even_if_no_plugin_can_run(
         await scene.runtime.delete(BLUE, ATTACHMENT)
     await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
     assert await scene.runtime.attachments() == ()
-    assert caplog.messages == ["delete.incomplete"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["delete.incomplete"]
 
 
 async def test_a_forced_delete_without_a_record(scene: Scene) -> None:

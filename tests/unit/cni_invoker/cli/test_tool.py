@@ -14,6 +14,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
 from cni_invoker.cli.environment import container_id
+from tests.pages import CNI_INVOKER, read_programs
 from tests.unit.cni_invoker.processes import is_alive
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
@@ -189,7 +190,7 @@ def test_warnings_are_sentences(host: Host) -> None:
     host.configure("10-blue.conflist", {"type": "first"}, {"type": "last"})
     host.plugins.install("last", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"error": {"code": 9, "msg": "no"}})
     _, text = host.fail("add", "blue", NETNS)
-    assert "plugin last did not undo its add, but the other plugins have run: plugin type=" in text
+    assert "plugin last did not undo its ADD, but the other plugins have run: plugin type=" in text
     assert "plugin.delete_failed" not in text
     host.cache.joinpath("results", f"blue-{ID}-eth0").write_text("garbage")
     done = host.run("del", "blue", NETNS)
@@ -230,26 +231,23 @@ def test_list_prints_used_shadowed_and_broken_files(host: Host) -> None:
 
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
-PROGRAMS = [snippet for snippet in SNIPPETS if "ConfigurationDirectories" in snippet]
-"""The others are plugins: tests/kernel/test_cni_invoker_plugins.py runs them."""
+PROGRAMS = read_programs(CNI_INVOKER)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_examples_in_the_documentation_run(host: Host, tmp_path: Path, program: str) -> None:
-    """The programs in docs/cni-invoker.md run unchanged, except for the directories."""
-    for documented, actual in (
-        ("/etc/cni/net.d", host.configurations),
-        ("/opt/cni/bin", host.plugins.directory),
-        ("/var/lib/cni", host.cache),
-    ):
-        assert f'"{documented}"' in program
-        program = program.replace(f'"{documented}"', f'"{actual}"')
+@pytest.mark.parametrize("name", ["attach.py", "attach_sync.py", "sandbox.py"])
+def test_the_examples_in_the_documentation_run(host: Host, tmp_path: Path, name: str) -> None:
+    """The programs run unchanged, except for the directories; all run in tests/kernel/test_cni_invoker_examples.py."""
+    program = PROGRAMS[name]
+    opened = f'"{host.plugins.directory}", "{host.cache}", lock_dir="{tmp_path}/lock"'
+    for documented, actual in (('"/etc/cni/net.d"', f'"{host.configurations}"'), ('"/opt/cni/bin"', opened)):
+        assert documented in program
+        program = program.replace(documented, actual)
     file = tmp_path / "example.py"
     file.write_text(program)
     command = [sys.executable, "-W", "error", str(file)]
-    assert subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S) == "10.1.2.3/24\n"
-    assert host.verbs == ["ADD", "DEL"]
+    printed = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
+    assert printed.split(" mac")[0].strip() == "10.1.2.3/24"
+    assert host.verbs == (["ADD", "DEL"] if name == "attach.py" else ["ADD", "CHECK", "DEL"])
     host.plugins.install("first", ADD={"error": {"code": 100, "msg": "banana"}})
     printed = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
     assert printed == "first says 'banana' (code 100)\n"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import ConfigurationDirectories, read_configuration
-from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker import ConfigurationDirectories, ConfigurationIndex, read_configuration
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 
 

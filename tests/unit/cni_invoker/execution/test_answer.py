@@ -64,7 +64,7 @@ async def test_a_plugin_that_succeeds_returns_its_output(
         stdout_complete=True,
         stderr_tail=("one", "two"),
     )
-    assert [(record.message, record.__dict__.get("line")) for record in caplog.records] == [
+    assert [(record.__dict__["event"], record.__dict__.get("line")) for record in caplog.records] == [
         ("plugin.stderr", "one"),
         ("plugin.stderr", "two"),
         ("plugin.executed", None),
@@ -83,7 +83,9 @@ async def test_the_error_of_a_plugin_is_raised(plugins: FakePlugins) -> None:
     assert (error.plugin, error.verb, error.exit_status, error.signal) == ("noop", "ADD", 1, None)
     assert error.stderr_tail == ("two", "three", "four")
     assert str(error).startswith('plugin type="noop" failed (add): banana; peel (code 100, exit status 1 after 0.')
-    assert str(error).endswith(f"s, {plugins.directory}/noop); its last words on standard error: two | three | four")
+    assert str(error).endswith(
+        f"s, {plugins.directory}/noop, network net, container c1); its last words on standard error: two | three | four"
+    )
 
 
 async def test_the_last_error_printed_counts(plugins: FakePlugins) -> None:
@@ -218,7 +220,7 @@ async def test_the_end_of_a_large_output_is_logged(plugins: FakePlugins, caplog:
     path = plugins.install("noop", ADD={"stdout": 300_000 * "x" + "end", "exit": 1})
     with caplog.at_level(logging.DEBUG), pytest.raises(PluginFailed):
         await run(path, limits=replace(LIMITS, stdout_bytes=1 << 20))
-    (line,) = (record.__dict__["line"] for record in caplog.records if record.message == "plugin.stdout")
+    (line,) = (record.__dict__["line"] for record in caplog.records if record.__dict__["event"] == "plugin.stdout")
     assert line.endswith("xend")
     assert len(line) == 1 << 16
 

@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Runtime, Verb
-from cni_invoker.advanced import Execution, TraceContext
+from cni_invoker import (
+    Attachment,
+    Execution,
+    Limits,
+    NetworkConfigurationList,
+    PluginFailed,
+    Runtime,
+    TraceContext,
+    Verb,
+)
 from cni_invoker.errors import PluginTimeout
 from tests.plugins import FakePlugins
 

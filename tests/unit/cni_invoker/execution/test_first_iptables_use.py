@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, NetworkConfigurationList, Result
-from cni_invoker.advanced import PluginConfiguration
+from cni_invoker import Attachment, NetworkConfigurationList, PluginConfiguration, Result
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.locks import take_file_lock
@@ -265,7 +264,7 @@ async def test_a_first_add_that_hangs_is_waited_for_once(caplog: pytest.LogCaptu
             task.cancel()
     (record,) = caplog.records
     facts = record.__dict__
-    assert (record.msg, facts["file"], facts["waited_s"]) == ("lock.kept", None, 0.05)
+    assert (facts["event"], facts["file"], facts["waited_s"]) == ("lock.kept", None, 0.05)
     assert facts["holder"] == "ADD of firewall for the container hangs0, in this process"
 
 
@@ -293,7 +292,7 @@ async def test_a_process_that_keeps_the_lock_is_named(
                 assert await most_at_once(chains, document)  # all three have run
         (record,) = caplog.records
         holder = record.__dict__["holder"]
-        assert (record.msg, record.__dict__["file"]) == ("lock.kept", str(lock))
+        assert (record.__dict__["event"], record.__dict__["file"]) == ("lock.kept", str(lock))
         assert holder == f"process {process.pid} ({'sh' if shell else 'flock'})"
     async with chains.serialize_first_add(plugin({"type": "ptp", "ipMasq": True}), PORTS, None):
         with lock.open() as other:
@@ -325,4 +324,4 @@ async def test_adds_run_without_a_lock_file(tmp_path: Path, caplog: pytest.LogCa
         async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             pass
     (record,) = caplog.records
-    assert (record.msg, record.__dict__["reason"]) == ("lock.unavailable", "Not a directory")
+    assert (record.__dict__["event"], record.__dict__["reason"]) == ("lock.unavailable", "Not a directory")

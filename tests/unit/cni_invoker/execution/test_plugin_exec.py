@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cni_invoker import CachedRuntime, MemoryCache, PluginFailed, Runtime, Sandbox
-from cni_invoker.advanced import FakeExec, NsenterExec, PluginCall, RecordingExec
+from cni_invoker import CachedRuntime, MemoryCache, PluginCall, PluginFailed, Runtime, Sandbox
+from cni_invoker.advanced import FakeExec, NsenterExec, RecordingExec
 from cni_invoker.documents.jsontypes import JsonValue
 from cni_invoker.errors import PluginNotFound
 from tests.plugins import FakePlugins

@@ -89,4 +89,4 @@ def test_a_plugin_runs_even_if_it_cannot_be_recorded(tmp_path: Path, caplog: pyt
         for _ in range(2):
             with running.keep("a1") as on_started:
                 on_started(os.getpid())
-    assert [record.message for record in caplog.records] == ["plugins.not_kept"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["plugins.not_kept"]

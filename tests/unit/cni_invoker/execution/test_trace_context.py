@@ -4,7 +4,7 @@
 
 import pytest
 
-from cni_invoker.advanced import TraceContext
+from cni_invoker import TraceContext
 from cni_invoker.errors import InvalidParameter
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Limits, NetworkConfigurationList, Preflight, Runtime, run_preflight
-from cni_invoker.advanced import Role
+from cni_invoker import Limits, NetworkConfigurationList, Preflight, Role, Runtime, run_preflight
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(version_s=20.0, grace_s=0.3, executions=4)

@@ -166,7 +166,9 @@ async def test_a_forced_delete_runs_all_plugins_and_logs_errors(
     await runtime.delete(THREE, ATTACHMENT, None, force=True, on_deleted=store)
     assert plugins.calls == (("third", "DEL"), ("third", "DEL"), ("first", "DEL"))
     assert deleted == [{0}]
-    errors = [record.__dict__["error"] for record in caplog.records if record.msg == "plugin.delete_failed"]
+    errors = [
+        record.__dict__["error"] for record in caplog.records if record.__dict__["event"] == "plugin.delete_failed"
+    ]
     assert "xtables lock" in errors[0]
     assert 'failed to find plugin "second"' in errors[1]
 

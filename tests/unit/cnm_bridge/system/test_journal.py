@@ -9,8 +9,7 @@ from pathlib import Path
 from cni_bridge_spec import JsonValue, load_validator
 from cni_bridge_state import Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Verb
-from cni_invoker.advanced import Execution
+from cni_invoker import Execution, Verb
 from cnm_bridge.system.journal import Event, Journal
 from tests.records import endpoint, put
 

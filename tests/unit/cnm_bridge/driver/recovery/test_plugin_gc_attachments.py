@@ -12,8 +12,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import Attachment, AttachmentKey, CachedAttachment, NetworkConfigurationList
-from cni_invoker.advanced import AttachmentReader
+from cni_invoker import Attachment, AttachmentKey, AttachmentReader, CachedAttachment, NetworkConfigurationList
 from cni_invoker.errors import CacheDamaged
 from cnm_bridge.driver.recovery.plugin_gc import EndpointCache
 from tests.records import endpoint

@@ -13,7 +13,7 @@ from cni_bridge_spec import JsonObject, get_objects, get_str
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cni_invoker.errors import AddressClaimed
+from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from tests.records import endpoint
 

@@ -2,8 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Calls and executions are counted as they are added to the journal."""
 
-from cni_invoker import Verb
-from cni_invoker.advanced import Execution
+from cni_invoker import Execution, Verb
 from cnm_bridge.server.admin.event_counts import BOUNDS_S, Durations, EventCounts
 from cnm_bridge.system.journal import Journal
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log messages of this package: sentences for people, and as `extra` the event's name and facts for programs."""
+
+import logging
+from typing import Final
+
+__all__ = ["log_event"]
+
+_SENTENCES: Final = {
+    "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
+    "cache.bad_result": "the cached result of {network} is not used: {reason}",
+    "cache.damaged": "the cached attachment in {place} is not used: {reason}",
+    "cache.progress_not_stored": "the progress of the DEL cannot be stored; a repetition starts from the beginning: "
+    "{place}: {reason}",
+    "cache.unreadable": "{file} is skipped: {reason}",
+    "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
+    "delete.incomplete": "resources of {network} may have been left behind: {error}",
+    "execution.not_recorded": "executions are not recorded: {file}: {reason}",
+    "lock.kept": "went on without the lock {file}, which {holder} has kept for {waited_s:g} s: "
+    "other processes may create the same iptables chains concurrently",
+    "lock.unavailable": "other processes may create the same iptables chains concurrently: "
+    "no lock in {directory}: {reason}",
+    "plugin.delete_failed": "plugin {plugin} did not undo its ADD, but the other plugins have run: {error}",
+    "plugin.executed": "plugin {plugin} has run {verb} for {container_id}/{ifname}: {outcome} after {duration_ms} ms",
+    "plugin.not_observed": "the observer failed after {verb} of plugin {plugin}, which is not affected",
+    "plugin.stderr": "plugin {plugin} ({verb}) wrote on standard error: {line}",
+    "plugin.stdout": "plugin {plugin} ({verb}) failed, and wrote on standard output: {line}",
+    "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",
+    "plugins.not_kept": "if this process is killed, the next ADD or DEL does not stop the plugin that it runs: "
+    "{directory} cannot be written: {reason}",
+}
+
+
+def log_event(log: logging.Logger, level: int, event: str, **facts: object) -> None:
+    """Log an event as a sentence; the record has the attribute `event`, and one for each fact.
+
+    Args:
+        log: The module's logger.
+        level: The level; from ERROR on, the exception that is being handled is logged too.
+        event: The event's name.
+        facts: The facts that the sentence needs, and further ones.
+    """
+    if log.isEnabledFor(level):
+        sentence = _SENTENCES[event].format_map(facts)
+        log.log(level, "%s", sentence, extra={"event": event, **facts}, exc_info=level >= logging.ERROR, stacklevel=2)

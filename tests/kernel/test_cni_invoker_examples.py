@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The programs in docs/cni-invoker.md do what the page says, with real plugins in real namespaces."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject, render_json
+from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed
+from cni_invoker.sync import CachedRuntime, Runtime
+from tests.kernel.namespace import Namespace
+from tests.pages import CNI_INVOKER, read_programs
+
+PLUGINS = Path("/usr/lib/cni")
+CACHE = Path("/var/lib/cni")
+
+
+@pytest.fixture(name="directory")
+def make_directory(private_namespaces: int, tmp_path: Path) -> Iterator[Path]:
+    """The programs, the plugins, and a list `blue` of the plugin `pair`; the addresses are forgotten afterwards."""
+    assert private_namespaces
+    binaries, lists = tmp_path / "bin", tmp_path / "net.d"
+    binaries.mkdir()
+    lists.mkdir()
+    (binaries / "host-local").symlink_to(PLUGINS / "host-local")
+    for name, text in read_programs(CNI_INVOKER).items():
+        program = text.replace("/opt/cni/bin", str(binaries)).replace("/etc/cni/net.d", str(lists))
+        program = program.replace("#!/usr/bin/env python3", f"#!{sys.executable}")
+        place = binaries / name.removesuffix(".py") if program.startswith("#!") else tmp_path / name
+        place.write_text(program, "utf-8")
+        place.chmod(0o755)
+    (lists / "blue.conflist").write_bytes(render_json(blue(tmp_path).document))
+    yield tmp_path
+    assert not FileCache(CACHE)._list(None, whole=True)
+    subprocess.run(["rm", "-rf", *CACHE.iterdir()], check=True)
+
+
+def blue(directory: Path, ipam: str = "host-local", first: str = "") -> NetworkConfigurationList:
+    """The list."""
+    subnet: JsonObject = {"subnet": "10.88.0.0/24", **({"rangeStart": first} if first else {})}
+    plugin: JsonObject = {
+        "type": "pair",
+        "ipam": {"type": ipam, "dataDir": str(directory / "ips"), "ranges": [[subnet]]},
+    }
+    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
+
+
+@contextmanager
+def container(name: str) -> Iterator[Namespace]:
+    """A container's namespace."""
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    path = Path("/run/netns", name)
+    try:
+        yield Namespace(path)
+    finally:
+        if path.exists():
+            subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def run(directory: Path, name: str) -> str:
+    """Run a program; return what it prints."""
+    ended = subprocess.run([sys.executable, directory / name], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def addresses(directory: Path) -> set[str]:
+    """The addresses that host-local has reserved."""
+    return {file.name for file in (directory / "ips/blue").glob("10.*")}
+
+
+@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
+def test_attaching(directory: Path, program: str) -> None:
+    """The address is printed, and nothing is left."""
+    with container("testing") as box:
+        expected = "10.88.0.2/24 mac\n" if program == "sandbox.py" else "10.88.0.2/24\n"
+        assert run(directory, program) == expected
+        assert box.links() == set()
+    assert addresses(directory) == set()
+
+
+@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
+def test_a_plugin_that_fails(directory: Path, program: str) -> None:
+    """Its words are printed, with its name."""
+    with container("testing") as box:
+        box.ip("link add eth0 type veth peer name other")
+        printed = run(directory, program)
+        assert printed == "pair says 'example already has an interface eth0; DEL it first' (code 999)\n"
+    assert addresses(directory) == set()
+
+
+def test_collecting(directory: Path) -> None:
+    """What the containers without a namespace have had is free, and what the others have stays."""
+    runtime = CachedRuntime(Runtime(directory / "bin"), FileCache(CACHE))
+    network = blue(directory)
+    attachments = [Attachment(container_id=name, ifname="eth0", netns=f"/run/netns/{name}") for name in ("one", "two")]
+    with container("one"), container("two") as kept:
+        for one in attachments:
+            runtime.add(network, one)
+        subprocess.run(["ip", "netns", "delete", "one"], check=True)
+        assert run(directory, "collect.py") == "deleted: one\n"
+        assert addresses(directory) == {"10.88.0.3"}
+        assert kept.links() == {"eth0"}
+        runtime.delete(network, attachments[1])
+
+
+def test_a_repeated_add_keeps_the_address(directory: Path) -> None:
+    """A runtime without a store repeats ADD: it fails, and the container in use keeps its address."""
+    runtime = Runtime(directory / "bin")
+    network = blue(directory)
+    attachment = Attachment(container_id="one", ifname="eth0", netns="/run/netns/one")
+    with container("one") as box:
+        result = runtime.add(network, attachment)
+        with pytest.raises(PluginFailed, match="one already has an interface eth0"):
+            runtime.add(network, attachment)
+        assert addresses(directory) == {"10.88.0.2"}
+        box.ip("link delete eth0")
+        with pytest.raises(PluginFailed, match=r'plugin type="host-local" failed \(add\): .*duplicate allocation'):
+            runtime.add(network, attachment)  # the container has renamed it, for example
+        assert addresses(directory) == {"10.88.0.2"}
+        runtime.delete(network, attachment, result)
+    assert addresses(directory) == set()
+
+
+def test_an_ipam_plugin_that_delegates(directory: Path) -> None:
+    """It counts addresses, and leaves the rest to host-local; its own refusal frees nothing."""
+    runtime = Runtime(directory / "bin")
+    network = blue(directory, "quota")
+    attachments = [Attachment(container_id="one", ifname=f"eth{n}", netns="/run/netns/one") for n in range(3)]
+    with container("one"):
+        for attachment in attachments[:2]:
+            runtime.add(network, attachment)
+            subprocess.run(["ip", "link", "delete", "one"], check=True)  # the plugin names it after the container
+        with pytest.raises(PluginFailed, match="one has 2 addresses already"):
+            runtime.add(network, attachments[2])
+    assert addresses(directory) == {"10.88.0.2", "10.88.0.3"}
+    for attachment in attachments:
+        runtime.delete(network, attachment, None)
+    assert addresses(directory) == set()

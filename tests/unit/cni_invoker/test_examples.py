@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The programs in docs/cni-invoker.md and in the README of the distribution: typed as strictly as the library.
+
+`tests/kernel/test_cni_invoker_examples.py` runs them.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages import CNI_INVOKER, read_blocks, read_programs
+
+README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
+
+
+def test_there_are_six_programs() -> None:
+    """A runtime script in both styles, a user of `Sandbox`, a GC tool, a plugin, and an IPAM plugin that delegates."""
+    names = ["attach_sync", "attach", "sandbox", "collect", "pair", "quota"]
+    assert list(read_programs(CNI_INVOKER)) == [f"{name}.py" for name in names]
+
+
+@pytest.mark.slow
+def test_types(tmp_path: Path) -> None:
+    """Each of them passes `mypy --strict`, which looks for problems of the library's own types."""
+    programs = read_programs(CNI_INVOKER)
+    programs |= {f"readme{index}.py": one.text for index, one in enumerate(read_blocks(README, "python"))}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *sorted(programs)]
+    found = {**os.environ, "MYPYPATH": os.fspath(README.parent)}  # an editable installation is not found
+    checked = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    assert f"no issues found in {len(programs)} source files" in checked.stdout
+
+
+def test_the_readme_names_what_is_shipped() -> None:
+    """It is all that PyPI shows, so it names no file of the project."""
+    assert "docs/" not in README.read_text("utf-8")

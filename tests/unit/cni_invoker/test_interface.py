@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What programs may rely on: which names are public, and that both styles offer the same."""
+
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+import cni_invoker
+from cni_invoker import CachedRuntime, FileCache, Limits, MemoryCache, Result, Runtime, Sandbox, advanced, sync
+from cni_invoker.errors import NetworkBusy, NotAttached, PluginFailed
+from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, KEY, LIMITS, RESULT, THREE, without_version
+
+STABLE: Final = [
+    import_module(name)
+    for name in ("cni_invoker", "cni_invoker.sync", "cni_invoker.errors", "cni_invoker.results", "cni_invoker.plugin")
+]
+ONLY_FOR_TASKS: Final = {"slot", "hooks"}
+"""Parameters for programs that have tasks of their own; `hooks` is one of `advanced`."""
+
+
+def names(module: ModuleType) -> dict[str, object]:
+    """Return the public names of a module."""
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def functions(value: object) -> Iterator[Callable[..., object]]:
+    """Yield a function, or the public methods and properties of a class."""
+    if inspect.isfunction(value):
+        yield value
+    elif inspect.isclass(value):
+        for name, member in vars(value).items():
+            found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            found = getattr(found, "__wrapped__", getattr(found, "func", found))
+            if inspect.isfunction(found) and (not name.startswith("_") or name == "__init__"):
+                yield found
+
+
+def classes_in(annotation: object) -> Iterator[type]:
+    """Yield the classes of this package that a type consists of."""
+    if inspect.isclass(annotation) and annotation.__module__.startswith("cni_invoker"):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from classes_in(part) if not isinstance(part, list) else (one for p in part for one in classes_in(p))
+
+
+def hints(function: Callable[..., object]) -> dict[str, object]:
+    """Return the types of a function's parameters and of what it returns."""
+    scope: dict[str, Any] = {**vars(typing), **vars(sys.modules["collections.abc"])}
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("cni_invoker"):
+            scope |= {name: value for name, value in vars(module).items() if inspect.isclass(value)}
+    inner = inspect.getmodule(function)
+    scope |= {"Path": Path, "Runner": object, "AsyncCollecting": object, **names(cni_invoker), **vars(inner)}
+    return typing.get_type_hints(function, scope)
+
+
+@pytest.mark.parametrize("module", STABLE, ids=lambda module: module.__name__)
+def test_stable_names_need_stable_names_only(module: ModuleType) -> None:
+    """No parameter, result or attribute has a type that only `advanced`, or an inner module, has."""
+    public = {value for one in STABLE for value in names(one).values() if inspect.isclass(value)}
+    missing = set()
+    for name, value in names(module).items():
+        parts = [(function.__qualname__, hints(function)) for function in functions(value)]
+        if inspect.isclass(value) and dataclasses.is_dataclass(value):
+            parts.append((name, {field.name: field.type for field in dataclasses.fields(value)}))
+        for where, found in parts:
+            for what, annotation in found.items():
+                if what not in ONLY_FOR_TASKS and not where.startswith("Collecting.__init__"):
+                    missing |= {f"{where}: {one.__name__}" for one in classes_in(annotation) if one not in public}
+    assert not missing
+
+
+def test_advanced_has_no_stable_names() -> None:
+    """Each name has one place."""
+    stable = {name for module in STABLE for name in module.__all__}
+    assert not stable & set(advanced.__all__)
+
+
+@pytest.mark.parametrize("name", sync.__all__)
+def test_both_styles_offer_the_same(name: str) -> None:
+    """Each operation exists in both, with the same parameters and defaults."""
+    pairs = [(getattr(cni_invoker, name), getattr(sync, name))]
+    if inspect.isclass(pairs[0][0]):
+        asynchronous, blocking = ({function.__name__: function for function in functions(pair)} for pair in pairs[0])
+        assert asynchronous.keys() == blocking.keys()
+        pairs = [
+            (asynchronous[key], blocking[key]) for key in asynchronous if (name, key) != ("Collecting", "__init__")
+        ]
+    for one, other in pairs:
+        theirs, ours = (
+            {key: str(value.default) for key, value in inspect.signature(function).parameters.items()}
+            for function in (one, other)
+        )
+        assert {key: value for key, value in theirs.items() if key not in ONLY_FOR_TASKS} == {
+            key: value if "lambda" not in value else theirs[key] for key, value in ours.items()
+        }, f"{name}: {one.__name__}"
+
+
+def anything(function: object) -> Callable[..., Any]:
+    """Return a function without its types, which a caller in plain Python does not have."""
+    assert callable(function)
+    return function
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda blocking, _: anything(CachedRuntime)(blocking, MemoryCache()),
+        lambda _, asynchronous: anything(sync.CachedRuntime)(asynchronous, MemoryCache()),
+        lambda blocking, _: anything(Sandbox)(sync.CachedRuntime(blocking, MemoryCache()), "c1"),
+        lambda _, asynchronous: anything(sync.Sandbox)(CachedRuntime(asynchronous, MemoryCache()), "c1"),
+        lambda _, asynchronous: anything(sync.run_preflight)(asynchronous, THREE),
+        lambda _, asynchronous: anything(sync.list_sandboxes)(CachedRuntime(asynchronous, MemoryCache())),
+        lambda _, asynchronous: anything(sync.collect_sandboxes)(CachedRuntime(asynchronous, MemoryCache()), [], []),
+    ],
+)
+def test_parts_of_the_other_style(plugins: FakePlugins, mix: Callable[[object, object], object]) -> None:
+    """They are refused when they are given, with a hint."""
+    with pytest.raises(TypeError, match=r"^runtime must be of type .*; .*cni_invoker\.sync"):
+        mix(sync.Runtime(plugins.directory), Runtime(plugins.directory))
+
+
+async def test_functions_with_a_runtime_of_the_other_style(plugins: FakePlugins) -> None:
+    """The same for those that are awaited."""
+    blocking = sync.Runtime(plugins.directory)
+    cached = sync.CachedRuntime(blocking, MemoryCache())
+    for work in (
+        anything(cni_invoker.run_preflight)(blocking, THREE),
+        anything(cni_invoker.list_sandboxes)(cached),
+        anything(cni_invoker.collect_sandboxes)(cached, [], []),
+    ):
+        with pytest.raises(TypeError, match=r"^runtime must be of type .*; .*cni_invoker\.sync"):
+            await work
+
+
+def test_other_parts_that_block(plugins: FakePlugins) -> None:
+    """A cache or a PluginExec whose methods are not asynchronous is refused."""
+
+    class Blocking(MemoryCache):
+        def put(self, *_: object, **__: object) -> None:  # type: ignore[override]
+            """Store nothing."""
+
+    class Direct(cni_invoker.PluginExec):
+        def run(self, *_: object) -> None:  # type: ignore[override]
+            """Run nothing."""
+
+    with pytest.raises(TypeError, match="the methods of cache must be `async def`, and are not: put"):
+        anything(CachedRuntime)(Runtime(plugins.directory), Blocking())
+    with pytest.raises(
+        TypeError, match=r"cache must have the methods of AttachmentCache, .*; missing: hold, put, find"
+    ):
+        anything(CachedRuntime)(Runtime(plugins.directory), {})
+    with pytest.raises(TypeError, match="run of plugin_exec must be `async def`"):
+        Runtime(plugins.directory, plugin_exec=Direct())
+
+
+def test_asynchronous_callbacks_in_a_blocking_runtime(plugins: FakePlugins) -> None:
+    """They are refused before a plugin runs: what they should store would be lost."""
+    runtime = sync.Runtime(plugins.directory, LIMITS)
+
+    async def store(_: object) -> None:
+        """Store nothing."""
+
+    with pytest.raises(TypeError, match="on_result must not be asynchronous"):
+        runtime.add(THREE, ATTACHMENT, on_result=store)
+    with pytest.raises(TypeError, match="on_deleted must not be asynchronous"):
+        runtime.delete(THREE, ATTACHMENT, None, on_deleted=store)
+    assert not plugins.calls
+    with pytest.raises(TypeError, match="on_result must not be asynchronous"):
+        runtime.add(THREE, ATTACHMENT, on_result=lambda result: store(result))  # noqa: PLW0108  # cannot be seen before
+
+
+@pytest.fixture(name="opened")
+def make_opened(plugins: FakePlugins, tmp_path: Path) -> sync.CachedRuntime:
+    """A runtime as most programs make it."""
+    return sync.CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
+
+
+def test_the_safe_constructor(opened: sync.CachedRuntime, plugins: FakePlugins, tmp_path: Path) -> None:
+    """Running plugins are recorded while they run, first users of iptables are locked, attachments are in files."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    plugins.install("firewall", ADD={"result": RESULT})
+    network = cni_invoker.NetworkConfigurationList.from_document(
+        {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": "firewall"}]}
+    )
+    opened.add(network, ATTACHMENT)
+    assert (tmp_path / "cache/running").is_dir()
+    assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]
+    assert [
+        one.attachment for one in sync.CachedRuntime(sync.Runtime("/x"), FileCache(tmp_path / "cache")).attachments()
+    ]
+
+
+def test_the_defaults_of_the_safe_constructor() -> None:
+    """Both are those that other programs of the host use."""
+    defaults = inspect.signature(CachedRuntime.open).parameters
+    assert defaults["cache_dir"].default == cni_invoker.DEFAULT_CACHE_DIR == Path("/var/lib/cni")
+    assert defaults["lock_dir"].default == cni_invoker.DEFAULT_LOCK_DIR == Path("/run/cni-invoker")
+
+
+def test_a_check_of_the_record_alone(opened: sync.CachedRuntime, plugins: FakePlugins) -> None:
+    """It needs neither the list nor the arguments."""
+    opened.add(THREE, ATTACHMENT)
+    (cached,) = opened.attachments()
+    opened.check_cached(cached)
+    assert [verb for _, verb in without_version(plugins)[-3:]] == ["CHECK"] * 3
+    opened.delete_cached(cached)
+    with pytest.raises(NotAttached):
+        opened.check_cached(cached)
+
+
+def test_collecting_without_asyncio(plugins: FakePlugins) -> None:
+    """The network is blocked during the body, and free after it, also if the body fails."""
+    runtime = sync.Runtime(plugins.directory, Limits(wait_s=0.1))
+    with runtime.collecting(THREE) as collecting:
+        collecting.gc([KEY])
+        runtime.status(THREE)
+        with pytest.raises(NetworkBusy):
+            runtime.add(THREE, ATTACHMENT)
+    with pytest.raises(ZeroDivisionError), runtime.collecting(THREE):
+        raise ZeroDivisionError
+    runtime.add(THREE, ATTACHMENT)
+    assert [verb for _, verb in without_version(plugins)] == ["GC"] * 3 + ["STATUS"] * 3 + ["ADD"] * 3
+
+
+def test_a_result_cannot_be_changed() -> None:
+    """Neither through the document that it was made from, nor through the one that it gives."""
+    given: dict[str, Any] = {**RESULT, "ips": [{"address": "10.1.2.3/24"}]}
+    result = Result.from_document(given)
+    given["ips"].clear()
+    document: Any = result.document
+    document["ips"][0]["address"] = "10.6.6.6/24"
+    document["dns"] = {}
+    assert result.document == RESULT
+    assert result == Result.from_document(RESULT)
+
+
+def test_a_failure_names_network_and_container(opened: sync.CachedRuntime, plugins: FakePlugins) -> None:
+    """A program that logs the error alone can be understood."""
+    plugins.install("second", ADD=FAILED)
+    with pytest.raises(PluginFailed, match="network some-list, container some-container-id") as caught:
+        opened.add(THREE, ATTACHMENT)
+    assert (caught.value.network, caught.value.container_id) == ("some-list", "some-container-id")
