@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb test-deb plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb deb-packages debs test-deb release test-release plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,8 +122,9 @@ $(RELEASE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable packaging/cni-invoker --editable '.[dev,release]'
 	@touch $@
 
-man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man
-	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs)"
+man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
+	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs 2>/dev/null || date +%F)" # an archive has no history
+	$(BIN)/python packaging/completions.py
 
 docs: $(RELEASE) ## the documentation as one static folder, build/docs/site, with a search; links are checked
 	$(BIN)/python packaging/docs_site.py
@@ -147,9 +148,26 @@ constraints: wheels ## packaging/constraints.txt: what a release was tested with
 inventory: wheels ## dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
 	$(BIN)/python packaging/inventory.py dist/inventory.json
 
-deb: wheels ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
+deb-packages: # what the package is built with; first, because python3-venv is among them
 	@PACKAGES="build-essential $$(awk '/^[^ ]/ { on = /^Build-Depends:/ } /^ / && on { sub(/-compat|,$$/, "", $$1); print $$1 }' packaging/debian/control)" tests/lab/install-packages
+
+deb: deb-packages ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
+	@$(MAKE) --no-print-directory wheels
 	packaging/build-deb
+
+debs: wheels # the package for each release that it is made for
+	@PACKAGES=mmdebstrap tests/lab/install-packages
+	$(BIN)/python -m tests.install.packages
+
+release: inventory debs ## the folder of a release, with a repository for apt, signed: KEY=FINGERPRINT of a key of gpg, URL= where it will be (needs root and mirrors)
+	@PACKAGES="mmdebstrap apt-utils gpg" tests/lab/install-packages
+	packaging/build-plugin
+	packaging/build-release
+
+test-release: setup inventory debs ## the folder of a release, signed with a throw-away key, installed with apt on Debian 12 and 13 and Ubuntu 24.04 (needs root and mirrors)
+	@PACKAGES="mmdebstrap systemd-container apt-utils gpg" tests/lab/install-packages
+	packaging/build-plugin
+	$(BIN)/pytest tests/install/test_release.py
 
 test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd as process 1: install, reboot, upgrade, purge (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
@@ -169,5 +187,5 @@ test-install: wheels ## the wheels in environments with others' packages, under 
 	$(BIN)/pytest tests/install/test_wheel.py
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build packaging/cni-invoker/build dist packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build packaging/cni-invoker/build dist packaging/completions packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The package on a minimal Debian or Ubuntu with systemd as process 1; `make test-deb` runs this (needs root)."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.install.machine import Machine, fetch_root
+from tests.install.machine import Machine
+from tests.install.packages import RELEASES, build_package, fetch_system
 from tests.lab.debian import FetchError, run_program
 from tests.lab.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1800)  # a root directory is made, and a package is built
 
-ROOT = Path(__file__).parents[2]
-RELEASES = {"bookworm": "debian12", "trixie": "debian13", "noble": "ubuntu2404"}
-SYSTEM = (
-    *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
-    *("iproute2", "python3", "libleveldb1d", "kmod"),
-)
-DOCKER_COMMAND = {"trixie": ("docker-cli",)}
-"""From Debian 13 on the docker command is a package of its own."""
-BUILD = (
-    *("build-essential", "debhelper", "g++", "libleveldb-dev", "python3-dev", "python3-pip", "python3-setuptools"),
-    *("python3-venv", "python3-wheel", "fakeroot"),
-)
 UNITS = ("cni-bridge.socket", "cni-bridge-admin.socket", "cni-bridge.service")
 DHCP = "cni-bridge-dhcp.service"
 INSTANCE = (("cni-bridge", "socket"), ("cni-bridge-admin", "socket"), ("cni-bridge", "service"))
@@ -44,11 +32,6 @@ tar -C /tmp/image -c . | docker import - box
 """
 
 
-def fetch_system(suite: str) -> Path:
-    """Return the archive of a minimal system of a release with Docker."""
-    return fetch_root(suite, "system", (*SYSTEM, *DOCKER_COMMAND.get(suite, ())))
-
-
 @pytest.fixture(name="suite", scope="module", params=RELEASES)
 def choose_suite(request: pytest.FixtureRequest) -> str:
     """A release of Debian or Ubuntu; one whose packages cannot be had is skipped."""
@@ -61,21 +44,9 @@ def choose_suite(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(name="package", scope="module")
-def build_package(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package for the release, built in a root directory of that release from what `make wheels` has built."""
-    root = tmp_path_factory.mktemp("build") / suite
-    root.mkdir()
-    run_program("tar", "--extract", "--file", str(fetch_root(suite, "build", BUILD)), "--directory", str(root))
-    try:
-        command = (str(ROOT / "packaging/build-deb"),)
-        done = subprocess.run(
-            command, env={**os.environ, "ROOT": str(root)}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        shutil.rmtree(root)
-    (package,) = (ROOT / "dist").glob(f"cni-bridge_*~{RELEASES[suite]}_*.deb")
-    return package
+def package_of_suite(suite: str) -> Path:
+    """The package for the release."""
+    return build_package(suite)
 
 
 @pytest.fixture(name="machine")
