@@ -159,19 +159,19 @@ debs: wheels # the package for each release that it is made for
 	@PACKAGES=mmdebstrap tests/lab/install-packages
 	$(BIN)/python -m tests.install.packages
 
-release: inventory debs ## the folder of a release, with a repository for apt, signed: KEY=FINGERPRINT of a key of gpg, URL= where it will be (needs root and mirrors)
-	@PACKAGES="mmdebstrap apt-utils gpg" tests/lab/install-packages
+release: inventory debs ## a signed folder with packages, wheels, plugin and a repository for apt: KEY=FINGERPRINT URL=ADDRESS (needs root and mirrors)
+	@PACKAGES="mmdebstrap apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	packaging/build-release
 
-test-release: setup inventory debs ## the folder of a release, signed with a throw-away key, installed with apt on Debian 12 and 13 and Ubuntu 24.04 (needs root and mirrors)
-	@PACKAGES="mmdebstrap systemd-container apt-utils gpg" tests/lab/install-packages
+test-release: setup inventory debs ## such a folder with a throw-away key, installed from with apt on new systems (needs root and mirrors)
+	@PACKAGES="mmdebstrap systemd-container apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	$(BIN)/pytest tests/install/test_release.py
 
-test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd as process 1: install, reboot, upgrade, purge (needs root)
+test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd: install, reboot, upgrade, purge; the README on a new system (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
-	$(BIN)/pytest tests/install/test_deb.py
+	$(BIN)/pytest tests/install/test_deb.py tests/install/test_new_machine.py
 
 plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` (needs root and a Debian mirror)
 	@PACKAGES=mmdebstrap tests/lab/install-packages

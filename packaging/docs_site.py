@@ -4,8 +4,8 @@
 
 The source is a copy of the repository's Markdown files and of the files that they link to, at the same places, so that
 every relative link leads to the same target as on a code hosting site. Zensical checks links and anchors between pages;
-what it does not know, links to other files, is checked here, in what was built. So is that no page loads anything from
-elsewhere: the site is complete without a network.
+what it does not know, links to other files, is checked here, in what was built. So is what must hold of each page
+(`site_checks.py`), such as that it loads nothing from elsewhere: the site is complete without a network.
 """
 
 import re
@@ -13,20 +13,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from site_checks import find_mistakes, find_style_mistakes, read_page
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"
 SITE = BUILD / "site"
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
-_LOADED = frozenset({"icon", "preconnect", "stylesheet"})
-"""The relations of links that a browser follows by itself."""
 
 
 def main() -> int:
-    """Build the site; return 1 if a link leads nowhere, or a page loads something from elsewhere."""
+    """Build the site; return 1 if a link leads nowhere, or something else is wrong with a page."""
     shutil.rmtree(BUILD, ignore_errors=True)
     pages = _list_pages()
     for file in {*pages, *_find_linked(pages)}:
@@ -36,14 +35,15 @@ def main() -> int:
     for page in pages:
         _show_diagrams_as_text(BUILD / "source" / page)
     shutil.copy(ROOT / "docs/zensical.toml", BUILD)
-    shutil.copy(ROOT / "packaging/iframe-worker.js", BUILD / "source")
+    for file in ("iframe-worker.js", "site.css"):
+        shutil.copy(ROOT / "packaging" / file, BUILD / "source")
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     if subprocess.run([*command, "-f", str(BUILD / "zensical.toml")], check=False).returncode != 0:
         return 1
     broken = sorted(_find_broken())
     for link in broken:
         print(link, file=sys.stderr)
-    print(f"{SITE.relative_to(ROOT)}: {len(list(SITE.rglob('*.html')))} pages, {len(broken)} broken links")
+    print(f"{SITE.relative_to(ROOT)}: {len(list(SITE.rglob('*.html')))} pages, {len(broken)} mistakes")
     return 1 if broken else 0
 
 
@@ -67,33 +67,19 @@ def _find_linked(pages: list[str]) -> Iterator[str]:
                 yield str(file.relative_to(ROOT))
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.loaded: list[str] = []
-        """What a browser loads with the page."""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        wanted = {"a": "href", "img": "src", "link": "href", "script": "src"}.get(tag)
-        found = [value for name, value in attrs if name == wanted and value]
-        self.found += found
-        is_loaded = dict(attrs).get("rel") in _LOADED if tag == "link" else tag in {"img", "script"}
-        self.loaded += found if is_loaded else ()
-
-
 def _find_broken() -> Iterator[str]:
-    """Yield the relative links of the site that lead to no file, and what pages load from elsewhere."""
-    for page in SITE.rglob("*.html"):
-        if page.name == "404.html":  # its links begin at the place of publication
+    """Yield the relative links of the site that lead to no file, and whatever else is wrong with a page."""
+    for file in SITE.rglob("*.html"):
+        if file.name == "404.html":  # its links begin at the place of publication
             continue
-        parser = _Links()
-        parser.feed(page.read_text("utf-8"))
-        yield from (f"{page.relative_to(SITE)} loads {link}" for link in parser.loaded if urlsplit(link).netloc)
-        for link in parser.found:
+        name, page = file.relative_to(SITE), read_page(file.read_text("utf-8"))
+        yield from (f"{name}: {mistake}" for mistake in find_mistakes(page))
+        for link in page.links:
             url = urlsplit(link)
-            if not url.scheme and not url.netloc and url.path and not (page.parent / unquote(url.path)).exists():
-                yield f"{page.relative_to(SITE)}: {link}"
+            if not url.scheme and not url.netloc and url.path and not (file.parent / unquote(url.path)).exists():
+                yield f"{name}: {link} does not exist"
+    for file in SITE.rglob("*.css"):
+        yield from (f"{file.relative_to(SITE)}: {mistake}" for mistake in find_style_mistakes(file.read_text("utf-8")))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_the_bill_of_materials(release: Path) -> None:
     assert document["bomFormat"] == "CycloneDX"
     main = document["metadata"]["component"]
     assert (main["name"], main["version"]) == ("cni-bridge", __version__)
-    found = {(one["name"].lower(), one["version"]) for one in document["components"]}
+    found = {(one["name"].lower().replace("_", "-"), one["version"]) for one in document["components"]}
     pinned = re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "packaging/constraints.txt").read_text("utf-8"), re.MULTILINE)
     assert {pin for pin in pinned if pin[0] not in NOT_ON_LINUX} <= found
     assert ("cni-invoker", __version__) in found
