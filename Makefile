@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb deb-packages debs test-deb release test-release plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb deb-packages install debs test-deb release test-release plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -154,6 +154,9 @@ deb-packages: # what the package is built with; first, because python3-venv is a
 deb: deb-packages ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
 	@$(MAKE) --no-print-directory wheels
 	packaging/build-deb
+
+install: deb ## install that package, and Docker and CNI plugins if there are none (needs root)
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes $(CURDIR)/$$(ls -t dist/cni-bridge_*.deb | head -n 1)
 
 debs: wheels # the package for each release that it is made for
 	@PACKAGES=mmdebstrap tests/lab/install-packages

@@ -15,7 +15,7 @@ from cnm_bridge import __version__
 from cnm_bridge.operator.cli.main import main as cni_bridge
 
 TARGET = Path(__file__).parent / "man"
-UNFILLED = re.compile(r"^\\b\n(.*?)(?=^\.)", re.DOTALL | re.MULTILINE)
+UNFILLED = re.compile(r"^\x08\n(.*?)(?=^\.)", re.DOTALL | re.MULTILINE)
 """A paragraph whose lines click keeps apart, which click-man passes on with its mark."""
 
 

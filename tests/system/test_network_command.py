@@ -269,22 +269,39 @@ def test_collisions_change_nothing(scene: Scene) -> None:
 
 
 def test_what_an_operator_should_know(scene: Scene) -> None:
-    """On a LAN others have addresses, too; and other runtimes take the first file."""
+    """On a LAN others have addresses, too; and the runtime of a kubelet takes the first file."""
     scene.configure(bridge(scene.subnet()), name="zebra")
     lan = ("--parent", Scene.UPLINK, "--subnet", scene.subnet().ipv4)
     done = command(scene.lab, "create", "--dry-run", "aardvark", *lan)
     assert done.returncode == 0
     assert f"if others on the LAN of {Scene.UPLINK} have some" in done.stderr
+    assert "comes first" not in done.stderr
+    scene.lab.run("mkdir", "/var/lib/kubelet")
+    done = command(scene.lab, "create", "--dry-run", "aardvark", *lan)
     assert f"aardvark.conflist comes first in {DIRECTORY}" in done.stderr
+
+
+def test_limits(scene: Scene) -> None:
+    """The list of a network with a limit has the plugin that enforces it, and containers are limited."""
+    lab = scene.lab
+    subnet = scene.subnet().ipv4
+    name = "limited"
+    assert command(lab, "create", name, "--subnet", subnet, "-o", "cni.bandwidth.ingress-rate=1M").returncode == 0
+    try:
+        lab.docker("run", "-d", "--name", "slow", "--network", name, "busybox", "sleep", "60")
+        assert "rate 1Mbit" in lab.run("tc", "qdisc", "show").stdout
+    finally:
+        lab.docker("rm", "--force", "slow")
+        assert command(lab, "rm", "--configuration", name).returncode == 0
 
 
 def test_docker_refuses(scene: Scene) -> None:
     """An option that no plugin of the new list understands is refused by the driver; the list is removed again."""
     lab = scene.lab
     before = seen(lab)
-    done = command(lab, "create", "limited", "--subnet", scene.subnet().ipv4, "-o", "cni.bandwidth.ingress-rate=1M")
+    done = command(lab, "create", "limited", "--subnet", scene.subnet().ipv4, "-o", "cni.capability.colour=1")
     assert done.returncode == 1
-    assert "bandwidth" in done.stderr
+    assert "colour" in done.stderr
     assert f"{DIRECTORY}/limited.conflist was removed again" in done.stderr
     assert seen(lab) == before
 

@@ -45,6 +45,8 @@ ENGINE_LIMIT_S: Final = 60.0
 """Within which the engine makes or removes a network; it calls the daemon meanwhile."""
 
 _ATTACH: Final = "cni.attach"
+_KUBELET: Final = Path("/var/lib/kubelet")
+"""Where a kubelet is, or was, its directory is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +205,7 @@ def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:
     first = None
     with suppress(OSError):
         first = min((one.name for one in file.parent.iterdir() if one.suffix == file.suffix), default=None)
-    if first is not None and file.name < first:
+    if first is not None and file.name < first and _KUBELET.is_dir():
         notes.append(f"{file.name} comes first in {file.parent}, and a kubelet's runtime takes the first file")
     return tuple(notes)
 

@@ -102,6 +102,8 @@ def _on_bridge(wanted: WantedNetwork, backend: Backend) -> list[JsonValue]:
     plugins: list[JsonValue] = [{**bridge, **_mtu(wanted), "ipam": _ipam(wanted)}]
     if not uses_nftables:  # the plugin `firewall` knows iptables and firewalld only
         plugins.append({"type": "firewall"})
+    if wanted.has_limits:
+        plugins.append({"type": "bandwidth", "capabilities": {"bandwidth": True}})
     if not wanted.is_isolated:
         chosen: JsonObject = {NFTABLES_KEYS["portmap"]: backend.value} if uses_nftables else {}
         plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, **chosen})

@@ -62,6 +62,7 @@ class WantedNetwork:
         is_masqueraded: Whether packets that leave the host have its address; only used for a bridge.
         is_isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
+        has_limits: Whether the bandwidth of containers is limited; only used for a bridge.
     """
 
     name: str
@@ -71,6 +72,7 @@ class WantedNetwork:
     is_masqueraded: bool = True
     is_isolated: bool = False
     mtu: int | None = None
+    has_limits: bool = False
 
     @property
     def has_dhcp(self) -> bool:
@@ -90,6 +92,7 @@ def parse_wanted(
     no_masquerade: bool = False,
     isolated: bool = False,
     mtu: int | None = None,
+    limits: bool = False,
 ) -> WantedNetwork:
     """Return the network that an operator's options describe.
 
@@ -105,6 +108,7 @@ def parse_wanted(
         no_masquerade: Whether packets that leave the host keep the container's address.
         isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes.
+        limits: Whether the bandwidth of containers is limited.
 
     Raises:
         BadOption: A value is invalid, or two options exclude each other.
@@ -133,6 +137,7 @@ def parse_wanted(
         is_masqueraded=parent is None and not (no_masquerade or isolated),
         is_isolated=isolated,
         mtu=mtu,
+        has_limits=limits,
     )
 
 

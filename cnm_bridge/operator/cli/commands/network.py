@@ -13,6 +13,7 @@ from cni_bridge_spec import JsonObject
 from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError
@@ -106,7 +107,7 @@ def create(
     configuration: str | None,
     **given: object,
 ) -> tuple[Shown, ExitStatus]:
-    r"""Make the Docker network NAME.
+    """Make the Docker network NAME.
 
     With --subnet or --dhcp its CNI configuration list is made as well, in the first --cni-conf-dir: a bridge with
     masquerading and published ports, or links on a --parent. Otherwise the network gets the existing list
@@ -143,6 +144,7 @@ def create(
                 no_masquerade=no_masquerade,
                 isolated=isolated,
                 mtu=mtu,
+                limits=not BANDWIDTH_OPTIONS.isdisjoint(pairs),
             )
             planned = asyncio.run(plan_network(settings, wanted, pairs))
         else:
@@ -161,7 +163,7 @@ def create(
 @templates_have("Done")
 @shows_once
 def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[Shown, ExitStatus]:
-    r"""Remove the Docker network NAME, which has no containers.
+    """Remove the Docker network NAME, which has no containers.
 
     With --configuration the file of its CNI configuration list is removed as well, if no other Docker network has the
     list, and the bridge that `network create` has made. Without such a Docker network, only these are removed.

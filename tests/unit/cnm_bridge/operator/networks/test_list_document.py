@@ -207,3 +207,11 @@ def test_what_is_accepted_gives_a_valid_list(
     for plugin in network.plugins:
         assert plugin.document.get("mtu", mtu) == mtu
     check_ifname(bridge_name(name))
+
+
+def test_limits() -> None:
+    """A network with limits has the plugin that enforces them; one on a parent has no link of the host for it."""
+    types = [plugin["type"] for plugin in plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], limits=True))]
+    assert types == ["bridge", "firewall", "bandwidth", "portmap"]
+    on_lan = parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0", limits=True)
+    assert [plugin["type"] for plugin in plugins(on_lan)] == ["macvlan"]
