@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints inventory deb deb-packages install debs test-deb release test-release plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release test-release plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,10 @@ man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man
 
 docs: $(RELEASE) ## the documentation as one static folder, build/docs/site, with a search; links are checked
 	$(BIN)/python packaging/docs_site.py
+
+screenshots: docs ## pictures of that site for looking at, into build/docs/screenshots; no page may be too wide for a phone (needs root or chromium)
+	@PACKAGES=chromium tests/lab/install-packages
+	$(BIN)/python packaging/screenshots.py
 
 plots: venv ## the pictures of docs/performance.md, from the tables beside them
 	$(BIN)/python packaging/plots.py

@@ -46,7 +46,7 @@ def _draw(
     parts = [_text(MARGIN, ROW - 4, title, "bold")]
     if len(series) > 1:
         for number, name in enumerate(series):
-            x = LABEL + MARGIN + number * BARS // len(series)
+            x = MARGIN + number * (LABEL + BARS) // len(series)
             parts += [_bar(x, ROW + 6, 12, COLOURS[number], 12), _text(x + 18, ROW + 17, name)]
     y = top
     for label, values in groups:

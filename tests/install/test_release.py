@@ -152,13 +152,14 @@ def test_apt_installs_it(machine: Machine) -> None:
 def test_apt_refuses_what_was_changed(machine: Machine, keys: Mapping[str, str]) -> None:
     """A changed package, a changed list, and one signed with another key are refused, and nothing is installed."""
     machine.run("apt-get", "update")
-    (package,) = machine.path(f"{SERVED}/apt/pool").glob("*/*.deb")
-    content = package.read_bytes()
-    package.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for package in machine.path(f"{SERVED}/apt/pool").glob("*/*.deb"):
+        content = package.read_bytes()
+        package.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     refused = machine.run("apt-get", "install", "--yes", "cni-bridge", check=False)
     assert (refused.returncode, "Hash Sum mismatch" in refused.stdout) == (100, True)
 
-    (listed,) = machine.path(f"{SERVED}/apt/dists").glob("*/InRelease")
+    (suite,) = re.findall(r"^Suites: (.+)$", machine.path(SOURCES).read_text("ascii"), re.MULTILINE)
+    listed = machine.path(f"{SERVED}/apt/dists/{suite}/InRelease")
     text = listed.read_text("utf-8")
     listed.write_text(text.replace("Label: cni-bridge", "Label: cni-bridgE"), "utf-8")
     assert refuse_update(machine)
