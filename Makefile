@@ -171,7 +171,7 @@ release: inventory debs ## a signed folder with packages, wheels, plugin and a r
 	packaging/build-plugin
 	packaging/build-release
 
-test-release: setup inventory debs ## such a folder with a throw-away key, installed from with apt on new systems (needs root and mirrors)
+test-release: setup inventory debs ## such a folder with a temporary key, installed from with apt on new systems (needs root and mirrors)
 	@PACKAGES="mmdebstrap systemd-container apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	$(BIN)/pytest tests/install/test_release.py

@@ -35,10 +35,14 @@ exec unshare --mount --propagation private sh -euc '
     mkdir -p /run/systemd/nspawn
     mount -t tmpfs nspawn /run/systemd/nspawn
     exec systemd-nspawn --quiet --register=no --keep-unit --private-network --capability=all --console=passive \
-        --system-call-filter="add_key keyctl bpf perf_event_open @mount @module" --machine="$1" --directory="$2" --boot
+        --timezone=off --system-call-filter="add_key keyctl bpf perf_event_open @mount @module" \
+        --machine="$1" --directory="$2" --boot
 ' sh "$2" "$3"
 """
-"""Moves to control groups of the machine, and boots it; the files of nspawn itself are on a temporary file system."""
+"""Moves to control groups of the machine, and boots it; the files of nspawn itself are on a temporary file system.
+
+Its time zone is its own: nspawn would mount that of the machine, which the package tzdata could not replace.
+"""
 
 
 def fetch_root(suite: str, purpose: str, packages: Sequence[str]) -> Path:

@@ -32,10 +32,10 @@ NOT_ON_LINUX = {"colorama", "win-inet-pton"}
 
 @pytest.fixture(name="keys", scope="module")
 def make_keys() -> Iterator[Mapping[str, str]]:
-    """The environment of a gpg with one throw-away key; its agent needs a short path."""
+    """The environment of a gpg with two temporary keys; its agent needs a short path."""
     with tempfile.TemporaryDirectory(prefix="gpg-") as home:
         environment = {**os.environ, "GNUPGHOME": home, "KEY": "release@example.org"}
-        for user in ("release@example.org", "somebody@example.org"):
+        for user in ("release@example.org", "other@example.org"):
             generate = (
                 "gpg",
                 "--batch",
@@ -132,10 +132,10 @@ def test_the_plugin_is_complete(release: Path) -> None:
 def test_a_key_that_gpg_does_not_have(keys: Mapping[str, str], tmp_path: Path) -> None:
     """Nothing is made."""
     command = (str(ROOT / "packaging/build-release"), str(tmp_path))
-    environment = {**keys, "KEY": "nobody@example.org"}
+    environment = {**keys, "KEY": "unknown@example.org"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "gpg cannot sign with the key nobody@example.org" in done.stderr
+    assert "gpg cannot sign with the key unknown@example.org" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -165,7 +165,7 @@ def test_apt_refuses_what_was_changed(machine: Machine, keys: Mapping[str, str])
     assert refuse_update(machine)
     listed.unlink()
     other = dict(keys)
-    sign = ("gpg", "--batch", "--local-user", "somebody@example.org", "--clearsign", "--output", str(listed))
+    sign = ("gpg", "--batch", "--local-user", "other@example.org", "--clearsign", "--output", str(listed))
     run_program(*sign, str(listed.with_name("Release")), environment=other)
     assert refuse_update(machine)
     assert machine.run("dpkg-query", "--show", "cni-bridge", check=False).returncode != 0
