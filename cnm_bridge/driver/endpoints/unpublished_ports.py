@@ -116,21 +116,26 @@ class MissedPorts:
     async def run(self) -> None:
         """Publish what the previous run had not completed, then the ports of rebuilt endpoints, until cancelled.
 
-        Errors are logged.
+        Errors are logged. No endpoint waits for another: a plugin may hang.
         """
         for record in self.store.endpoints():
             if record.phase is Phase.JOINED and record.requested_ports:
                 self.keep(_request_of(record))
                 self.note_rebuilt(record.id)
-        while True:
-            request = self._requests.pop(await self._rebuilt.get(), None)
-            if request is None:
-                continue
-            with structlog.contextvars.bound_contextvars(endpoint_id=request.endpoint_id):
-                try:
-                    await self.publish(request)
-                except (BridgeError, CniError, KernelError, StateError) as exc:
-                    log.warning("endpoint.ports_not_published", error=str(exc))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                request = self._requests.pop(await self._rebuilt.get(), None)
+                if request is not None:
+                    tasks.create_task(self._complete(request))
+
+    async def _complete(self, request: ProgramExternalConnectivity) -> None:
+        with structlog.contextvars.bound_contextvars(endpoint_id=request.endpoint_id):
+            try:
+                await self.publish(request)
+            except (BridgeError, CniError, KernelError, StateError) as exc:
+                log.warning("endpoint.ports_not_published", error=str(exc))
+            except Exception:  # a bug is logged, and must not end the work for the others
+                log.exception("ports.bug")
 
 
 def _request_of(record: EndpointRecord) -> ProgramExternalConnectivity:

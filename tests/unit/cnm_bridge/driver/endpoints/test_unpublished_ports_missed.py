@@ -28,14 +28,20 @@ def ask(endpoint_id: EndpointId) -> ProgramExternalConnectivity:
 
 @asynccontextmanager
 async def publishing(
-    directory: Path, *records: EndpointRecord, refused: EndpointId | None = None
+    directory: Path, *records: EndpointRecord, failing: EndpointId | None = None, how: Exception | None = None
 ) -> AsyncIterator[tuple[MissedPorts, list[ProgramExternalConnectivity]]]:
-    """Run with some records, and yield the object with the requests that were executed; those of one are refused."""
+    """Run with some records, and yield the object with the requests that were executed.
+
+    Those of one endpoint fail with an error, or hang without one.
+    """
     published: list[ProgramExternalConnectivity] = []
 
     async def publish(request: ProgramExternalConnectivity) -> None:
-        if request.endpoint_id == refused:
-            raise Refused("the port is taken")
+        if request.endpoint_id == failing:
+            if how is None:
+                await asyncio.Event().wait()
+            else:
+                raise how
         published.append(request)
 
     store = Store.open(directory)
@@ -51,8 +57,16 @@ async def publishing(
 
 async def turns() -> None:
     """Let other tasks run."""
-    for _ in range(5):
+    for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def rebuild_both(missed: MissedPorts) -> None:
+    """Have the requests for both endpoints executed, as far as that is possible now."""
+    for endpoint_id in (ONE, OTHER):
+        missed.keep(ask(endpoint_id))
+        missed.note_rebuilt(endpoint_id)
+    await turns()
 
 
 async def test_a_request_is_executed_when_the_record_is_rebuilt(tmp_path: Path) -> None:
@@ -93,13 +107,26 @@ async def test_an_endpoint_that_leaves_publishes_nothing(tmp_path: Path) -> None
 async def test_a_refusal_is_logged(tmp_path: Path) -> None:
     """And the ports of other endpoints are published."""
     with capture_logs() as logs:
-        async with publishing(tmp_path, refused=ONE) as (missed, published):
-            for endpoint_id in (ONE, OTHER):
-                missed.keep(ask(endpoint_id))
-                missed.note_rebuilt(endpoint_id)
-            await turns()
+        async with publishing(tmp_path, failing=ONE, how=Refused("the port is taken")) as (missed, published):
+            await rebuild_both(missed)
     assert published == [ask(OTHER)]
     assert [(one["event"], one["error"]) for one in logs] == [("endpoint.ports_not_published", "the port is taken")]
+
+
+async def test_a_plugin_that_hangs(tmp_path: Path) -> None:
+    """The ports of other endpoints are published meanwhile."""
+    async with publishing(tmp_path, failing=ONE) as (missed, published):
+        await rebuild_both(missed)
+        assert published == [ask(OTHER)]
+
+
+async def test_a_bug(tmp_path: Path) -> None:
+    """It is logged, and the ports of other endpoints are published."""
+    with capture_logs() as logs:
+        async with publishing(tmp_path, failing=ONE, how=RecursionError("a bug")) as (missed, published):
+            await rebuild_both(missed)
+    assert published == [ask(OTHER)]
+    assert [one["event"] for one in logs] == ["ports.bug"]
 
 
 async def test_the_oldest_requests_are_dropped(tmp_path: Path) -> None:
