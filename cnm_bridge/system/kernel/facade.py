@@ -326,6 +326,9 @@ class Kernel(KernelView):
     async def edit_resolv_conf(self, pid: int, container_id: str, edit: Callable[[str], FileEdit]) -> FileEdit:
         """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.
 
+        The container decides which file system `/etc` is on, and that may hang. So this does not count among the
+        threads of all other operations.
+
         Raises:
             KernelError: It cannot be read or written.
         """
@@ -334,7 +337,7 @@ class Kernel(KernelView):
             with attempt("edit", f"resolv.conf of container {container_id}"):
                 return edit_in_container(self._processes / str(pid), container_id, edit)
 
-        return await self._run(work)
+        return await run_in_thread(work)
 
     def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
         return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)
