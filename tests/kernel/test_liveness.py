@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.driver.attach.liveness import Liveness
@@ -17,6 +17,7 @@ from tests.kernel.namespace import Namespace
 from tests.records import endpoint
 
 RECORD = endpoint("e" * 64)
+RESERVED = replace(RECORD, phase=Phase.READY, attachment=replace(RECORD.attachment, mode=AttachMode.HYBRID))
 LOST = ProcessRecord(pid=2**22 + 1, started=1)
 """A process that does not exist: its number is above the kernel's limit."""
 NAME, ALTNAME = host_link_name(RECORD.attachment.id), alternative_name(RECORD.attachment.id)
@@ -89,6 +90,25 @@ async def test_a_caller_that_has_ended_without_a_join(kernel: Kernel, host: Name
     add_link(host)
     assert not await is_abandoned(kernel, replace(RECORD, phase=Phase.READY, caller=LOST))
     host.ip(f"link delete {NAME}")
+    assert not await is_abandoned(kernel, replace(RESERVED, caller=LOST))
+
+
+async def test_a_reservation_of_an_engine_that_has_ended(kernel: Kernel) -> None:
+    """It is abandoned if another endpoint shows that the caller was no proxy that forks: it has sent a Join, too."""
+    reserved = replace(RESERVED, caller=LOST)
+    beside = replace(endpoint("d" * 64), caller=LOST, sandbox_key="/var/run/docker/netns/gone")
+    assert await Liveness(kernel).find_abandoned([reserved, beside]) == (reserved, beside)
+
+
+async def test_a_container_whose_processes_have_left_its_sandbox(kernel: Kernel, sandbox: Namespace) -> None:
+    """Its first process may be in another namespace, as with a VPN: as long as it lives, the container runs."""
+    started = kernel.find_start(os.getpid())
+    assert started is not None
+    for record in (RECORD, replace(RESERVED, phase=Phase.JOINED)):
+        joined = replace(record, sandbox_key=str(sandbox.path))
+        running = replace(joined, first_process=ProcessRecord(pid=os.getpid(), started=started))
+        assert not await is_abandoned(kernel, running)
+        assert await is_abandoned(kernel, replace(running, first_process=LOST))
 
 
 async def test_a_link_in_the_host_namespace_while_the_container_runs(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import EndpointRecord, Phase
+from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel
 
@@ -55,7 +55,8 @@ class Liveness:
     async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that belong to no container that runs or is being started.
 
-        These are joined endpoints without a process in their sandbox, and unjoined ones whose caller has ended.
+        These are joined endpoints without a process in their sandbox, and unjoined ones whose caller has ended. A
+        container whose first process is known runs as long as that process, which may have left the sandbox.
 
         A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
         minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
@@ -63,18 +64,20 @@ class Liveness:
 
         An endpoint whose link is in the host namespace is not returned while the engine may still move the link or
         delete the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd
-        joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`).
+        joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`). A caller of which no Join is
+        known may be a process that a proxy has made for one call; nothing follows from its end.
 
         Raises:
             KernelError: Links or processes cannot be read.
         """
         attached = [record for record in records if record.phase.is_attached]
+        engines = {record.caller for record in attached if record.caller and record.sandbox_key}
         callers = {
             record.id: record.caller
             for record in attached
-            if record.caller and (record.sandbox_key or record.attachment.mode.in_sandbox)
+            if record.caller in engines and (record.sandbox_key or record.attachment.mode.in_sandbox)
         }
-        ended = {caller for caller in set(callers.values()) if self.kernel.find_start(caller.pid) != caller.started}
+        ended = {caller for caller in engines if not self._runs(caller)}
         without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
         suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in without_caller]
         if not suspects:
@@ -96,6 +99,7 @@ class Liveness:
                 alternative_name(record.attachment.id) not in inside
                 and not may_be_moved
                 and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
+                and not (record.first_process and self._runs(record.first_process))
             )
 
         return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
@@ -132,6 +136,9 @@ class Liveness:
             for record in suspects
             if (record.phase is Phase.READY if record.sandbox_key is None else record.sandbox_key in gone)
         )
+
+    def _runs(self, process: ProcessRecord) -> bool:
+        return self.kernel.find_start(process.pid) == process.started
 
     async def _names_in_host_netns(self) -> frozenset[str]:
         """Return all names of the links in the host namespace."""
