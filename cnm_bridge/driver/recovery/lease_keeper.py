@@ -8,7 +8,8 @@ the same client identifiers.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,8 @@ _RETRY_S: Final = 10.0
 _SYSTEMD: Final = 1
 """Process ID."""
 _AT_ONCE: Final = 2
-"""How many leases are got at once, each for half a minute if the server is silent. Starts have other slots."""
+"""How many leases of a network are got at once, each for half a minute if its server is silent. Other networks, and
+starts, have other slots."""
 
 
 @dataclass(slots=True)
@@ -64,7 +66,9 @@ class LeaseKeeper:
     locks: KeyedLocks[EndpointId]
     _states: dict[Path, DhcpState] = field(default_factory=dict, init=False)
     _found: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+    _slots: dict[str, asyncio.Semaphore] = field(
+        default_factory=lambda: defaultdict(lambda: asyncio.Semaphore(_AT_ONCE)), init=False
+    )
 
     def __post_init__(self) -> None:
         self.store.when_phase_changed(self._note)
@@ -120,33 +124,28 @@ class LeaseKeeper:
     async def _serve(
         self, socket: Path, state: DhcpState, connection: DhcpConnection, *, has_ended_before: bool
     ) -> None:
-        """Get the leases that a daemon does not keep, again and again until it ends."""
+        """Get the leases that a daemon does not keep, again and again until it ends; then its successor is asked."""
         process = connection.process
         # With socket activation the socket is systemd's, before and after a restart of the daemon.
         is_unknown = process is None or (has_ended_before and process.pid == _SYSTEMD)
+        renewals: dict[EndpointId, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             closed = tasks.create_task(connection.wait_closed())
             while not closed.done():
-                joined = (record for record in self.store.endpoints() if _is_joined_with(record, socket))
-                pending = [
-                    record.id
-                    for record in joined
-                    if is_unknown or record.lease_holder != process or record.id in state.lost
-                ]
-                await self._renew_all(pending, state, process)
+                renewals = {endpoint_id: one for endpoint_id, one in renewals.items() if not one.done()}
+                for record in self.store.endpoints():
+                    has_none = is_unknown or record.lease_holder != process or record.id in state.lost
+                    if has_none and record.id not in renewals and _is_joined_with(record, socket):
+                        renewals[record.id] = tasks.create_task(self._renew(record, state, process))
                 is_unknown = False
                 await asyncio.wait((closed,), timeout=_RETRY_S)
+            for renewal in renewals.values():
+                renewal.cancel()
 
-    async def _renew_all(
-        self, endpoints: Iterable[EndpointId], state: DhcpState, process: ProcessRecord | None
-    ) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for endpoint_id in endpoints:
-                tasks.create_task(self._renew(endpoint_id, state, process))
-
-    async def _renew(self, endpoint_id: EndpointId, state: DhcpState, process: ProcessRecord | None) -> None:
-        """Get the lease of an endpoint again; a failure is logged and kept in `state`."""
-        async with self._slots:
+    async def _renew(self, joined: EndpointRecord, state: DhcpState, process: ProcessRecord | None) -> None:
+        """Get the lease of an endpoint again, if it is still joined; a failure is logged and kept in `state`."""
+        endpoint_id = joined.id
+        async with self._slots[joined.attachment.network]:
             record = self.store.find_endpoint(endpoint_id)
             if record is None or record.phase is not Phase.JOINED:
                 return
