@@ -21,7 +21,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -186,7 +185,7 @@ class Following:
             docker = self.look()
         else:
             container = docker.containers[name]
-            found = replace(known, networks=frozenset(container.endpoints), running=container.runs)
+            found = known.on(frozenset(container.endpoints), running=container.runs)
             self.world = self.world.with_container(name, found)
         return docker
 

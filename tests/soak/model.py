@@ -40,6 +40,10 @@ class Container:
     mac: str | None = None
     partner: str | None = None
 
+    def on(self, networks: frozenset[str], *, running: bool) -> "Container":
+        """Return the container with other networks, running or not."""
+        return replace(self, running=running, networks=networks, mac=self.mac if self.home in networks else None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -204,7 +208,7 @@ class World:
                 networks |= {network}
             case Kind.DISCONNECT:
                 networks -= {network}
-        return replace(found, running=running, networks=networks, mac=found.mac if found.home in networks else None)
+        return found.on(networks, running=running)
 
     def _items(self) -> tuple[tuple[str, Container], ...]:
         return tuple(self.containers.items())

@@ -102,6 +102,8 @@ def test_a_chosen_mac_is_that_of_the_first_network() -> None:
     """A container that has left it has another one, also if it comes back."""
     world = WORLD.after(Operation(kind=Kind.RUN, container="new", network=AIR, mac="02:00:00:00:00:07", others=(LAN,)))
     assert world.containers["new"].mac == "02:00:00:00:00:07"
+    for networks, mac in ({AIR}, "02:00:00:00:00:07"), ({LAN}, None):  # as Docker shows them after a kill
+        assert world.containers["new"].on(frozenset(networks), running=True).mac == mac
     left = world.after(Operation(kind=Kind.DISCONNECT, container="new", network=AIR))
     assert left.after(Operation(kind=Kind.CONNECT, container="new", network=AIR)).containers["new"].mac is None
 
