@@ -43,7 +43,10 @@ def test_runs_containers(docker_lab: Lab) -> None:
 @pytest.mark.smoke
 def test_uses_the_given_engine(docker_lab: Lab, engine: Engine) -> None:
     """The programs of its directory are used, which may link to another engine's; all others are the machine's."""
-    assert docker_lab.docker("version", "--format", "{{.Server.Version}}").startswith(engine.name)
+    version = docker_lab.docker("version", "--format", "{{.Server.Version}}")
+    assert version.startswith(".".join(map(str, engine.version)))
+    rules = docker_lab.run("iptables-save", "-t", "filter").stdout
+    assert ("DOCKER-USER" in rules) is not engine.nftables
     assert docker_lab.dockerd is not None
     script = "for pid in $(busybox pidof dockerd containerd); do readlink /proc/$pid/exe; done; which docker runc"
     dockerd, containerd, docker, runc = (Path(line) for line in docker_lab.run("sh", "-c", script).stdout.split())
