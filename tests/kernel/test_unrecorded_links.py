@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finding running containers whose endpoint has no record."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,11 @@ from typing import Final
 import pytest
 
 from cni_bridge_state import AttachmentId
+from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.driver.teardown.address_owners import AddressInUse, UnrecordedLinks
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel.namespaces.links_in_namespaces import MarkedAddresses
 
 ATTACHMENT: Final = AttachmentId(token_hex(32))
 ADDRESS, OTHER = "10.201.7.9", "10.201.7.10"
@@ -62,3 +67,29 @@ def test_a_namespace_that_cannot_be_read(tmp_path: Path) -> None:
     assert done.stdout.count(f"endpoint {ATTACHMENT} has no record and has the same address") == 2
     assert done.stdout.count("teardown.namespaces_unread") == 1
     assert "cannot enter namespace: Operation not permitted" in done.stdout
+
+
+class Crowded(Kernel):
+    """A host with so many namespaces that the second look at them does not end."""
+
+    reads = 0
+
+    async def addresses_by_altname(self, _besides: Path) -> MarkedAddresses:
+        """Return the link of an endpoint without a record."""
+        self.reads += 1
+        if self.reads > 1:
+            await asyncio.Event().wait()
+        return MarkedAddresses(by_altname={alternative_name(ATTACHMENT): frozenset({ADDRESS})}, unread=())
+
+
+async def test_a_del_beside_another_look(store: Store, tmp_path: Path) -> None:
+    """It does not wait: it holds a plugin slot, which others need."""
+    unrecorded = UnrecordedLinks(store, Crowded(reply_limit_s=5.0), tmp_path / "run")
+    await unrecorded.look([ADDRESS])
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        again = tasks.create_task(unrecorded.look([ADDRESS]))
+        await asyncio.sleep(0)
+        await unrecorded.refuse_if_used("firewall", [OTHER])
+        with pytest.raises(AddressInUse):
+            await unrecorded.refuse_if_used("firewall", [ADDRESS])
+        again.cancel()

@@ -160,10 +160,10 @@ class UnrecordedLinks:
             AddressInUse: One has; `plugin` is the type of the plugin that would remove the rules.
             KernelError: It cannot be read which namespaces there are.
         """
-        async with self._reading:
-            if self._found is None:
+        if self._found is None:  # otherwise nothing is waited for: the caller holds a plugin slot
+            async with self._reading:
                 self._found = await self._read()
-            user = self._user_of(addresses)
+        user = self._user_of(addresses)
         if user is not None:
             raise AddressInUse(plugin, user)
 
