@@ -14,7 +14,9 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase
+from cni_invoker import CniError
+from cni_invoker.protocol import ErrorCode
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
@@ -25,6 +27,18 @@ _IN_USE: Final = (
     "a container starts or runs on it, so it stays until that container ends; did dockerd lose it in a crash, or does "
     "another engine use this driver too?"
 )
+
+
+class AttachmentInUse(CniError):
+    """A teardown has to wait: a running container has the same attachment, and its endpoint has no record."""
+
+    code = ErrorCode.TRY_AGAIN_LATER
+
+    def __init__(self, attachment_id: AttachmentId) -> None:
+        super().__init__(
+            f"the DEL waits, because it would take the network of a running container that has the same DHCP client "
+            f"identifier, and so the same attachment {attachment_id}; the DEL runs when that container has ended"
+        )
 
 
 @dataclass(slots=True)
@@ -55,6 +69,25 @@ class InUseCheck:
             return frozenset()
         found = await self.kernel.altnames_in_use(self.run_dir)
         return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
+
+    async def refuse_anothers(self, record: EndpointRecord) -> None:
+        """Return if what an endpoint that is being deleted has attached is its own, as far as it still exists.
+
+        Endpoints with the same DHCP client identifier have the same attachment, one after the other. If an older state
+        was restored, the next one may have no record. Its sandbox is another one, and so is its first process.
+
+        Raises:
+            AttachmentInUse: It is that of another endpoint, on which a container runs.
+            KernelError: The namespaces or their links cannot be read.
+        """
+        is_own = record.attachment.id == AttachmentId(record.id)
+        if record.phase is not Phase.DELETING or is_own or record.sandbox_key is None:
+            return
+        process = record.first_process
+        if process is not None and self.kernel.find_start(process.pid) == process.started:
+            return
+        if await self.kernel.gone_sandboxes([record.sandbox_key]) and await self.find_in_use([record]):
+            raise AttachmentInUse(record.attachment.id)
 
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that are not in use. On a kernel error, all count as in use.

@@ -211,10 +211,12 @@ class CheckedTeardown:
 
         Raises:
             PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
+            AttachmentInUse: A container runs on another endpoint with the same attachment.
             KernelError: As `Teardown`, or it cannot be checked whether the endpoint is in use.
             CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
+            await self.in_use.refuse_anothers(record)
             await self.orphaned_plugins.ensure_none(record.attachment.id)
             await self.teardown(record)
 
