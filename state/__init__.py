@@ -5,6 +5,15 @@
 Here are the records, their phases and the errors. The store is `cni_bridge_state.store.Store`, which loads LevelDB.
 """
 
+from cni_bridge_state.address_records import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
+    PoolId,
+    ReservationRecord,
+)
 from cni_bridge_state.errors import (
     ImportRefused,
     NotJoined,
@@ -37,6 +46,11 @@ from cni_bridge_state.records import (
 
 __all__ = [
     "TRANSITIONS",
+    "AddressId",
+    "AddressPhase",
+    "AddressPoolRecord",
+    "AddressRecord",
+    "AddressUse",
     "AttachMode",
     "AttachmentId",
     "AttachmentRecord",
@@ -50,6 +64,7 @@ __all__ = [
     "NetworkRecord",
     "NotJoined",
     "Phase",
+    "PoolId",
     "PoolRecord",
     "PortRequest",
     "ProcessRecord",
@@ -57,6 +72,7 @@ __all__ = [
     "RecordNotFound",
     "RequestedInterface",
     "ReservationInput",
+    "ReservationRecord",
     "SchemaTooNew",
     "StateError",
     "StateLocked",

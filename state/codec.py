@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Converts between records, their documents, and stored values; pure.
 
-A document is a JSON object that matches `spec/state/network.json` or `spec/state/endpoint.json`: `_NETWORK` and
-`_ENDPOINT` say which field of the record is under which name. A stored value is a document after a line with its
+A document is a JSON object that matches the schema of its kind, such as `spec/state/endpoint.json`; `tables.py` says
+which field of the record is under which name. A stored value is a document after a line with its
 checksum:
 
 ```
@@ -18,7 +18,6 @@ which takes a millisecond each.
 
 import zlib
 from collections.abc import Mapping
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from typing import Any, Final, TypeVar
 
 from cni_bridge_spec import (
@@ -26,43 +25,16 @@ from cni_bridge_spec import (
     JsonObject,
     JsonValue,
     as_object,
-    get_object,
-    get_objects,
     get_str,
     load_validator,
     parse_json,
     render_json,
 )
+from cni_bridge_state.address_records import AddressPoolRecord, AddressRecord
 from cni_bridge_state.errors import RecordDamaged
-from cni_bridge_state.forms import (
-    DOCUMENT,
-    FLAG,
-    TEXT,
-    TEXTS,
-    WHOLE,
-    WHOLES,
-    Fields,
-    converted,
-    nested,
-    one_of,
-    optional,
-    refuse_unknown,
-)
-from cni_bridge_state.phases import Phase
-from cni_bridge_state.records import (
-    AttachmentRecord,
-    AttachMode,
-    DnsOption,
-    EndpointRecord,
-    IdentityKind,
-    IdentityRequest,
-    NetworkRecord,
-    PoolRecord,
-    PortRequest,
-    ProcessRecord,
-    RequestedInterface,
-    ReservationInput,
-)
+from cni_bridge_state.forms import Fields
+from cni_bridge_state.records import EndpointRecord, NetworkRecord
+from cni_bridge_state.tables import ADDRESS, ADDRESS_POOL, ENDPOINT, NETWORK
 
 T = TypeVar("T")
 
@@ -72,12 +44,40 @@ _DIGITS: Final = 8
 
 def render_network(record: NetworkRecord) -> bytes:
     """Return the stored value of a network record."""
-    return join_checksum(render_json(_NETWORK.render(record)))
+    return join_checksum(render_json(NETWORK.render(record)))
 
 
 def render_endpoint(record: EndpointRecord) -> bytes:
     """Return the stored value of an endpoint record."""
-    return join_checksum(render_json(_ENDPOINT.render(record)))
+    return join_checksum(render_json(ENDPOINT.render(record)))
+
+
+def render_pool(record: AddressPoolRecord) -> bytes:
+    """Return the stored value of a pool's record."""
+    return join_checksum(render_json(ADDRESS_POOL.render(record)))
+
+
+def render_address(record: AddressRecord) -> bytes:
+    """Return the stored value of an address's record."""
+    return join_checksum(render_json(ADDRESS.render(record)))
+
+
+def parse_pool(key: str, value: bytes) -> AddressPoolRecord:
+    """Return the pool's record stored under `key`.
+
+    Raises:
+        RecordDamaged: The value is not such a record, or it is that of another key.
+    """
+    return _parse(ADDRESS_POOL, key, document_of(key, value))
+
+
+def parse_address(key: str, value: bytes) -> AddressRecord:
+    """Return the address's record stored under `key`.
+
+    Raises:
+        RecordDamaged: The value is not such a record, or it is that of another key.
+    """
+    return _parse(ADDRESS, key, document_of(key, value))
 
 
 def parse_network(key: str, value: bytes) -> NetworkRecord:
@@ -86,7 +86,7 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
     Raises:
         RecordDamaged: The value is not a network record, or it is that of another key.
     """
-    return _parse(_NETWORK, key, document_of(key, value))
+    return _parse(NETWORK, key, document_of(key, value))
 
 
 def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
@@ -95,14 +95,14 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     Raises:
         RecordDamaged: The value is not an endpoint record, or it is that of another key.
     """
-    return _parse(_ENDPOINT, key, document_of(key, value))
+    return _parse(ENDPOINT, key, document_of(key, value))
 
 
 def value_of(key: str, document: JsonValue) -> bytes:
     """Return the stored value of a record's document, after validating it.
 
     Args:
-        key: Its key: `network/<id>` or `endpoint/<id>`.
+        key: Its key, such as `endpoint/<id>`.
         document: A document that should match its schema in `spec/state`.
 
     Raises:
@@ -173,108 +173,9 @@ def _parse(fields: Fields[T], key: str, document: JsonObject) -> T:
         raise RecordDamaged(key, exc) from exc
 
 
-def _parse_options(document: JsonObject, name: str) -> Mapping[str, str]:
-    options = get_object(document, name)
-    return {option: get_str(options, option) for option in options}
-
-
-def _parse_args(document: JsonObject, name: str) -> tuple[tuple[str, str], ...]:
-    return tuple(map(_parse_arg, get_objects(document, name)))
-
-
-def _parse_arg(arg: JsonObject) -> tuple[str, str]:
-    key, value = get_str(arg, "key"), get_str(arg, "value")
-    refuse_unknown(arg, ("key", "value"))
-    return key, value
-
-
-def _render_args(args: tuple[tuple[str, str], ...]) -> JsonValue:
-    return [{"key": key, "value": value} for key, value in args]
-
-
-_ARGS: Final = nested(_parse_args, _render_args)
-
-_PROCESS: Final = Fields(ProcessRecord, {"pid": ("pid", WHOLE), "started": ("started", WHOLE)})
-_POOL: Final = Fields(
-    PoolRecord, {"subnet": ("subnet", converted(ip_network)), "gateway": ("gateway", optional(converted(ip_address)))}
-)
-_NETWORK: Final = Fields(
-    NetworkRecord,
-    {
-        "id": ("id", TEXT),
-        "configuration": ("configuration", optional(TEXT)),
-        "name": ("name", optional(TEXT)),
-        "internal": ("internal", FLAG),
-        "options": ("options", nested(_parse_options)),
-        "pools": ("pools", _POOL.many),
-        "engine": ("engine", optional(TEXT)),
-        "caller": ("caller", optional(_PROCESS.one)),
-    },
-)
-_REQUESTED: Final = Fields(
-    RequestedInterface,
-    {
-        "address": ("address", optional(converted(IPv4Interface))),
-        "address_ipv6": ("addressIPv6", optional(converted(IPv6Interface))),
-        "mac": ("mac", optional(TEXT)),
-    },
-)
-_PORT: Final = Fields(
-    PortRequest,
-    {
-        "protocol": ("protocol", WHOLE),
-        "container_port": ("containerPort", WHOLE),
-        "host_ip": ("hostIp", optional(converted(ip_address))),
-        "host_port": ("hostPort", WHOLE),
-        "host_port_end": ("hostPortEnd", WHOLE),
-    },
-)
-_IDENTITY: Final = Fields(
-    IdentityRequest,
-    {"kind": ("kind", one_of(IdentityKind)), "labels": ("labels", TEXTS), "is_required": ("isRequired", FLAG)},
-)
-_RESERVATION_INPUT: Final = Fields(ReservationInput, {"plugin": ("plugin", DOCUMENT), "args": ("args", _ARGS)})
-_ATTACHMENT: Final = Fields(
-    AttachmentRecord,
-    {
-        "id": ("id", TEXT),
-        "mode": ("mode", one_of(AttachMode)),
-        "mode_reason": ("modeReason", TEXT),
-        "ifname": ("ifname", TEXT),
-        "netns": ("netns", TEXT),
-        "configuration": ("configuration", DOCUMENT),
-        "cni_version": ("cniVersion", TEXT),
-        "args": ("args", _ARGS),
-        "capability_args": ("capabilityArgs", DOCUMENT),
-        "reservation": ("reservation", optional(DOCUMENT)),
-        "reservation_input": ("reservationInput", optional(_RESERVATION_INPUT.one)),
-        "identity": ("identity", optional(_IDENTITY.one)),
-        "dns": ("dns", optional(one_of(DnsOption))),
-    },
-)
-_ENDPOINT: Final = Fields(
-    EndpointRecord,
-    {
-        "id": ("id", TEXT),
-        "network_id": ("networkId", TEXT),
-        "phase": ("phase", one_of(Phase)),
-        "boot_id": ("bootId", TEXT),
-        "internal": ("internal", FLAG),
-        "requested": ("requested", _REQUESTED.one),
-        "attachment": ("attachment", _ATTACHMENT.one),
-        "added_plugins": ("answered", WHOLE),
-        "deleted": ("deleted", WHOLES),
-        "result": ("result", optional(DOCUMENT)),
-        "snapshot": ("snapshot", optional(DOCUMENT)),
-        "addresses": ("addresses", TEXTS),
-        "sandbox_key": ("sandboxKey", optional(TEXT)),
-        "ifname_prefix": ("ifnamePrefix", TEXT),
-        "caller": ("caller", optional(_PROCESS.one)),
-        "first_process": ("firstProcess", optional(_PROCESS.one)),
-        "lease_holder": ("leaseHolder", optional(_PROCESS.one)),
-        "created_at": ("createdAt", optional(WHOLE)),
-        "configuration_digest": ("configurationDigest", optional(TEXT)),
-        "requested_ports": ("requestedPorts", _PORT.many),
-    },
-)
-_FIELDS: Final[Mapping[str, Fields[Any]]] = {"network": _NETWORK, "endpoint": _ENDPOINT}
+_FIELDS: Final[Mapping[str, Fields[Any]]] = {
+    "network": NETWORK,
+    "endpoint": ENDPOINT,
+    "pool": ADDRESS_POOL,
+    "address": ADDRESS,
+}

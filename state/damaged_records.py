@@ -3,9 +3,9 @@
 """Sets damaged records aside, so that one of them does not keep all containers down."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state.damage import Damage, copy_path, remove_old_copies
@@ -15,8 +15,21 @@ from cni_bridge_state.errors import RecordDamaged, StateUnusable
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600
 
+Record = TypeVar("Record")
+
 DamagedRecord = tuple[str, bytes, RecordDamaged]
 """Its key, its value, and what is wrong with it."""
+
+
+def load_all(
+    db: Database, prefix: str, parse: Callable[[str, bytes], Record], keep: Callable[[Record], None]
+) -> Iterator[DamagedRecord]:
+    """Parse and keep all records of a kind; yield the damaged ones."""
+    for key, value in db.scan(prefix):
+        try:
+            keep(parse(key, value))
+        except RecordDamaged as exc:
+            yield key, value, exc
 
 
 def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:

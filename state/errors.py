@@ -10,7 +10,7 @@ StateError
 ├── RecordDamaged    a stored record does not fit its schema
 ├── ImportRefused    a document cannot be imported
 ├── RecordNotFound   there is no record with that ID
-├── WrongPhase       the endpoint's phase does not allow the step
+├── WrongPhase       the phase of an endpoint or an address does not allow the step
 └── NotJoined        the endpoint has no sandbox
 ```
 """
@@ -108,16 +108,16 @@ class RecordNotFound(StateError):
 
 
 class WrongPhase(StateError):
-    """An endpoint's phase does not allow the step.
+    """The phase of an endpoint or an address does not allow the step.
 
     Attributes:
-        id: The endpoint.
+        id: Its ID.
         phase: Its current phase, None if it has no record.
         wanted: The requested phase, None for removal.
     """
 
-    def __init__(self, identifier: str, phase: str | None, wanted: str | None) -> None:
-        super().__init__(f"endpoint {identifier} is {phase or 'not stored'} and cannot become {wanted or 'gone'}")
+    def __init__(self, identifier: str, phase: str | None, wanted: str | None, kind: str = "endpoint") -> None:
+        super().__init__(f"{kind} {identifier} is {phase or 'not stored'} and cannot become {wanted or 'gone'}")
         self.id = identifier
         self.phase = phase
         self.wanted = wanted

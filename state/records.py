@@ -61,10 +61,12 @@ class PoolRecord:
     Attributes:
         subnet: The subnet that it assigns addresses from.
         gateway: The address that it reserved for the gateway, None if it reserved none.
+        is_own: Whether this driver is Docker's IPAM driver for it: then Docker's addresses are reserved already.
     """
 
     subnet: IPv4Network | IPv6Network
     gateway: IPv4Address | IPv6Address | None
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

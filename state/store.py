@@ -9,21 +9,23 @@
 | `meta/engine-release` | the engine's release, e.g. `28.5`               |
 | `network/<id>`        | a `NetworkRecord`, see `state/codec.py`         |
 | `endpoint/<id>`       | an `EndpointRecord`, likewise                   |
+| `pool/<id>`           | an `AddressPoolRecord`, see `address_store.py`  |
+| `address/<id>`        | an `AddressRecord`, likewise                    |
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
+from cni_bridge_state.address_store import ADDRESSES, POOLS, AddressStore
 from cni_bridge_state.codec import parse_endpoint, parse_network, render_endpoint, render_network
 from cni_bridge_state.damage import find_copies
-from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
+from cni_bridge_state.damaged_records import leave, load_all, set_aside
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import (
     ImportRefused,
-    RecordDamaged,
     RecordNotFound,
     WrongPhase,
 )
@@ -32,8 +34,6 @@ from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_KEY, Migrations, migr
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.transfer import parse_export, render_export
-
-Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
 _ENGINE_KEY: Final = "meta/engine"
 _RELEASE_KEY: Final = "meta/engine-release"
@@ -52,6 +52,7 @@ class Store:
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
+        ipam: The pools and addresses that Docker has requested.
         not_migrated: Why the records of an earlier version could not be written as this version's, None if they could.
             Nothing else can be written before, and everything can be read.
     """
@@ -61,6 +62,7 @@ class Store:
         self._migrations = migrations
         self.findings = db.findings
         self.not_migrated = not_migrated
+        self.ipam = AddressStore(db)
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
@@ -93,7 +95,7 @@ class Store:
             refuse_newer(directory, db.get(SCHEMA_KEY), known)
             if db.get(SCHEMA_KEY) is None:
                 db.write_now({SCHEMA_KEY: str(known).encode()})
-            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS), migrations))
+            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS, POOLS, ADDRESSES), migrations))
         except BaseException:
             db.close()
             raise
@@ -291,22 +293,13 @@ class Store:
         for endpoint_id in tuple(self._endpoints):
             self._forget_endpoint(endpoint_id)
         damaged = (
-            *self._load_all(_NETWORKS, parse_network, self._keep_network),
-            *self._load_all(_ENDPOINTS, parse_endpoint, self._keep_endpoint),
+            *load_all(self._db, _NETWORKS, parse_network, self._keep_network),
+            *load_all(self._db, _ENDPOINTS, parse_endpoint, self._keep_endpoint),
+            *self.ipam.load(),
         )
         # Without space for the migration nothing can be written: the next start sets damaged records aside.
         put = set_aside if self.not_migrated is None else leave
         self.findings = (*self.findings, *put(self._db, damaged))
-
-    def _load_all(
-        self, prefix: str, parse: Callable[[str, bytes], Record], keep: Callable[[Record], None]
-    ) -> Iterator[DamagedRecord]:
-        """Parse and keep all records of a kind; yield the damaged ones."""
-        for key, value in self._db.scan(prefix):
-            try:
-                keep(parse(key, value))
-            except RecordDamaged as exc:
-                yield key, value, exc
 
     def _keep_network(self, record: NetworkRecord) -> None:
         self._networks[record.id] = record

@@ -22,10 +22,13 @@ from cni_bridge_state.migrations import SCHEMA_KEY, Migrations
 
 _SCHEMA: Final = "state/export"
 
+_GROUPS: Final = {"network": "networks", "endpoint": "endpoints", "pool": "pools", "address": "addresses"}
+"""Kind of a record, as in its key → where the export has the records of that kind."""
+
 
 def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> Iterator[bytes]:
     """Yield the export of a store's keys and values as JSON, record by record, as they are stored."""
-    groups: dict[str, list[tuple[str, bytes]]] = {"network": [], "endpoint": []}
+    groups: dict[str, list[tuple[str, bytes]]] = {kind: [] for kind in _GROUPS}
     meta: dict[str, JsonValue] = {}
     for key, value in entries:
         kind, _, _ = key.partition("/")
@@ -35,7 +38,7 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> Iterato
             meta[key] = value.decode("utf-8", "replace")
     yield render_json({"schema": version, "meta": meta})[:-1]
     for kind, found in groups.items():
-        yield f',"{kind}s":['.encode()
+        yield f',"{_GROUPS[kind]}":['.encode()
         for number, (key, value) in enumerate(found):
             yield (b"," if number else b"") + text_of(key, value)
         yield b"]"
@@ -64,8 +67,8 @@ def parse_export(document: JsonValue, migrations: Migrations) -> Mapping[str, by
         )
     meta = get_object(checked, "meta")
     entries = {key: get_str(meta, key).encode() for key in meta}
-    for kind in ("network", "endpoint"):
-        for record in get_objects(checked, f"{kind}s"):
+    for kind, group in _GROUPS.items():
+        for record in get_objects(checked, group):
             key = f"{kind}/{get_str(record, 'id')}"
             if key in entries:
                 raise ImportRefused(f"{key} is there twice")

@@ -40,7 +40,7 @@ def network() -> NetworkRecord:
         options={"cni.network": "blue"},
         pools=(
             PoolRecord(subnet=IPv4Network("10.1.0.0/16"), gateway=IPv4Address("10.1.0.1")),
-            PoolRecord(subnet=IPv6Network("fd00::/64"), gateway=None),
+            PoolRecord(subnet=IPv6Network("fd00::/64"), gateway=None, is_own=True),
         ),
     )
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Pools and addresses survive a restart, an export and an import; their phases follow the table."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import get_objects
+from cni_bridge_state import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
+    PoolId,
+    ProcessRecord,
+    ReservationRecord,
+    WrongPhase,
+)
+from cni_bridge_state.address_store import ADDRESSES
+from cni_bridge_state.db import Database
+from cni_bridge_state.store import Store
+
+POOL = AddressPoolRecord(
+    id=PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81aa"),
+    section="lan",
+    subnet=IPv4Network("10.1.2.0/24"),
+    sub_pool=IPv4Network("10.1.2.128/25"),
+    gateway=IPv4Address("10.1.2.1"),
+    caller=ProcessRecord(pid=4711, started=815),
+    engine="AAAA",
+    created_at=1767225600,
+)
+PENDING = AddressRecord(
+    id=AddressId("a" * 64),
+    pool=POOL.id,
+    section="lan",
+    phase=AddressPhase.PENDING,
+    use=AddressUse.ANY,
+    address=None,
+    name="web",
+    reservation=ReservationRecord(
+        netns="/run/cni-bridge/ipam/netns",
+        configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "host-local"}]},
+        args=(("IgnoreUnknown", "1"), ("IP", "10.1.2.3")),
+        capability_args={"ips": ["10.1.2.3"]},
+    ),
+    created_at=1767225601,
+)
+ADDRESS = IPv4Interface("10.1.2.3/24")
+RESERVED = replace(PENDING, phase=AddressPhase.RESERVED, address=ADDRESS)
+
+
+async def test_records_survive_a_restart(tmp_path: Path) -> None:
+    """A store that is opened again has the same records, and finds them by pool and by section and address."""
+    store = Store.open(tmp_path)
+    await store.ipam.put_pool(POOL)
+    await store.ipam.put_address(PENDING)
+    assert store.ipam.find_holders("lan", ADDRESS.ip) == ()
+    await store.ipam.put_address(RESERVED)
+    store.close()
+    again = Store.open(tmp_path)
+    try:
+        assert again.ipam.pools() == (POOL,)
+        assert again.ipam.in_pool(POOL.id) == again.ipam.addresses() == (RESERVED,)
+        assert again.ipam.find_holders("lan", ADDRESS.ip) == (RESERVED,)
+        assert again.ipam.find_holders("wan", ADDRESS.ip) == ()
+        await again.ipam.put_address(replace(RESERVED, phase=AddressPhase.RELEASING))
+        await again.ipam.remove_address(RESERVED.id)
+        await again.ipam.remove_pool(POOL.id)
+        assert again.ipam.is_empty
+        assert again.ipam.find_holders("lan", ADDRESS.ip) == again.ipam.in_pool(POOL.id) == ()
+        assert again.ipam.pools() == ()
+    finally:
+        again.close()
+
+
+async def test_an_export_has_them(tmp_path: Path) -> None:
+    """An import restores what an export has; an export of an earlier build, without them, can be imported too."""
+    store = Store.open(tmp_path / "one")
+    await store.ipam.put_pool(POOL)
+    await store.ipam.put_address(PENDING)
+    document = store.export_document()
+    store.close()
+    assert len(get_objects(document, "addresses")) == 1
+    other = Store.open_replaced(tmp_path / "two", document)
+    assert (other.ipam.pools(), other.ipam.addresses()) == ((POOL,), (PENDING,))
+    other.close()
+    earlier = {key: value for key, value in document.items() if key not in {"pools", "addresses"}}
+    empty = Store.open_replaced(tmp_path / "three", earlier)
+    assert empty.ipam.is_empty
+    empty.close()
+
+
+async def test_only_known_steps(store: Store) -> None:
+    """A record is removed only after its DEL, and never goes back."""
+    await store.ipam.put_address(PENDING)
+    with pytest.raises(WrongPhase, match=r"address a+ is pending and cannot become gone"):
+        await store.ipam.remove_address(PENDING.id)
+    await store.ipam.put_address(RESERVED)
+    with pytest.raises(WrongPhase):
+        await store.ipam.put_address(PENDING)
+    await store.ipam.put_address(replace(RESERVED, phase=AddressPhase.RELEASING))
+    with pytest.raises(WrongPhase):
+        await store.ipam.put_address(RESERVED)
+
+
+async def test_a_damaged_record_is_set_aside(tmp_path: Path) -> None:
+    """One damaged address does not keep the others from being read."""
+    store = Store.open(tmp_path)
+    await store.ipam.put_address(RESERVED)
+    store.close()
+    db = Database.open(tmp_path, lambda _: None)
+    db.write_now({f"{ADDRESSES}{'b' * 64}": b"00000000\n{}"})
+    db.close()
+    again = Store.open(tmp_path)
+    try:
+        assert again.ipam.addresses() == (RESERVED,)
+        assert [finding.lost for finding in again.findings] == [("b" * 64,)]
+    finally:
+        again.close()
