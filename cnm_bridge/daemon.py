@@ -101,6 +101,7 @@ async def serve(
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
+        daemon.ipam.releases.add_unfinished()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with (
             daemon.answering_admin(admin, lambda: reloading.current) as renew_admin,
@@ -163,6 +164,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     yield "network names", daemon.networks.name_resolver.run
     yield "configurations", daemon.networks.watch.run
     yield "teardowns", daemon.teardown.queue.loop.run
+    yield "releases", daemon.ipam.releases.run
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
 from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
+from cnm_bridge.assembly.ipam import IpamRoom, make_ipam
 from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
 from cnm_bridge.assembly.resources import Resources, make_resources
@@ -35,6 +36,7 @@ class Daemon:
     teardown: TeardownRoom
     recovery: RecoveryRoom
     endpoints: EndpointRoom
+    ipam: IpamRoom
     api: ApiRoom
     admin: AdminRoom
 
@@ -79,10 +81,13 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     networks = make_networks(resources)
     attach = make_attach(resources)
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
-    recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown)
+    ipam = make_ipam(resources, directories=networks.directories, teardown=teardown)
+    recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown, ipam=ipam)
     endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
-    api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints)
-    admin = make_admin(resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
+    api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints, ipam=ipam)
+    admin = make_admin(
+        resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
+    )
     forgetters = (
         teardown.in_use.forget,
         attach.sandbox_sync.forget,
@@ -100,6 +105,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         teardown=teardown,
         recovery=recovery,
         endpoints=endpoints,
+        ipam=ipam,
         api=api,
         admin=admin,
     )

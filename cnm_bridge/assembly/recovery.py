@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cni_invoker import FileCache
 from cnm_bridge.assembly.attach import AttachRoom
+from cnm_bridge.assembly.ipam import IpamRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
@@ -35,7 +36,7 @@ class RecoveryRoom:
 
 
 def make_recovery(
-    resources: Resources, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom
+    resources: Resources, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom, ipam: IpamRoom
 ) -> RecoveryRoom:
     """Return the objects of the room."""
     driver = resources.settings.driver_name
@@ -97,6 +98,7 @@ def make_recovery(
             teardowns=teardown.queue,
             rebuild_endpoint=rebuild_endpoint,
             remove_leftovers=remove_leftovers,
+            unclaimed_addresses=ipam.unclaimed,
             interval_s=resources.settings.reconcile_interval_s,
             grace_s=resources.settings.reconcile_grace_s,
         ),

@@ -5,6 +5,7 @@
 from dataclasses import dataclass
 
 from cnm_bridge.assembly.endpoints import EndpointRoom
+from cnm_bridge.assembly.ipam import IpamRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
@@ -14,10 +15,11 @@ from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.http import Request
+from cnm_bridge.server.admin.ipam import IpamDocuments
 from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import admin_requests
 from cnm_bridge.server.admin.status import Status
-from cnm_bridge.server.api import CallsUnderWay, Method, network_driver
+from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
 from cnm_bridge.server.serving import PendingConnections
 
 
@@ -41,8 +43,16 @@ def make_admin(
     teardown: TeardownRoom,
     recovery: RecoveryRoom,
     endpoints: EndpointRoom,
+    ipam: IpamRoom,
 ) -> AdminRoom:
     """Return the objects of the room."""
+    addresses = IpamDocuments(
+        store=resources.store,
+        releases=ipam.releases,
+        unclaimed=ipam.unclaimed,
+        service=ipam.service,
+        kernel=resources.kernel,
+    )
     status = Status(
         store=resources.store,
         teardowns=teardown.queue,
@@ -51,6 +61,7 @@ def make_admin(
         unpublished=endpoints.unpublished,
         dhcp=recovery.lease_keeper,
         watch=networks.watch,
+        ipam=addresses,
     )
     metrics = Metrics(
         store=resources.store,
@@ -58,6 +69,7 @@ def make_admin(
         reconcile=recovery.reconciler,
         audit=recovery.audit,
         unpublished=endpoints.unpublished,
+        releases=ipam.releases,
         directories=networks.directories,
         journal=resources.journal,
         state_dir=resources.settings.state_dir,
@@ -74,6 +86,7 @@ def make_admin(
         reconciler=recovery.reconciler,
         audit=recovery.audit,
         release_orphan=ReleaseOrphan(recovery.audit, resources.kernel),
+        ipam=addresses,
     )
     requests = admin_requests(
         store=resources.store,
@@ -81,6 +94,7 @@ def make_admin(
         endpoints=documents,
         checks=EndpointChecks(resources.store, resources.runtime, resources.kernel),
         actions=actions,
+        ipam=addresses,
         journal=resources.journal,
     )
     return AdminRoom(requests=(*requests, metrics.request), metrics=metrics.request)
@@ -107,11 +121,13 @@ def make_api(
     calls: CallsUnderWay,
     networks: NetworkRoom,
     endpoints: EndpointRoom,
+    ipam: IpamRoom,
 ) -> ApiRoom:
     """Return the objects of the room."""
     return ApiRoom(
-        methods=network_driver(
-            networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release
+        methods=(
+            *network_driver(networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release),
+            *ipam_driver(ipam.service, resources.kernel),
         ),
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),

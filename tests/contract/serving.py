@@ -67,11 +67,12 @@ class Served:
 
     async def is_answering(self) -> bool:
         """Return whether a valid call is answered."""
-        return await self.post("Plugin.Activate", b"") == (200, {"Implements": ["NetworkDriver"]})
+        return await self.post("Plugin.Activate", b"") == (200, {"Implements": ["NetworkDriver", "IpamDriver"]})
 
     def records(self) -> tuple[object, ...]:
         """Return everything that is stored."""
-        return (*self.store.networks(), *self.store.endpoints())
+        ipam = self.store.ipam
+        return (*self.store.networks(), *self.store.endpoints(), *ipam.pools(), *ipam.addresses())
 
 
 @asynccontextmanager

@@ -53,6 +53,8 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
         "untriedTeardowns": [],
         "orphans": [],
         "dhcp": [],
+        "pools": [],
+        "pendingReleases": [],
     }
 
 

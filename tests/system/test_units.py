@@ -19,7 +19,7 @@ from tests.system.scene import Scene
 
 SERVICE, SOCKET, ADMIN_UNIT = "cni-bridge.service", "cni-bridge.socket", "cni-bridge-admin.socket"
 CONFIGURATION = "/etc/cni-bridge/config.toml"
-ACTIVATED = (200, {"Implements": ["NetworkDriver"]})
+ACTIVATED = (200, {"Implements": ["NetworkDriver", "IpamDriver"]})
 FAILURES = 8
 """More starts in a row than systemd's default limit of five in ten seconds."""
 

@@ -36,6 +36,9 @@ _COMPOSE_NAME: Final = "com.docker.compose.network"
 _SWARM: Final = "swarm"
 """The scope of a network of a swarm."""
 
+_OWN: Final = "cni.ipam"
+"""The option of `--ipam-opt` that this driver needs as Docker's IPAM driver, whichever name it has in Docker."""
+
 _NO_POOLS: Final = frozenset({None, "", "0.0.0.0/0", "::/0"})
 """The subnets of the null IPAM driver, which stand for "no pool"."""
 
@@ -144,16 +147,20 @@ def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
         JsonError: A key is missing or its value has another type.
         ValueError: A subnet or an address is invalid.
     """
-    pools = get_objects(find_object(document, "IPAM") or {}, "Config")
+    ipam = find_object(document, "IPAM") or {}
+    pools, is_own = get_objects(ipam, "Config"), _OWN in (find_object(ipam, "Options") or {})
     configured = (pool for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS)
     # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
     enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
-    return tuple(pool for pool in map(_parse_pool, configured) if enabled[pool.subnet.version])
+    return tuple(
+        pool for pool in (_parse_pool(one, is_own=is_own) for one in configured) if enabled[pool.subnet.version]
+    )
 
 
-def _parse_pool(document: JsonObject) -> PoolRecord:
+def _parse_pool(document: JsonObject, *, is_own: bool) -> PoolRecord:
     gateway = find_str(document, "Gateway")
     return PoolRecord(
         subnet=ip_network(get_str(document, "Subnet"), strict=False),
         gateway=ip_address(gateway.partition("/")[0]) if gateway else None,
+        is_own=is_own,
     )

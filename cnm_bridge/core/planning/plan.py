@@ -157,9 +157,10 @@ def configuration_digest(document: JsonObject) -> str:
 
 def _plan(wanted: PlanRequest) -> Plan:
     network, options, requested = wanted.network, wanted.options, wanted.requested
-    refuse_other_pools(network, wanted.pools)
+    refuse_other_pools(network, [pool for pool in wanted.pools if not pool.is_own])
     addresses = _merge(requested, options.ips)
-    addressing = plan_addresses(network, addresses, wanted.pools, internal=wanted.internal)
+    is_reserved = _are_reserved(addresses, wanted.pools)
+    addressing = plan_addresses(network, addresses, wanted.pools, internal=wanted.internal, is_reserved=is_reserved)
     configuration = addressing.configuration
     if options.client_id is not None and find_dhcp(configuration) is None:
         reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
@@ -262,6 +263,22 @@ def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
 
 def _has_prefix(address: WantedAddress) -> bool:
     return isinstance(address, IPv4Interface | IPv6Interface)
+
+
+def _are_reserved(addresses: Sequence[WantedAddress], pools: Sequence[PoolRecord]) -> bool:
+    """Return whether this driver has reserved the addresses already, as Docker's IPAM driver.
+
+    Raises:
+        Refused: It has reserved some, and some not.
+    """
+    own = [pool.subnet for pool in pools if pool.is_own]
+    others = [address for address in addresses if not any(_ip(address) in subnet for subnet in own)]
+    if own and others:
+        raise Refused(
+            f"{others[0]} is not an address of Docker's IPAM driver cni-bridge, which gives the others; make the "
+            "network with a --subnet of its family, and give the address with --ip or --ip6"
+        )
+    return bool(own)
 
 
 def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple[WantedAddress, ...]:

@@ -11,6 +11,7 @@ from cnm_bridge.core.wire.replies import (
     render_joined,
 )
 from cnm_bridge.core.wire.requests import (
+    OWN_SPACES,
     CreateEndpoint,
     CreateNetwork,
     EndpointReference,
@@ -26,6 +27,7 @@ from cnm_bridge.core.wire.requests import (
 )
 
 __all__ = [
+    "OWN_SPACES",
     "ChosenInterface",
     "CreateEndpoint",
     "CreateNetwork",

@@ -45,6 +45,10 @@ _DOCKERS_OWN: Final = "com.docker.network."
 _TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
 """Options of an endpoint with a text value that Docker adds; all others with such a value are the user's."""
 
+OWN_SPACES: Final = ("CniBridgeLocal", "CniBridgeGlobal")
+"""This driver's address spaces, as Docker's IPAM driver: the local and the global one. CreateNetwork does not name the
+IPAM driver, but the space."""
+
 _NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
 """The pools of Docker's null IPAM driver, which stand for "no pool"."""
 
@@ -224,6 +228,7 @@ def _parse_pool(data: JsonObject) -> PoolRecord:
     return PoolRecord(
         subnet=ip_network(get_str(data, "Pool"), strict=False),
         gateway=ip_interface(gateway).ip if gateway else None,
+        is_own=find_str(data, "AddressSpace") in OWN_SPACES,
     )
 
 

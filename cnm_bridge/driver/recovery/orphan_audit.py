@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointRecord
+from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import (
     attachment_of,
@@ -135,6 +135,8 @@ class OrphanAudit:
         """Return who owns an object now, in words; None if it is still unowned. Blocks while files are listed."""
         if self._store.find_attachment(AttachmentId(orphan.container_id)) is not None:
             return "an endpoint of cni-bridge"
+        if self._store.ipam.find_address(AddressId(orphan.container_id)) is not None:
+            return "a container whose address cni-bridge has given Docker"
         files = sorted(_list_cache_files())
         if any(file.startswith(f"{orphan.network}-{orphan.container_id}-") for file in files):
             return "a container of another runtime, which has it in libcni's cache"
@@ -177,12 +179,15 @@ class OrphanAudit:
         """Return the leftovers, the orphans and the unwritten reservations."""
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
+        addresses = self._store.ipam.addresses()
         others = await self._find_others()
         links = await self._kernel.host_links()
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
-        names = frozenset(networks).union(filter(None, (record.attachment.network for record in records)))
+        sections = (*(pool.section for pool in self._store.ipam.pools()), *(one.section for one in addresses))
+        names = frozenset(networks).union(filter(None, (record.attachment.network for record in records)), sections)
         rules = await find_rules()
-        stored = (record.attachment.configuration for record in records)
+        reserved = (one.reservation.configuration for one in addresses if one.reservation is not None)
+        stored = (*(record.attachment.configuration for record in records), *reserved)
         directories = await asyncio.to_thread(data_directories, itertools.chain(configurations, stored))
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
         cache_files |= await asyncio.to_thread(_list_cache_files)
@@ -190,6 +195,7 @@ class OrphanAudit:
         scan = _Scan(
             networks=names,
             records=(*records, *self._store.endpoints()),
+            addresses=(*addresses, *self._store.ipam.addresses()),
             cache_files=cache_files,
             others=others,
             links=links,
@@ -219,6 +225,7 @@ class _Scan:
     Attributes:
         networks: The names of the CNI networks in use.
         records: The endpoints that had a record before or after the scan; may contain duplicates.
+        addresses: Likewise the addresses that Docker has requested.
         cache_files: The names of other runtimes' cache files.
         others: The attachments of other instances before or after the scan.
         links: The links of the host namespace.
@@ -229,6 +236,7 @@ class _Scan:
 
     networks: frozenset[str]
     records: tuple[EndpointRecord, ...]
+    addresses: tuple[AddressRecord, ...]
     cache_files: frozenset[str]
     others: frozenset[AttachmentId]
     links: tuple[Link, ...]
@@ -240,6 +248,7 @@ class _Scan:
 def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
     """Return the leftovers of our endpoints, and the orphans; pure."""
     known = {record.attachment.id: record.attachment.network for record in scan.records}
+    known |= {AttachmentId(record.id): record.section for record in scan.addresses}
     links = _by_attachment(scan.links)
     mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
     ours = (mounted | links.keys()) - known.keys() - scan.others

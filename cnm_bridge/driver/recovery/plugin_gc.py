@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_bridge_state import AttachmentId, EndpointRecord
+from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker import AttachmentKey, AttachmentReader, CachedAttachment, CniError, NetworkConfigurationList, Runtime
 from cni_invoker.advanced import collect_garbage
@@ -26,7 +26,8 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
-from cnm_bridge.system.engine import Engine
+from cnm_bridge.driver.ipam.plugin_runs import attachment_of_address
+from cnm_bridge.system.engine.ipam_engine import IpamEngine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
@@ -127,7 +128,7 @@ class InventoryCheck:
     """
 
     store: Store
-    engine: Engine
+    engine: IpamEngine
     kernel: Kernel
     driver: str
     run_dir: Path
@@ -167,16 +168,26 @@ class InventoryCheck:
         if others - known:
             return f"endpoint {min(others - known)} belongs to another cni-bridge on this host"
         unknown |= attached - known
-        return f"endpoint {min(unknown)} has no record" if unknown else None
+        if unknown:
+            return f"endpoint {min(unknown)} has no record"
+        return await self._find_unknown_address()
+
+    async def _find_unknown_address(self) -> str | None:
+        """Return which address of a network with this IPAM driver has no record; the gateways of sections need none."""
+        networks = await self.engine.ipam_networks(self.driver)
+        known = {record.address.ip for record in self.store.ipam.addresses() if record.address is not None}
+        known |= {pool.gateway for pool in self.store.ipam.pools() if pool.gateway is not None}
+        unknown = {str(address) for network in networks for address in network.addresses - known}
+        return f"address {min(unknown)} of Docker has no record" if unknown else None
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
-    It contains endpoints of every phase: from PENDING on an ADD may have run, and in DELETING a DEL is pending. It does
-    not check whether Docker still has an endpoint. If the database was damaged, the store is not `whole` until the
-    operator removes the copies of the damaged files.
+    It contains the addresses that Docker has requested, and endpoints of every phase: from PENDING on an ADD may have
+    run, and in DELETING a DEL is pending. It does not check whether Docker still has them. If the database was damaged,
+    the store is not `whole` until the operator removes the copies of the damaged files.
     """
 
     store: Store
@@ -188,7 +199,11 @@ class EndpointCache:
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return this attachment to the CNI network called `network`, None if there is no such endpoint."""
         record = self.store.find_attachment(AttachmentId(key.container_id))
-        cached = None if record is None else _cached(record)
+        address = self.store.ipam.find_address(AddressId(key.container_id))
+        if address is not None and address.reservation is not None:
+            cached: CachedAttachment | None = _cached_address(address, address.reservation)
+        else:
+            cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
@@ -203,6 +218,10 @@ class EndpointCache:
             if network in {None, record.attachment.network}:
                 found.append(_cached(record))
                 await time_slice.pause()
+        for address in self.store.ipam.addresses():
+            if address.reservation is not None and network in {None, address.section}:
+                found.append(_cached_address(address, address.reservation))
+                await time_slice.pause()
         return tuple(found)
 
 
@@ -215,6 +234,17 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
         result=record.result,
         boot_id=record.boot_id,
         added_plugins=record.added_plugins,
+    )
+
+
+def _cached_address(record: AddressRecord, reservation: ReservationRecord) -> CachedAttachment:
+    return CachedAttachment(
+        network=record.section,
+        attachment=attachment_of_address(record, reservation),
+        configuration=reservation.configuration,
+        result=reservation.result,
+        boot_id="",
+        added_plugins=0 if reservation.result is None else 1,
     )
 
 

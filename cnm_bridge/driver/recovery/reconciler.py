@@ -21,6 +21,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten
@@ -57,6 +58,7 @@ class Reconciler:
         teardowns: Tears endpoints down.
         rebuild_endpoint: Creates records of endpoints that Docker has and that have none.
         remove_leftovers: Removes objects of our own endpoints without a record.
+        unclaimed_addresses: Releases addresses that Docker has requested and lost.
         interval_s: The pause between two rounds, in seconds.
         grace_s: The pause between the two comparisons of a round, in seconds.
     """
@@ -69,6 +71,7 @@ class Reconciler:
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
     remove_leftovers: RemoveLeftovers
+    unclaimed_addresses: UnclaimedAddresses
     interval_s: float
     grace_s: float
     _rounds: int = field(default=0, init=False)
@@ -136,6 +139,7 @@ class Reconciler:
         if await self._compare_and_repair():
             self._rounds += 1
             self._last_round = time.time()
+            await self.unclaimed_addresses.compare()
         self._warned_before, self._warned_now = frozenset(self._warned_now), set()
 
     async def _compare_and_repair(self) -> bool:

@@ -17,6 +17,7 @@ from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_pending
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
+from cnm_bridge.server.admin.ipam import IpamDocuments
 
 _PATIENCE_S: Final = 45.0
 """Time limit of a request; the work continues in the background. Clients wait for a minute."""
@@ -31,12 +32,14 @@ class Actions:
         reconciler: Compares records, engine and kernel.
         audit: Finds orphans.
         release_orphan: Removes an orphan.
+        ipam: Knows the addresses that the engine does not have.
     """
 
     teardowns: TeardownQueue
     reconciler: Reconciler
     audit: OrphanAudit
     release_orphan: ReleaseOrphan
+    ipam: IpamDocuments
 
     async def compare(self, _: Mapping[str, str]) -> JsonObject:
         """Run a round of comparison now, which removes leftovers; return what is left (`spec/admin/leftovers.json`)."""
@@ -66,13 +69,15 @@ class Actions:
         return await self._left()
 
     async def release(self, parameters: Mapping[str, str]) -> JsonObject:
-        """Remove the orphan `id`; return what is left.
+        """Remove the orphan `id`, or release the address; return what is left.
 
         Raises:
-            AdminError: There is no such orphan.
+            AdminError: There is neither.
             Refused, KernelError: It is in use, or that cannot be determined.
         """
         found = [orphan for orphan in self.audit.orphans if orphan.id == parameters["id"]]
+        if not found and await self.ipam.release(parameters["id"]):
+            return await self._left()
         if not found:
             raise AdminError(
                 ErrorKind.NOT_FOUND,
@@ -101,7 +106,8 @@ class Actions:
                     "modifiedAt": modified_at,
                 }
                 for one, modified_at in zip(orphans, modified, strict=True)
-            ],
+            ]
+            + [*self.ipam.uncertain()],
         }
 
 

@@ -38,6 +38,9 @@ class Figures:
         damaged_copies: Number of copies of damaged files and records that are kept.
         addresses: (network, subnet) → number of addresses that can be assigned.
         reserved: (network,) → number of reservations, of all its subnets.
+        docker_addresses: (section, subnet, phase) → number of addresses that Docker has requested from this driver as
+            its IPAM driver.
+        pending_releases: Number of such addresses whose release has failed at least once.
     """
 
     endpoints: Mapping[tuple[str, ...], int]
@@ -53,6 +56,8 @@ class Figures:
     damaged_copies: int
     addresses: Mapping[tuple[str, ...], int]
     reserved: Mapping[tuple[str, ...], int]
+    docker_addresses: Mapping[tuple[str, ...], int]
+    pending_releases: int
 
 
 def render_metrics(counts: EventCounts, figures: Figures) -> bytes:
@@ -94,6 +99,15 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
     yield _value("state_damaged_copies", "Copies of damaged files and records.", figures.damaged_copies)
     yield _gauge("ipam_addresses", "Addresses that can be assigned.", figures.addresses, "network", "subnet")
     yield _gauge("ipam_reserved_addresses", "Reserved addresses, of all subnets.", figures.reserved, "network")
+    yield _gauge(
+        "docker_addresses",
+        "Addresses that Docker has requested from its IPAM driver.",
+        figures.docker_addresses,
+        "section",
+        "subnet",
+        "phase",
+    )
+    yield _value("pending_releases", "Such addresses whose release has failed.", figures.pending_releases)
 
 
 def _value(name: str, text: str, value: float) -> Metric:

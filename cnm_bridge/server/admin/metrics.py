@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import EndpointRecord
+from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, reservation_directories
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -44,6 +45,7 @@ class Metrics:
         reconcile: Knows whether the engine is up.
         audit: Finds orphans.
         unpublished: Knows the endpoints whose ports are not published.
+        releases: The pending releases of addresses.
         directories: The configurations, whose addresses are counted.
         journal: Calls and executions.
         state_dir: The directory of the records.
@@ -54,6 +56,7 @@ class Metrics:
     reconcile: Reconciler
     audit: OrphanAudit
     unpublished: Unpublished
+    releases: Releases
     directories: ConfigurationDirectories
     journal: Journal
     state_dir: Path
@@ -75,6 +78,9 @@ class Metrics:
             counts=self._counts.snapshot(),
             endpoints=self.store.endpoints(),
             configurations={network.id: network.configuration or network.name for network in self.store.networks()},
+            pools=self.store.ipam.pools(),
+            addresses=self.store.ipam.addresses(),
+            pending_releases=sum(one.attempts > 0 for one in self.releases.all.values()),
             pending_teardowns=len(pending),
             oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
         )
@@ -86,6 +92,9 @@ class Metrics:
         counts: EventCounts,
         endpoints: Sequence[EndpointRecord],
         configurations: Mapping[str, str | None],
+        pools: Sequence[AddressPoolRecord],
+        addresses: Sequence[AddressRecord],
+        pending_releases: int,
         pending_teardowns: int,
         oldest_failure_s: float,
     ) -> bytes:
@@ -93,6 +102,8 @@ class Metrics:
         from cnm_bridge.server.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
 
         by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
+        subnets = {pool.id: str(pool.subnet) for pool in pools}
+        by_subnet = Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses)
         index = self.directories.index()
         lists = [index.find(name) for name in index.names if name in configurations.values()]
         figures: Figures = Figures(
@@ -109,6 +120,8 @@ class Metrics:
             damaged_copies=len(self.store.damaged_copies()),
             addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
             reserved={(one.name,): _count_reserved(one) for one in lists if find_ranges(one)},
+            docker_addresses={tuple(key): number for key, number in by_subnet.items()},
+            pending_releases=pending_releases,
         )
         return render_metrics(counts, figures)
 

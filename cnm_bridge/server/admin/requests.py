@@ -16,6 +16,7 @@ from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.server.admin.http import Request
+from cnm_bridge.server.admin.ipam import IpamDocuments
 from cnm_bridge.server.admin.status import Status
 from cnm_bridge.system.journal import Event, Journal
 
@@ -30,6 +31,7 @@ def admin_requests(
     endpoints: EndpointDocuments,
     checks: EndpointChecks,
     actions: Actions,
+    ipam: IpamDocuments,
     journal: Journal,
 ) -> tuple[Request, ...]:
     """Return the requests of version 1."""
@@ -42,6 +44,7 @@ def admin_requests(
         Request(path="/v1/endpoints", answer=endpoints.render_list),
         Request(path="/v1/endpoints/{id}", answer=endpoints.describe),
         Request(path="/v1/endpoints/{id}/check", answer=checks.check),
+        Request(path="/v1/addresses", answer=ipam.render_list),
         Request(verb="POST", path="/v1/compare", answer=actions.compare),
         Request(verb="POST", path="/v1/retry", answer=actions.retry),
         Request(verb="POST", path="/v1/retry/{id}", answer=actions.retry),

@@ -15,6 +15,7 @@ from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, describe_pending, with_many
+from cnm_bridge.server.admin.ipam import IpamDocuments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class Status:
         unpublished: Knows the endpoints whose ports are not published.
         dhcp: Knows the CNI DHCP daemons, and the endpoints that have lost their lease.
         watch: Knows the endpoints whose list has changed since.
+        ipam: Describes pools and addresses.
     """
 
     store: Store
@@ -38,6 +40,7 @@ class Status:
     unpublished: Unpublished
     dhcp: LeaseKeeper
     watch: ConfigurationWatch
+    ipam: IpamDocuments
 
     async def render(self, _: Mapping[str, str]) -> bytes:
         """Return the document as JSON."""
@@ -62,6 +65,8 @@ class Status:
                 }
                 for socket, state in self.dhcp.states.items()
             ],
+            "pools": self.ipam.describe_pools(),
+            "pendingReleases": self.ipam.describe_pending(),
         }
         endpoints = (describe_endpoint(Endpoint(record), self.unpublished) for record in self.store.endpoints())
         return await with_many(document, "endpoints", endpoints)

@@ -3,6 +3,7 @@
 """HTTP on the plugin socket: Docker's calls. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
+from cnm_bridge.server.api.ipam_driver import ipam_driver
 from cnm_bridge.server.api.network_driver import network_driver
 from cnm_bridge.server.api.rpc import MAX_BODY_BYTES, Method, make_app
 
@@ -10,6 +11,7 @@ __all__ = [
     "MAX_BODY_BYTES",
     "CallsUnderWay",
     "Method",
+    "ipam_driver",
     "make_app",
     "network_driver",
 ]

@@ -5,14 +5,11 @@
 Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `server/api/api.go`.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
-
-import structlog
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import ProcessRecord
-from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import (
     parse_create_endpoint,
     parse_create_network,
@@ -26,16 +23,12 @@ from cnm_bridge.core.wire import (
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.server.api.callers import done, with_caller
 from cnm_bridge.server.api.rpc import Answer, Method
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
 
-log = structlog.get_logger()
-
-Request = TypeVar("Request")
-Reply = TypeVar("Reply")
-
-_IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver"]}
+_IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver", "IpamDriver"]}
 
 _CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "global", "GwAllocChecker": True}
 """Each node has its own networks and addresses; tasks of a swarm's network find each other by name on all nodes.
@@ -77,15 +70,7 @@ def network_driver(
     ) -> Method:
         return Method(name=name, schema=schema, answer=answer, consequence=consequence)
 
-    def answered(
-        parse: Callable[[JsonObject], Request],
-        call: Callable[[Request, ProcessRecord | None], Awaitable[Reply]],
-        render: Callable[[Reply], JsonObject],
-    ) -> Answer:
-        async def carry_out(request: Request, caller_pid: int) -> JsonObject:
-            return render(await call(request, _find_caller(kernel, caller_pid)))
-
-        return lambda body, caller_pid: carry_out(parse(body), caller_pid)
+    answered = partial(with_caller, kernel)
 
     async def oper_info(body: JsonObject, _: int) -> JsonObject:
         await joined.oper_info(parse_endpoint_reference(body))
@@ -105,52 +90,22 @@ def network_driver(
         method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
         method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
                answered(parse_create_network, networks.create, lambda _: {})),
-        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
+        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", done(parse_network_reference, networks.delete)),
         method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
                answered(parse_create_endpoint, endpoints.create, render_interface)),
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
-               _done(parse_endpoint_reference, endpoints.delete)),
+               done(parse_endpoint_reference, endpoints.delete)),
         # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
         method("NetworkDriver.Join", "cnm/Join",
                answered(parse_join, endpoints.join, render_joined), describe_failed_start),
-        method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
+        method("NetworkDriver.Leave", "cnm/EndpointReference", done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
-               _done(parse_external_connectivity, joined.program_external_connectivity), describe_failed_start),
+               done(parse_external_connectivity, joined.program_external_connectivity), describe_failed_start),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
-               _done(parse_endpoint_reference, joined.revoke_external_connectivity)),
+               done(parse_endpoint_reference, joined.revoke_external_connectivity)),
         # Sent when swarm nodes join and leave; this driver's networks are local.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )
     # fmt: on
-
-
-def _done(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
-    async def carry_out(request: Request) -> JsonObject:
-        await call(request)
-        return {}
-
-    return lambda body, _: carry_out(parse(body))
-
-
-def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
-    """Return the process that makes a call, usually dockerd; None if it is not visible, which is logged.
-
-    Its start time distinguishes it from later processes with the same ID.
-
-    Args:
-        kernel: Finds start times of processes.
-        pid: Its process ID, 0 if that is not visible.
-    """
-    if pid == 0:  # logged where the connection was accepted
-        return None
-    try:
-        started = kernel.find_start(pid)
-    except KernelError as exc:
-        log.warning("caller.unknown", error=str(exc))
-        return None
-    if started is None:
-        log.warning("caller.unknown", error=f"there is no process {pid}")
-        return None
-    return ProcessRecord(pid=pid, started=started)

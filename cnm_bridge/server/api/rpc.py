@@ -4,8 +4,8 @@
 
 What dockerd's client (moby `pkg/plugins/client.go`) does determines how this server behaves:
 
-* A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply. Other statuses are for methods
-  that do not exist, and for web pages.
+* A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply (IpamDriver: `Error`). Other
+  statuses are for methods that do not exist, and for web pages.
 * After a transport error the client repeats the call with an *empty body*. Such a call is refused without effect,
   because the first one may have been executed.
 * A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
@@ -72,12 +72,14 @@ class Method:
             nothing, the body of the reply: such a call never fails, because an error would keep a container from
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
         consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
+        error_key: The key of an error in the reply.
     """
 
     name: str
     schema: str | None
     answer: Answer | JsonObject
     consequence: Callable[[], str] = str
+    error_key: str = "Err"
 
 
 def make_app(
@@ -111,9 +113,10 @@ def _handler(
             duration_ms = round((time.monotonic() - started) * 1000, 1)
             bound = structlog.contextvars.get_contextvars()
             ids = {"networkId": bound.get("network_id"), "endpointId": bound.get("endpoint_id")}
-            if not isinstance(reply, bytes) and "Err" in reply:
-                log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
-                journal.add("rpc.refused", rpc=method.name, **ids, durationMs=duration_ms, error=reply["Err"])
+            error = None if isinstance(reply, bytes) else reply.get(method.error_key)
+            if error is not None:
+                log.warning("rpc.refused", duration_ms=duration_ms, error=error)
+                journal.add("rpc.refused", rpc=method.name, **ids, durationMs=duration_ms, error=error)
             else:
                 log.debug("rpc.answered", duration_ms=duration_ms)
                 journal.add("rpc.answered", rpc=method.name, **ids, durationMs=duration_ms)
@@ -129,7 +132,7 @@ async def _answer(
     calls: CallsUnderWay,
     connections: PendingConnections,
 ) -> JsonObject | bytes:
-    """Return the reply, or `{"Err": text}` after an error: the only place where errors become replies."""
+    """Return the reply, or `{"Err": text}` (`error_key`) after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
@@ -137,16 +140,18 @@ async def _answer(
         connections.arrived(request.transport)
         body: JsonObject = {} if validate is None else await _understand(method, validate, data, calls)
         caller_pid = connections.find_caller(request.transport)
-        ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
-        known = {name: value for name, value in ids.items() if value}
+        ids = {"network_id": "NetworkID", "endpoint_id": "EndpointID", "pool_id": "PoolID"}
+        known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)
-        with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
+        with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
             return await (await _aside(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
-        return {"Err": "; ".join(filter(None, (_shortened(str(exc)), method.consequence())))}
+        return {method.error_key: "; ".join(filter(None, (_shortened(str(exc)), method.consequence())))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
-        return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}
+        return {
+            method.error_key: f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"
+        }
 
 
 async def _read(method: Method, request: web.Request) -> bytes:

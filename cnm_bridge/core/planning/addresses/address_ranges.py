@@ -94,6 +94,16 @@ def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
     )
 
 
+def ranges_of(ipam: JsonObject) -> tuple[tuple[JsonObject, AddressRange], ...]:
+    """Return the ranges of one IPAM section, each with its part of the section, without invalid ones.
+
+    Raises:
+        JsonError: They have another shape.
+    """
+    parsed = ((document, _parse_range(document)) for document in _range_documents(ipam))
+    return tuple((document, found) for document, found in parsed if found is not None)
+
+
 def reservation_directories(network: NetworkConfigurationList) -> tuple[str, ...]:
     """Return the directories in which host-local keeps the reservations of all networks.
 

@@ -12,6 +12,9 @@ There are several ways, none of which all plugins support (CNI CONVENTIONS; meas
 | whereabouts                           | nowhere, and are refused: it would not reserve them             |
 | any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
 
+Addresses that this driver has reserved before, as Docker's IPAM driver, always go to a `static` IPAM part: another
+plugin would reserve them a second time.
+
 Only one of them is used each time, because host-local combines the addresses from all of them and requests each. `plan`
 checks whether the plugins assigned what was requested.
 """
@@ -63,6 +66,7 @@ def plan_addresses(
     pools: Sequence[PoolRecord],
     *,
     internal: bool,
+    is_reserved: bool = False,
 ) -> Addressing:
     """Return the input that passes the requested addresses to the plugins of a list.
 
@@ -71,6 +75,7 @@ def plan_addresses(
         wanted: The addresses.
         pools: Docker's pools, which have the gateways if the list has no IPAM plugin.
         internal: Whether the network is internal: then there are no default routes.
+        is_reserved: Whether the addresses are reserved already.
 
     Raises:
         Refused: An address needs a prefix length, or the IPAM plugin reserves no requested address.
@@ -79,7 +84,7 @@ def plan_addresses(
         return Addressing(configuration=network)
     texts: list[JsonValue] = [str(address) for address in wanted]
     index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
-    ipam_type = network.plugins[index].ipam_type
+    ipam_type = None if is_reserved else network.plugins[index].ipam_type
     if ipam_type in _RESERVES_NONE:
         raise Refused(
             f"CNI configuration {network.name} cannot give a container a requested address ({wanted[0]}): its IPAM "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge ls`: lists the endpoints with their containers, or the networks."""
+"""`cni-bridge ls`: lists the endpoints with their containers, the networks, or the addresses that Docker has."""
 
 from collections import Counter
 from difflib import get_close_matches
@@ -21,6 +21,7 @@ from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 _ENDPOINT_FIELDS: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
+_ADDRESS_FIELDS: Final = ("Id", "Address", "Container", "Section", "Pool", "Use", "Plugin", "Age", "Phase")
 _NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 
 _ENDPOINTS: Final = (
@@ -28,6 +29,10 @@ _ENDPOINTS: Final = (
     *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
+_ADDRESSES: Final = (
+    *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
+    *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
+)
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -37,18 +42,25 @@ _NETWORKS: Final = (
 
 @click.command("ls")
 @click.option("--networks", is_flag=True, help="List the networks.")
+@click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS)
+@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS, addresses=_ADDRESS_FIELDS)
 @shows
-def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def ls(
+    socket: Path, *, networks: bool, addresses: bool, network: str | None, docker_host: str
+) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?".
 
     The exit status is 0; 2 if NETWORK is unknown; 3 if the daemon does not answer.
     """
+    if addresses and (networks or network is not None):
+        raise click.UsageError("--addresses lists those of all networks; leave --networks and NETWORK out")
+    if addresses:
+        return show_addresses(AdminClient(socket).get("addresses")), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host)
     show = show_networks if networks else show_endpoints
     return show(inventory, network), ExitStatus.FINE
@@ -95,6 +107,16 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         if wanted in {None, get_str(one, "id")}
     ]
     return Shown(document={"networks": [*rows]}, rows=rows, parts=[Table(columns=_NETWORKS, rows=rows)])
+
+
+def show_addresses(document: JsonObject) -> Shown:
+    """Return the table of the addresses that Docker has requested (`spec/admin/addresses.json`)."""
+    rows: list[JsonObject] = [
+        {**one, "container": find_str(one, "name") or UNKNOWN, "age": age(find_int(one, "createdAt"))}
+        for one in get_objects(document, "addresses")
+    ]
+    rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
+    return Shown(document=document, rows=rows, parts=[Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))])
 
 
 def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:

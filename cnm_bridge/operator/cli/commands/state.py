@@ -49,7 +49,7 @@ def state() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the complete records as a JSON array.")
 @click.argument("prefix", metavar="[ID]", default="")
 def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: bool, prefix: str) -> None:
-    """Show networks and endpoints with their phases; with an ID or its beginning, the complete record.
+    """Show networks, endpoints, pools and addresses; with an ID or its beginning, the complete record.
 
     If a daemon runs with this state, it is asked.
 
@@ -111,9 +111,13 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
         with _opened(state_dir, open_store) as store:
             if not replace:
                 store.import_document(document)
-            click.echo(
-                f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True
-            )
+            numbers = {
+                "network": len(store.networks()),
+                "endpoint": len(store.endpoints()),
+                "pool": len(store.ipam.pools()),
+                "address": len(store.ipam.addresses()),
+            }
+            click.echo(", ".join(count(number, noun) for noun, number in numbers.items()), err=True)
     except StateLocked as exc:
         _fail(f"{exc}; stop it first")
 
@@ -155,7 +159,7 @@ def _fail(text: str) -> NoReturn:
 
 
 def _render_overview(document: JsonObject) -> str:
-    """Return a table of networks and one of endpoints."""
+    """Return a table of networks, one of endpoints, and those of pools and addresses if there are any."""
     found = get_objects(document, "networks")
     names = {get_str(network, "id"): find_str(network, "name") for network in found}
     networks = [(get_str(one, "id")[:SHORT], find_str(one, "name") or "-", _binding(one)) for one in found]
@@ -173,13 +177,34 @@ def _render_overview(document: JsonObject) -> str:
         (
             table(("NETWORK", "NAME", "CONFIGURATION"), networks),
             table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
+            *_render_ipam(document),
         )
     )
 
 
+def _render_ipam(document: JsonObject) -> Iterator[str]:
+    """Yield a table of pools and one of addresses, if there are any."""
+    pools = [(get_str(one, "id"), find_str(one, "gateway") or "-") for one in get_objects(document, "pools")]
+    addresses = [
+        (
+            get_str(one, "id")[:SHORT],
+            get_str(one, "pool"),
+            get_str(one, "phase"),
+            find_str(one, "address") or "-",
+            find_str(one, "name") or "-",
+        )
+        for one in get_objects(document, "addresses")
+    ]
+    if pools:
+        yield table(("POOL", "GATEWAY"), pools)
+    if addresses:
+        yield table(("ADDRESS ID", "POOL", "PHASE", "ADDRESS", "CONTAINER"), addresses)
+
+
 def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
     """Return the records whose IDs begin with `prefix`."""
-    records = (*get_objects(document, "networks"), *get_objects(document, "endpoints"))
+    kinds = ("networks", "endpoints", "pools", "addresses")
+    records = (record for kind in kinds for record in get_objects(document, kind))
     return tuple(record for record in records if get_str(record, "id").startswith(prefix))
 
 

@@ -39,6 +39,18 @@ _ENDPOINTS: Final = (
 )
 _CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
+_RELEASES: Final = (
+    ("PENDING RELEASE", "address"),
+    ("SECTION", "section"),
+    ("ATTEMPTS", "attempts"),
+    ("LAST ERROR", "error"),
+)
+_POOLS: Final = (
+    ("POOL OF DOCKER", "subnet"),
+    ("SECTION", "section"),
+    ("GATEWAY", "gateway"),
+    ("ADDRESSES", "addresses"),
+)
 _UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 _ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
@@ -66,8 +78,8 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
 
     The first line says whether anything needs attention.
 
-    The exit status is 0 if there are no failed teardowns, no leftovers and no problems of DHCP, and after --wait no
-    pending teardowns, else 1; 3 if the daemon does not answer.
+    The exit status is 0 if there are no failed teardowns and releases, no leftovers and no problems of DHCP, and after
+    --wait no pending teardowns, else 1; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     document = client.get("status")
@@ -78,7 +90,12 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         document = client.get("status")
-    problems = (document["pendingTeardowns"], document["orphans"], _find_dhcp_problems(document))
+    problems = (
+        document["pendingTeardowns"],
+        document["orphans"],
+        _find_dhcp_problems(document),
+        get_objects(document, "pendingReleases"),
+    )
     is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
     shown = show_status(document, _find_names(document, docker_host))
     return shown, ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
@@ -106,7 +123,9 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
     untried: list[JsonObject] = [{"endpointId": one} for one in _untried(status)]
     further = (
         (_CHANGED, changed),
+        (_POOLS, get_objects(status, "pools")),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
+        (_RELEASES, get_objects(status, "pendingReleases")),
         (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
         (_ORPHANS, get_objects(status, "orphans")),
@@ -145,6 +164,7 @@ def _verdict(status: JsonObject) -> str:
             (number > 0, f"{count(number, noun)} {verb}".rstrip())
             for number, noun, verb in (
                 (len(get_objects(status, "pendingTeardowns")), "teardown", "failed, and will be repeated"),
+                (len(get_objects(status, "pendingReleases")), "release", "failed, and will be repeated"),
                 (len(get_objects(status, "orphans")), "leftover", "of plugins"),
                 (not_published, "endpoint", "without published ports"),
                 (len(_find_dhcp_problems(status)), "problem", "of DHCP"),

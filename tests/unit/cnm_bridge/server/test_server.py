@@ -16,7 +16,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.process.network_sockets import Listener
 
 CALL: Final = b"POST /Plugin.Activate HTTP/1.1\r\nHost: plugin\r\nContent-Length: 0\r\n\r\n"
-ANSWER: Final = b'{"Implements":["NetworkDriver"]}'
+ANSWER: Final = b'{"Implements":["NetworkDriver","IpamDriver"]}'
 DRAIN_S: Final = 30.0
 
 

@@ -141,7 +141,7 @@ def test_serve_answers_and_stops(tmp_path: Path) -> None:
     """The handshake is answered, SIGTERM stops the daemon cleanly, and each log line is a JSON object."""
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), "--log-level", "debug", env=environment()) as process:
-        assert b'{"Implements":["NetworkDriver"]}' in wait_for(path)
+        assert b'{"Implements":["NetworkDriver","IpamDriver"]}' in wait_for(path)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=START_S)
     assert process.returncode == 0

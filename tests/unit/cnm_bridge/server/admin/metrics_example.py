@@ -32,5 +32,7 @@ def render_example() -> bytes:
             damaged_copies=8,
             addresses={("blue", "10.22.0.0/16"): 65533},
             reserved={("blue",): 9},
+            docker_addresses={("lan", "10.1.2.0/24", "reserved"): 10},
+            pending_releases=11,
         ),
     )

@@ -114,7 +114,8 @@ def test_templates_may_name_each_column(capsys: pytest.CaptureFixture[str], *, n
     (drawn,) = (part for part in shown.parts if isinstance(part, Table))
     names = {key[:1].upper() + key[1:] for _, key in drawn.columns}
     help_text = " ".join((main.commands["ls"].help or "").split())
-    declared = help_text.partition("Templates have ")[2].rstrip(".").split("; with --networks ")[networks]
+    named = help_text.partition("Templates have ")[2].partition("; with --addresses ")[0]
+    declared = named.split("; with --networks ")[networks]
     assert set(declared.split(", ")) == names
     assert len(lines(shown, capsys, "".join(f"{{{{.{name}}}}}" for name in names))) == len(shown.rows)
 

@@ -65,7 +65,16 @@ def test_the_help_of_top_has_its_columns() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *(["ls"], ["ls", "--networks"], ["status"], ["gc"], ["retry"], ["release", "0"], ["inspect", "web"]),
+        *(
+            ["ls"],
+            ["ls", "--networks"],
+            ["ls", "--addresses"],
+            ["status"],
+            ["gc"],
+            ["retry"],
+            ["release", "0"],
+            ["inspect", "web"],
+        ),
         *(["events"], ["top"]),
     ],
 )
@@ -74,6 +83,9 @@ def test_an_unknown_name_is_refused_before_anything_is_done(command: list[str], 
     socket = ("--admin-socket", str(tmp_path / "none.sock"))
     result = CliRunner().invoke(main, [*command, "--format", "{{.Nope}}", *socket])
     assert (result.exit_code, "there is no Nope; there are " in result.output) == (2, True), result.output
-    known = " ".join(f"{{{{.{name}}}}}" for name in declared(command[0])[-1 if "--networks" in command else 0])
+    known = " ".join(
+        f"{{{{.{name}}}}}"
+        for name in declared(command[0])[1 if "--networks" in command else 2 if "--addresses" in command else 0]
+    )
     result = CliRunner().invoke(main, [*command, "--format", known, *socket])
     assert result.exit_code == 3, result.output

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""IpamDriver requests and replies as records; pure.
+
+Source: moby `daemon/libnetwork/ipams/remote/api/api.go`, `daemon/libnetwork/network.go` (ipamAllocateVersion). The
+caller has validated a body with its schema in `spec/ipam`; the functions here check only the syntax of addresses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_str
+from cni_bridge_state import PoolId
+from cnm_bridge.core.errors import BadRequest
+
+_GATEWAY: Final = "com.docker.network.gateway"
+_TYPE: Final = "RequestAddressType"
+_NAME: Final = "com.docker.network.endpoint.name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPool:
+    """A RequestPool request. It names neither the network nor its driver.
+
+    Attributes:
+        subnet: The subnet that the user gave; None to let the driver choose.
+        sub_pool: The part of it that addresses shall be chosen from (`--ip-range`).
+        options: The user's `--ipam-opt` options.
+        is_ipv6: Whether an IPv6 pool is requested.
+    """
+
+    subnet: IPv4Network | IPv6Network | None
+    sub_pool: IPv4Network | IPv6Network | None
+    options: Mapping[str, str]
+    is_ipv6: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAddress:
+    """A RequestAddress request. It names neither the endpoint nor, before Engine 29, the container.
+
+    Attributes:
+        pool: The pool.
+        address: The address that the user gave; None to let the driver choose.
+        is_gateway: Whether it is requested as the gateway of a network.
+        name: The name of the container, None if the engine does not send it.
+    """
+
+    pool: PoolId
+    address: IPv4Address | IPv6Address | None
+    is_gateway: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAddress:
+    """A ReleaseAddress request.
+
+    Attributes:
+        pool: The pool; empty for an address that a network driver chose.
+        address: The address.
+    """
+
+    pool: PoolId
+    address: IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenPool:
+    """The reply to RequestPool.
+
+    Attributes:
+        id: The pool's ID.
+        subnet: Its subnet.
+        gateway: Its gateway, which Docker then does not request, unless the user gave another; None if there is none.
+    """
+
+    id: PoolId
+    subnet: IPv4Network | IPv6Network
+    gateway: IPv4Address | IPv6Address | None
+
+
+def parse_request_pool(body: JsonObject) -> RequestPool:
+    """Return a RequestPool request. An unspecified address, such as `0.0.0.0/0`, stands for no subnet.
+
+    Raises:
+        BadRequest: A subnet is invalid.
+    """
+    options = find_object(body, "Options") or {}
+    subnet = _parse_subnet(body, "Pool")
+    return RequestPool(
+        subnet=None if subnet is None or subnet.network_address.is_unspecified else subnet,
+        sub_pool=_parse_subnet(body, "SubPool"),
+        options={key: get_str(options, key) for key in options},
+        is_ipv6=get_bool(body, "V6"),
+    )
+
+
+def parse_release_pool(body: JsonObject) -> PoolId:
+    """Return the pool of a ReleasePool request."""
+    return PoolId(get_str(body, "PoolID"))
+
+
+def parse_request_address(body: JsonObject) -> RequestAddress:
+    """Return a RequestAddress request.
+
+    Raises:
+        BadRequest: The address is invalid.
+    """
+    options = find_object(body, "Options") or {}
+    text = find_str(body, "Address")
+    return RequestAddress(
+        pool=PoolId(get_str(body, "PoolID")),
+        address=_parse_address(text) if text else None,
+        is_gateway=find_str(options, _TYPE) == _GATEWAY,
+        name=find_str(options, _NAME) or None,
+    )
+
+
+def parse_release_address(body: JsonObject) -> ReleaseAddress:
+    """Return a ReleaseAddress request.
+
+    Raises:
+        BadRequest: The address is invalid.
+    """
+    return ReleaseAddress(pool=PoolId(get_str(body, "PoolID")), address=_parse_address(get_str(body, "Address")))
+
+
+def render_pool_reply(reply: GivenPool) -> JsonObject:
+    """Return the reply to RequestPool, e.g. `{"PoolID": "lan,10.1.2.0/24,,5f", "Pool": "10.1.2.0/24", "Data": {}}`."""
+    length = reply.subnet.prefixlen
+    data = {} if reply.gateway is None else {_GATEWAY: f"{reply.gateway}/{length}"}
+    return {"PoolID": reply.id, "Pool": str(reply.subnet), "Data": data}
+
+
+def render_address_reply(address: IPv4Interface | IPv6Interface) -> JsonObject:
+    """Return the reply to RequestAddress, e.g. `{"Address": "10.1.2.3/24", "Data": {}}`."""
+    return {"Address": str(address), "Data": {}}
+
+
+def _parse_subnet(body: JsonObject, key: str) -> IPv4Network | IPv6Network | None:
+    text = find_str(body, key)
+    try:
+        return ip_network(text, strict=False) if text else None
+    except ValueError as exc:
+        raise BadRequest(f"RequestPool: {key}: {exc}") from exc
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(text.partition("/")[0])
+    except ValueError as exc:
+        raise BadRequest(f"Address: {exc}") from exc

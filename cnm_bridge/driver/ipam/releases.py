@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Releases addresses in the background, until the IPAM plugin's DEL has completed; with growing pauses.
+
+An address of an endpoint of this driver is released only when the endpoint's teardown has completed: Docker releases it
+as soon as DeleteEndpoint is answered, and until then plugins may still find rules by it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import AddressId, AddressPhase, AddressRecord, EndpointId, StateError
+from cni_bridge_state.store import Store
+from cni_invoker import CniError
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_HELD_PAUSE_S: Final = 0.05
+"""How often it is looked whether an endpoint's teardown has completed."""
+_LONGEST_HELD_PAUSE_S: Final = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingRelease:
+    """A release that has not completed.
+
+    Attributes:
+        attempts: How many attempts have failed.
+        error: Why the last one failed, None if none has.
+        is_tried: Set after the first attempt, and when it has completed.
+    """
+
+    attempts: int = 0
+    error: str | None = None
+    is_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Releases:
+    """The pending releases.
+
+    Args:
+        store: The records.
+        plugins: Runs DEL.
+        teardowns: The pending teardowns of endpoints.
+        locks: The locks of addresses, by ID.
+    """
+
+    def __init__(
+        self, store: Store, plugins: PluginRuns, teardowns: TeardownQueue, locks: KeyedLocks[AddressId]
+    ) -> None:
+        self._store = store
+        self._plugins = plugins
+        self._teardowns = teardowns
+        self._locks = locks
+        self._pending: dict[AddressId, PendingRelease] = {}
+        self._added: asyncio.Queue[AddressId] = asyncio.Queue()
+
+    @property
+    def all(self) -> Mapping[AddressId, PendingRelease]:
+        """The pending releases, by ID of the address."""
+        return self._pending
+
+    def add_unfinished(self) -> int:
+        """Begin the releases that an earlier run of the daemon left; return how many there are.
+
+        An address that is PENDING was not given to Docker: its call was never answered.
+        """
+        unfinished = [one.id for one in self._store.ipam.addresses() if one.phase is not AddressPhase.RESERVED]
+        for record_id in unfinished:
+            self.begin(record_id)
+        return len(unfinished)
+
+    def begin(self, record_id: AddressId) -> PendingRelease:
+        """Begin a release, unless it is pending already; does not block."""
+        pending = self._pending.get(record_id)
+        if pending is None:
+            pending = self._pending[record_id] = PendingRelease()
+            self._added.put_nowait(record_id)
+        pending.wake.set()
+        return pending
+
+    async def release(self, record: AddressRecord, limit_s: float) -> None:
+        """Store that an address is to be released, and wait for its first attempt, for a limited time.
+
+        The teardown of an endpoint that has the address is not waited for.
+
+        Raises:
+            StateError: It cannot be stored; nothing has been changed.
+        """
+        async with self._locks.hold(record.id):
+            stored = self._store.ipam.find_address(record.id)
+            if stored is not None and stored.phase is not AddressPhase.RELEASING:
+                await self._store.ipam.put_address(replace(stored, phase=AddressPhase.RELEASING))
+        if stored is None:
+            return
+        if self._find_holders(record.id):
+            self.begin(record.id)
+        else:
+            await self.wait_tried([record.id], limit_s)
+
+    async def wait_tried(self, record_ids: Iterable[AddressId], limit_s: float) -> None:
+        """Wait for the first attempts of releases, or for the next ones of those that have failed.
+
+        Endpoints that have the addresses, and whose teardown is pending, are torn down at once.
+        """
+        ids = tuple(record_ids)
+        pending = [self.begin(record_id) for record_id in ids]
+        leaving = [endpoint_id for record_id in ids for endpoint_id in self._find_holders(record_id)]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                if leaving:
+                    await self._teardowns.wait_left(leaving)
+                for one in pending:
+                    one.wake.set()
+                    await one.is_tried.wait()
+
+    async def run(self) -> None:
+        """Run the pending releases until cancelled. Then it can be called again, and continues with all of them."""
+        self._added = asyncio.Queue()
+        with suppress(KernelError):  # tried again when the next address is released
+            await self._plugins.tidy(lambda: self._store.ipam.is_empty)
+        for record_id in self._pending:
+            self._added.put_nowait(record_id)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._run(await self._added.get()))
+                await asyncio.sleep(0)  # there may be thousands
+
+    async def _run(self, record_id: AddressId) -> None:
+        pending = self._pending[record_id]
+        pause_s = _FIRST_PAUSE_S
+        while not await self._attempt(record_id, pending):
+            pending.is_tried.set()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await pending.wake.wait()
+                pause_s = _FIRST_PAUSE_S
+            except TimeoutError:
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            pending.is_tried.clear()
+        del self._pending[record_id]
+        pending.is_done.set()
+        pending.is_tried.set()
+
+    async def _attempt(self, record_id: AddressId, pending: PendingRelease) -> bool:
+        """Make one attempt; return whether the address is released."""
+        await self._wait_free(record_id, pending)
+        pending.wake.clear()
+        try:
+            async with self._locks.hold(record_id):
+                await self._release(record_id)
+            await self._plugins.tidy(lambda: self._store.ipam.is_empty)
+        except (CniError, KernelError, StateError) as exc:
+            pending.attempts, pending.error = pending.attempts + 1, str(exc)
+            log.warning("address.release_pending", address_id=record_id, error=str(exc))
+        except Exception as exc:  # a bug must be logged; it must not end the daemon or the other releases
+            pending.attempts, pending.error = pending.attempts + 1, f"internal error: {exc!r}"
+            log.exception("address.release_bug", address_id=record_id)
+        else:
+            return True
+        return False
+
+    async def _release(self, record_id: AddressId) -> None:
+        ipam = self._store.ipam
+        record = ipam.find_address(record_id)
+        if record is None:
+            return
+        if record.phase is AddressPhase.PENDING:
+            record = replace(record, phase=AddressPhase.RELEASING)
+            await ipam.put_address(record)
+        if record.phase is not AddressPhase.RELEASING:  # it was given again
+            return
+        if record.reservation is not None:
+            await self._plugins.delete(record, record.reservation)
+        await ipam.remove_address(record_id)
+        log.info("address.released", section=record.section, address=str(record.address), name=record.name)
+
+    async def _wait_free(self, record_id: AddressId, pending: PendingRelease) -> None:
+        """Wait until no endpoint of this driver has the address."""
+        pause_s = _HELD_PAUSE_S
+        while self._find_holders(record_id):
+            pending.wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await pending.wake.wait()
+            pause_s = min(pause_s * 1.5, _LONGEST_HELD_PAUSE_S)
+
+    def _find_holders(self, record_id: AddressId) -> tuple[EndpointId, ...]:
+        """Return the endpoints of this driver that have received an address, however far their teardown is."""
+        record = self._store.ipam.find_address(record_id)
+        if record is None or record.address is None:
+            return ()
+        subnet = record.address.network
+        found = []
+        for endpoint in self._store.endpoints_with_address([str(record.address.ip)]):
+            if record.address in {endpoint.requested.address, endpoint.requested.address_ipv6}:
+                network = self._store.find_network(endpoint.network_id)
+                if network is None or any(pool.is_own and pool.subnet == subnet for pool in network.pools):
+                    found.append(endpoint.id)
+        return tuple(found)

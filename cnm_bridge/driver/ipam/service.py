@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Requests and releases of pools and addresses, as Docker makes them of its IPAM driver.
+
+```
+RequestPool       store the pool
+RequestAddress    store PENDING ─▶ ADD of the IPAM plugin ─▶ store RESERVED ─▶ reply
+ReleaseAddress    store RELEASING ─▶ DEL (repeated until it completes) ─▶ remove the record
+```
+
+RequestAddress tells neither network nor endpoint, so nothing here depends on one. No call asks the engine: it holds
+locks meanwhile (moby #50586).
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
+    PoolId,
+    ProcessRecord,
+    ReservationRecord,
+)
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, Result, Runtime, run_preflight
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.ipam.address import is_assignable, plan_address, refuse_address, take_address
+from cnm_bridge.core.planning.ipam.pool import (
+    ChosenPool,
+    choose_pool,
+    parse_pool_id,
+    render_pool_id,
+    section_name,
+)
+from cnm_bridge.core.planning.ipam.section import IpamSection
+from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress, RequestPool
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.repeated_requests import RepeatedRequests
+from cnm_bridge.driver.ipam.sections import Sections
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+log = structlog.get_logger()
+
+IpAddress = IPv4Address | IPv6Address
+IpInterface = IPv4Interface | IPv6Interface
+
+_DIGITS: Final = 4
+"""The bytes that tell pools of one subnet apart."""
+_ID_BYTES: Final = 32
+_PATIENCE_S: Final = 10.0
+"""How long a call waits for a pending DEL of another address."""
+_UNDO_S: Final = 2.0
+"""How long a refused call waits for its own undo, which continues in the background."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpamService:
+    """Gives Docker pools and addresses.
+
+    Attributes:
+        store: The records.
+        sections: The IPAM sections on disk.
+        runtime: Checks plugins.
+        plugins: Runs them.
+        releases: Releases addresses.
+    """
+
+    store: Store
+    sections: Sections
+    runtime: Runtime
+    plugins: PluginRuns
+    releases: Releases
+    _locks: KeyedLocks[tuple[str, IpAddress]] = field(default_factory=KeyedLocks, init=False)
+    _repeated: RepeatedRequests = field(default_factory=RepeatedRequests, init=False)
+
+    async def request_pool(self, request: RequestPool, caller: ProcessRecord | None) -> GivenPool:
+        """Store a pool of the section that the request names.
+
+        Raises:
+            BadOption: An option is missing or unknown.
+            Refused: There is no such section, or it does not have what is requested.
+            CniError: Its plugin is missing or too old.
+        """
+        name = section_name(request.options)
+        section = self.sections.find(name)
+        chosen = choose_pool(section, request)
+        if request.subnet is None and self._repeated.is_endless((name, chosen.subnet)):
+            raise Refused(
+                f"Docker repeats its request for a pool of {section}: {chosen.subnet} overlaps a route or a name "
+                f"server of this host. If that is right, as for a network on the host's own LAN, add "
+                f"--subnet {chosen.subnet}"
+            )
+        preflight = await run_preflight(self.runtime, section.configuration)
+        if not preflight.is_good:
+            raise Refused(f"{section} cannot be used: {'; '.join(preflight.all_problems)}")
+        pool_id = render_pool_id(chosen, secrets.token_hex(_DIGITS))
+        await self.store.ipam.put_pool(_new_pool(pool_id, chosen, caller))
+        log.info("pool.given", pool_id=pool_id)
+        return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
+
+    async def release_pool(self, pool_id: PoolId) -> None:
+        """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
+        left = self.store.ipam.in_pool(pool_id)
+        await self.store.ipam.remove_pool(pool_id)
+        await self.release_all(left)
+
+    async def request_address(self, request: RequestAddress, caller: ProcessRecord | None) -> IpInterface:
+        """Reserve an address, and return it with its prefix length.
+
+        Raises:
+            Refused: The pool is unknown, or cannot give this address: it is outside, or in use.
+            CniError: The plugin refuses, such as when all addresses are assigned.
+            KernelError: The plugin has not run.
+        """
+        pool = self.store.ipam.find_pool(request.pool) or await self._make_again(request.pool, caller)
+        if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
+            return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
+        section = self.sections.find(pool.section)
+        if request.address is None:
+            return await self._reserve_any(section, pool, request)
+        refuse_address(pool, request.address, is_gateway=request.is_gateway)
+        async with self._locks.hold((pool.section, request.address)):
+            await self._refuse_held(pool, request.address, is_gateway=request.is_gateway)
+            if is_assignable(section, pool, request.address):
+                return await self._reserve(section, pool, request)
+            return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
+
+    async def release_address(self, request: ReleaseAddress) -> None:
+        """Release an address, if it is reserved: Docker also releases gateways, and addresses of network drivers."""
+        held = [
+            record
+            for record in self.store.ipam.in_pool(request.pool)
+            if record.address is not None and record.address.ip == request.address
+        ]
+        await self.release_all(held)
+
+    async def release_all(self, records: Iterable[AddressRecord]) -> None:
+        """Release some addresses; wait for the first attempts, for a limited time."""
+        await asyncio.gather(*(self.releases.release(record, _PATIENCE_S) for record in records))
+
+    async def _reserve_any(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
+        """Reserve any address; if the plugin has none, once more after the pending releases of the section."""
+        try:
+            return await self._reserve(section, pool, request)
+        except CniError:
+            pending = [record_id for record_id in self.releases.all if self._is_in(record_id, section)]
+            if not pending:
+                raise
+            await self.releases.wait_tried(pending, _PATIENCE_S)
+            return await self._reserve(section, pool, request)
+
+    def _is_in(self, record_id: AddressId, section: IpamSection) -> bool:
+        record = self.store.ipam.find_address(record_id)
+        return record is not None and record.section == section.name
+
+    async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
+        """Have the plugin reserve the requested address, or any."""
+        plan = plan_address(section, pool, request.address)
+        network = await self.runtime.negotiate(plan.configuration)
+        reservation = ReservationRecord(
+            netns=str(self.plugins.netns),
+            configuration=network.document,
+            args=plan.args,
+            capability_args=plan.capability_args,
+        )
+        record = replace(_new_address(pool, request), phase=AddressPhase.PENDING, reservation=reservation)
+        await self.store.ipam.put_address(record)
+        try:
+            result = await self.plugins.add(record, reservation)
+            address = take_address(pool, result, request.address)
+            others = [one for one in self.store.ipam.find_holders(pool.section, address.ip) if one.id != record.id]
+            if others:
+                raise Refused(
+                    f"{section} assigned {address}, which {_describe(others[0])} has since before the range was "
+                    "extended; try again for another address"
+                )
+            await self.store.ipam.put_address(_reserved(record, reservation, address, result))
+        except BaseException:
+            await self.releases.wait_tried([record.id], _UNDO_S)
+            raise
+        log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
+        return address
+
+    async def _keep(self, pool: AddressPoolRecord, request: RequestAddress, address: IpInterface) -> IpInterface:
+        """Store an address that no plugin can assign."""
+        record = replace(_new_address(pool, request), phase=AddressPhase.RESERVED, address=address)
+        await self.store.ipam.put_address(record)
+        log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
+        return address
+
+    async def _refuse_held(self, pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
+        """Refuse an address that is reserved; if it is being released, wait for that."""
+        holders = self.store.ipam.find_holders(pool.section, address)
+        leaving = [one.id for one in holders if one.phase is AddressPhase.RELEASING]
+        if leaving:
+            await self.releases.wait_tried(leaving, _PATIENCE_S)
+            holders = self.store.ipam.find_holders(pool.section, address)
+        for one in holders:
+            is_shared = is_gateway and one.use is AddressUse.GATEWAY and one.reservation is None
+            if not is_shared:
+                pending = self.releases.all.get(one.id)
+                reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
+                raise Refused(f"{address} of IPAM section {pool.section} is in use by {_describe(one)}{reason}")
+
+    async def _make_again(self, pool_id: PoolId, caller: ProcessRecord | None) -> AddressPoolRecord:
+        """Store a pool that Docker knows and whose record was lost."""
+        found = parse_pool_id(pool_id)
+        if found is None:
+            raise Refused(f"pool {pool_id} is not one of cni-bridge; remove the network, and make it again")
+        request = RequestPool(
+            subnet=found.subnet,
+            sub_pool=found.sub_pool,
+            options={},
+            is_ipv6=found.subnet.version != 4,  # noqa: PLR2004
+        )
+        record = _new_pool(pool_id, choose_pool(self.sections.find(found.section), request), caller)
+        await self.store.ipam.put_pool(record)
+        log.warning("pool.rebuilt", pool_id=pool_id)
+        return record
+
+
+def _new_pool(pool_id: PoolId, chosen: ChosenPool, caller: ProcessRecord | None) -> AddressPoolRecord:
+    return AddressPoolRecord(
+        id=pool_id,
+        section=chosen.section,
+        subnet=chosen.subnet,
+        sub_pool=chosen.sub_pool,
+        gateway=chosen.gateway,
+        caller=caller,
+        engine=None,
+        created_at=int(time.time()),
+    )
+
+
+def _new_address(pool: AddressPoolRecord, request: RequestAddress) -> AddressRecord:
+    return AddressRecord(
+        id=AddressId(secrets.token_hex(_ID_BYTES)),
+        pool=pool.id,
+        section=pool.section,
+        phase=AddressPhase.PENDING,
+        use=AddressUse.GATEWAY if request.is_gateway else AddressUse.ANY,
+        address=None,
+        name=request.name,
+        reservation=None,
+        created_at=int(time.time()),
+    )
+
+
+def _reserved(
+    record: AddressRecord, reservation: ReservationRecord, address: IpInterface, result: Result
+) -> AddressRecord:
+    return replace(
+        record,
+        phase=AddressPhase.RESERVED,
+        address=address,
+        reservation=replace(reservation, result=result.document),
+    )
+
+
+def _describe(record: AddressRecord) -> str:
+    """Return who has an address, in words."""
+    if record.use is AddressUse.GATEWAY:
+        return f"a network as its gateway (pool {record.pool})"
+    return f"container {record.name}" if record.name else f"another container or --aux-address (pool {record.pool})"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Releases what Docker has requested and lost, such as when dockerd was killed before it stored an address.
+
+An address that Docker has just received is in no list yet. So it must have been requested some time ago, two
+comparisons must find it, and no network namespace of the host may have it.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import structlog
+
+from cni_bridge_state import AddressPoolRecord, AddressRecord
+from cni_bridge_state.store import Store
+from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.ipam.unclaimed import Unclaimed, find_unclaimed
+from cnm_bridge.driver.ipam.service import IpamService
+from cnm_bridge.system.engine.ipam_engine import IpamEngine
+from cnm_bridge.system.kernel import Kernel
+
+log = structlog.get_logger()
+
+Record = TypeVar("Record", AddressRecord, AddressPoolRecord)
+
+
+@dataclass(slots=True, kw_only=True)
+class UnclaimedAddresses:
+    """Compares pools and addresses with the engine, and releases what it has lost.
+
+    Attributes:
+        store: The records.
+        engine: Lists the networks.
+        kernel: Knows which addresses are in use.
+        service: Releases addresses.
+        driver: This driver's name in Docker.
+        grace_s: The pause between two comparisons, in seconds.
+        settled_s: The age from which on an address that the engine does not have is unclaimed, in seconds.
+        uncertain: Addresses that the engine of `--docker-host` does not have and that may be another engine's.
+    """
+
+    store: Store
+    engine: IpamEngine
+    kernel: Kernel
+    service: IpamService
+    driver: str
+    grace_s: float
+    settled_s: float
+    uncertain: tuple[AddressRecord, ...] = ()
+    _warned: frozenset[str] = field(default=frozenset(), init=False)
+
+    def forget(self, record: AddressRecord) -> None:
+        """Drop an address that has been released."""
+        self.uncertain = tuple(one for one in self.uncertain if one.id != record.id)
+
+    async def compare(self) -> None:
+        """Compare twice, and release what both comparisons have found. Without an answer of the engine, do nothing.
+
+        Raises:
+            StateError: A record cannot be written.
+        """
+        if not self.store.ipam.pools() and self.store.ipam.is_empty:
+            self.uncertain = ()
+            return
+        try:
+            first = await self._look()
+            if not first:
+                self.uncertain = ()
+                return
+            await asyncio.sleep(self.grace_s)
+            second = await self._look()
+            used = await self.kernel.addresses_in_use() if second.addresses else frozenset[str]()
+        except (EngineUnavailable, KernelError) as exc:
+            log.info("reconcile.engine_unread", error=str(exc))
+            return
+        self.uncertain = _in_both(first.uncertain, second.uncertain)
+        await self._release(_in_both(first.addresses, second.addresses), used)
+        for pool in _in_both(first.pools, second.pools):
+            if not self.store.ipam.in_pool(pool.id):
+                log.warning("pool.forgotten", pool_id=pool.id)
+                await self.store.ipam.remove_pool(pool.id)
+
+    async def _look(self) -> Unclaimed:
+        before = time.time() - self.settled_s
+        pools = [one for one in self.store.ipam.pools() if one.created_at <= before]
+        addresses = [one for one in self.store.ipam.addresses() if one.created_at <= before]
+        identity = await self.engine.identity()
+        networks = await self.engine.ipam_networks(self.driver)
+        found = find_unclaimed(pools, addresses, networks, identity)
+        for pool in found.identified:
+            if self.store.ipam.find_pool(pool.id) is pool:
+                await self.store.ipam.put_pool(replace(pool, engine=identity))
+        return found
+
+    async def _release(self, unclaimed: Sequence[AddressRecord], used: frozenset[str]) -> None:
+        kept = frozenset(one.id for one in unclaimed if one.address is not None and str(one.address.ip) in used)
+        for record in unclaimed:
+            facts = {"section": record.section, "address": str(record.address), "pool_id": record.pool}
+            if record.id not in kept:
+                log.warning("address.unclaimed", **facts)
+            elif record.id not in self._warned:
+                log.warning("address.unclaimed_kept", **facts, reason="a network namespace of the host has it")
+        self._warned = kept
+        await self.service.release_all([one for one in unclaimed if one.id not in kept])
+
+
+def _in_both(earlier: Sequence[Record], later: Sequence[Record]) -> tuple[Record, ...]:
+    """Return the later records that are also among the earlier ones; one that was stored again in between is not."""
+    seen: dict[str, Record] = {one.id: one for one in earlier}
+    return tuple(one for one in later if seen.get(one.id) is one)
