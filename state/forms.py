@@ -34,7 +34,7 @@ T = TypeVar("T")
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
-def _as_it_is(value: Any) -> JsonValue:  # noqa: ANN401 - a value that is JSON
+def _unchanged(value: Any) -> JsonValue:  # noqa: ANN401 - a value that is JSON
     return cast("JsonValue", value)
 
 
@@ -50,7 +50,7 @@ class Form(Generic[T]):
     """
 
     parse: Callable[[JsonObject, str], T]
-    render: Callable[[T], JsonValue] = _as_it_is
+    render: Callable[[T], JsonValue] = _unchanged
     is_optional: bool = False
 
 
@@ -67,7 +67,7 @@ def optional(form: Form[T]) -> Form[T | None]:
     return cast("Form[T | None]", replace(form, is_optional=True))
 
 
-def nested(parse: Callable[[JsonObject, str], T], render: Callable[[T], JsonValue] = _as_it_is) -> Form[T]:
+def nested(parse: Callable[[JsonObject, str], T], render: Callable[[T], JsonValue] = _unchanged) -> Form[T]:
     """Return the form of a value that has names of its own: an error in it also names the field that it is in."""
 
     def parse_within(document: JsonObject, name: str) -> T:

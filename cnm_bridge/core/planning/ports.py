@@ -66,7 +66,7 @@ class PortMapping:
 
     def overlaps(self, other: "PortMapping") -> bool:
         """Return whether a packet could match both mappings."""
-        return (self.protocol, self.host_port) == (other.protocol, other.host_port) and _meet(
+        return (self.protocol, self.host_port) == (other.protocol, other.host_port) and _overlap(
             self.host_ip, other.host_ip
         )
 
@@ -75,7 +75,7 @@ class PortMapping:
         return (
             self.protocol == PROTOCOLS.get(request.protocol)
             and request.host_port <= self.host_port <= request.host_port_end
-            and _meet(self.host_ip, request.host_ip)
+            and _overlap(self.host_ip, request.host_ip)
         )
 
 
@@ -110,7 +110,7 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
             )
 
 
-def _meet(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Address | None) -> bool:
+def _overlap(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Address | None) -> bool:
     """Return whether two hosts' addresses overlap; each is one address, the wildcard of a family, or None for all."""
     if one is None or other is None:
         return True

@@ -35,8 +35,7 @@ from cnm_bridge.system.kernel import Kernel
 log = structlog.get_logger()
 
 _OTHER_PREFIXES: Final = ("cni", "net")
-
-"""Prefixes of links that libnetwork moves into a sandbox with a link that it does not know; the first that is free."""
+"""Prefixes for links that libnetwork moves into a sandbox beside one that it does not know; the first free one."""
 
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 

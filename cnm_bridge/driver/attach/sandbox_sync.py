@@ -152,7 +152,7 @@ class SandboxSync:
         leaving = _Joined.of(Endpoint(record))
         if leaving is None:
             return
-        wanted = {rule for other in self._beside(leaving) for rule in other.sandbox_plan.rules}
+        wanted = {rule for other in self._others_in_sandbox(leaving) for rule in other.sandbox_plan.rules}
         sandbox_plan = leaving.sandbox_plan
         rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
         try:
@@ -164,7 +164,7 @@ class SandboxSync:
         else:
             log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
 
-    def _beside(self, joined: _Joined) -> Iterator[_Joined]:
+    def _others_in_sandbox(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of the same sandbox."""
         for record in self.store.endpoints_in_sandbox(joined.sandbox):
             other = _Joined.of(Endpoint(record))
@@ -188,12 +188,12 @@ class SandboxSync:
         ids = [record.id for record in self.store.endpoints() if record.phase is Phase.JOINED]
         self._candidates.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._take_up(ids, tasks))
+            tasks.create_task(self._sync_previous(ids, tasks))
             while True:
                 endpoint_id = await self._wanted.get()
                 self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
 
-    async def _take_up(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+    async def _sync_previous(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
         """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
 
         A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.

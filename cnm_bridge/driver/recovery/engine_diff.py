@@ -41,11 +41,12 @@ def find_foreign(
 ) -> frozenset[NetworkId]:
     """Return the networks that another engine has made, not the one that was asked.
 
-    Only the engine that has made a network can say that it no longer exists: the one that has listed it. If none has
-    listed it yet, the process that requested it tells the engine, if that process has also requested a network that was
-    listed, or an endpoint of one. A network of which neither is known is not returned.
+    Only the engine that has made a network can say that it no longer exists. That is the engine that has listed it. If
+    none has yet, the process that requested the network decides: it belongs to an engine if it has also requested a
+    network that this engine has listed, or an endpoint of one. If neither is known, the network is not returned.
 
-    An engine has a new ID if the file with its ID was lost. So an engine that lists a network of an ID has that ID too.
+    An engine gets a new ID if the file with its ID is lost. So an engine that lists the network of an ID has that ID,
+    too.
     """
     records = tuple(networks)
     listed = frozenset(network_id for network_id, network in view.networks.items() if network is not None)

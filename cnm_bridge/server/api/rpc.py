@@ -138,7 +138,7 @@ async def _answer(
     try:
         data = b"" if validate is None else await _read(method, request)
         connections.arrived(request.transport)
-        body: JsonObject = {} if validate is None else await _understand(method, validate, data, calls)
+        body: JsonObject = {} if validate is None else await _parse_body(method, validate, data, calls)
         caller_pid = connections.find_caller(request.transport)
         ids = {"network_id": "NetworkID", "endpoint_id": "EndpointID", "pool_id": "PoolID"}
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
@@ -182,7 +182,7 @@ def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
         raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc
 
 
-async def _understand(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
+async def _parse_body(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
     if len(data) <= _LARGE_BYTES:
         return _parse(method, validate, data)
     with calls.counted(method.name, None):  # a stop of the daemon waits for it

@@ -143,7 +143,7 @@ def without_prefix_route(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     return tuple(address.address for address in snapshot.addresses if address.flags & NO_PREFIX_ROUTE)
 
 
-def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+def reported_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     """Return the addresses in the reply to CreateEndpoint, at most one per family."""
     chosen = (_address(snapshot, IPv4Interface), _address(snapshot, IPv6Interface))
     return tuple(address for address in chosen if address is not None)
@@ -151,7 +151,7 @@ def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
 
 def _implied(snapshot: Snapshot) -> tuple[IpNetwork, ...]:
     """Return the networks whose routes the kernel adds with the addresses."""
-    return tuple(address.network for address in told_addresses(snapshot))
+    return tuple(address.network for address in reported_addresses(snapshot))
 
 
 def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:

@@ -24,7 +24,12 @@ from cnm_bridge.core.link_state import (
     Sysctl,
     is_left_to_libnetwork,
 )
-from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, is_automatic, prefix_route, told_addresses
+from cnm_bridge.core.planning.link.endpoint_replies import (
+    given_addresses,
+    is_automatic,
+    prefix_route,
+    reported_addresses,
+)
 
 _IPV4: Final = 4
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
@@ -120,7 +125,7 @@ def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
     it must be removed. Such an address becomes one without the route of its prefix. The MAC is the one that libnetwork
     will set, and the address that the kernel derives from it replaces the former. The expected settings are added.
     """
-    bare = set(told_addresses(expected)).difference(told_addresses(snapshot))
+    bare = set(reported_addresses(expected)).difference(reported_addresses(snapshot))
     sysctls = {sysctl.name: sysctl for sysctl in (*snapshot.sysctls, *expected.sysctls)}
     return replace(
         snapshot,

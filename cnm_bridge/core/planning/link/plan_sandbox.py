@@ -39,7 +39,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import (
     further_addresses,
     given_addresses,
     prefix_route,
-    told_addresses,
+    reported_addresses,
     without_prefix_route,
 )
 
@@ -91,7 +91,9 @@ def _unwanted(snapshot: Snapshot) -> tuple[Route, ...]:
     bare = without_prefix_route(snapshot)
     left = {route.destination for route in snapshot.routes if route.table == MAIN_TABLE and route.gateway is None}
     return tuple(
-        prefix_route(address) for address in told_addresses(snapshot) if address in bare and address.network not in left
+        prefix_route(address)
+        for address in reported_addresses(snapshot)
+        if address in bare and address.network not in left
     )
 
 
@@ -108,7 +110,7 @@ def _wants_ipv6(snapshot: Snapshot) -> bool:
 def _switched_on(snapshot: Snapshot) -> tuple[Sysctl, ...]:
     """Return the setting that enables IPv6 on a link; Docker disables it on a link without an IPv6 address."""
     name = f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6"
-    if any(address.version == _IPV6 for address in told_addresses(snapshot)):
+    if any(address.version == _IPV6 for address in reported_addresses(snapshot)):
         return ()
     if any(sysctl.name == name for sysctl in snapshot.sysctls):
         return ()
@@ -136,7 +138,7 @@ def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) 
     gateways = (joined.gateway, joined.gateway_ipv6) if is_gateway and joined.gateway else ()
     defaults = (DEFAULT_IPV4 if isinstance(hop, IPv4Address) else DEFAULT_IPV6 for hop in gateways if hop)
     return Placement(
-        addresses=told_addresses(snapshot),
+        addresses=reported_addresses(snapshot),
         destinations=(*(route.destination for route in joined.routes), *defaults),
     )
 
@@ -160,7 +162,7 @@ def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
     """Return the route that the kernel creates for the prefix of a reported address; None for any other route."""
     if route.table != MAIN_TABLE or route.type != UNICAST or route.gateway is not None:
         return None
-    for address in told_addresses(snapshot):
+    for address in reported_addresses(snapshot):
         if address.network == route.destination:
             return prefix_route(address)
     return None
@@ -169,7 +171,7 @@ def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
 def _is_left_out(route: Route, snapshot: Snapshot) -> bool:
     """Return whether libnetwork may omit a default route: before Engine 28, that of an endpoint without IPv4."""
     return isinstance(route.destination, IPv6Network) and all(
-        isinstance(address, IPv6Interface) for address in told_addresses(snapshot)
+        isinstance(address, IPv6Interface) for address in reported_addresses(snapshot)
     )
 
 

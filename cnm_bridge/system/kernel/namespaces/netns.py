@@ -93,7 +93,7 @@ def enter(fd: int, *, host: NamespaceId) -> None:
     """
     with attempt("enter", "namespace"):
         _call("setns", fd, _CLONE_NEWNET)
-    _leave_host_alone(host)
+    _refuse_host_namespace(host)
 
 
 def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
@@ -107,9 +107,9 @@ def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
         return
     with attempt("make namespace", str(path)):
         _call("unshare", _CLONE_NEWNET)
-        _leave_host_alone(host)
+        _refuse_host_namespace(host)
         _bring_lo_up()
-        _turn_dad_off()
+        _disable_dad()
         _mount(_CURRENT, path)
 
 
@@ -203,7 +203,7 @@ def _find_namespace(path: Path) -> int | None:
     return None
 
 
-def _leave_host_alone(host: NamespaceId) -> None:
+def _refuse_host_namespace(host: NamespaceId) -> None:
     """Refuse to continue in the host namespace."""
     with current_namespace() as fd:
         if namespace_id(fd) == host:
@@ -216,7 +216,7 @@ def _bring_lo_up() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(b"lo", _IFF_UP))
 
 
-def _turn_dad_off() -> None:
+def _disable_dad() -> None:
     """Switch off duplicate address detection, for which ptp and macvlan would wait 1.5 to 2 seconds.
 
     The kernel uses the larger of `all` and the link's own value, which starts as `default`. A new namespace may inherit

@@ -35,7 +35,7 @@ def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
         NotCarriable: There are several qdiscs, or the qdisc has classes, filters or unsupported attributes.
     """
     found = None
-    for message in _set_by_somebody(netlink, index):
+    for message in _with_handle(netlink, index):
         kind = message.text("TCA_KIND") or ""
         if kind not in _ALONE or message.field("parent") != _ROOT:
             raise NotCarriable(f"qdisc {kind}")
@@ -50,7 +50,7 @@ def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
 def has_qdisc(netlink: Netlink, index: int, qdisc: Qdisc) -> bool:
     """Return whether the link with this index has this root qdisc."""
     return any(
-        message.field("parent") == _ROOT and _parse(message) == qdisc for message in _set_by_somebody(netlink, index)
+        message.field("parent") == _ROOT and _parse(message) == qdisc for message in _with_handle(netlink, index)
     )
 
 
@@ -61,7 +61,7 @@ def set_qdisc(netlink: Netlink, link: Link, qdisc: Qdisc) -> None:
     netlink.request(RTM_NEWQDISC, fields, wanted, flags=NLM_F_CREATE | NLM_F_REPLACE)
 
 
-def _set_by_somebody(netlink: Netlink, index: int) -> Iterator[Message]:
+def _with_handle(netlink: Netlink, index: int) -> Iterator[Message]:
     """Yield the qdiscs of a link that have a handle; the kernel's default has none."""
     for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
         if message.field("index") == index and message.field("handle"):

@@ -54,12 +54,14 @@ def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
     Raises:
         NotCarriable: As in `parse_route`.
     """
-    return tuple(map(parse_route, _made(netlink, link)))
+    return tuple(map(parse_route, _routes_through(netlink, link)))
 
 
 def find_plain_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
     """Return the same routes, without those that a `Route` cannot represent; other programs may add those."""
-    return tuple(parse_route(message) for message in _made(netlink, link) if not _what_is_beyond(message))
+    return tuple(
+        parse_route(message) for message in _routes_through(netlink, link) if not _unsupported_attributes(message)
+    )
 
 
 def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def find_destinations(netlink: Netlink) -> tuple[tuple[IpNetwork, int | None, bo
     )
 
 
-def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
+def _routes_through(netlink: Netlink, link: Link) -> Iterator[Message]:
     # The kernel filters by link. A dump of all families also works without IPv6.
     for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
         protocol = message.field("proto")
@@ -120,7 +122,7 @@ def parse_route(message: Message) -> Route:
         NotCarriable: It has several next hops, an encapsulation, or anything else that a `Route` cannot represent.
     """
     destination, metrics = _destination(message), message.nested("RTA_METRICS")
-    beyond = _what_is_beyond(message)
+    beyond = _unsupported_attributes(message)
     if beyond:
         raise NotCarriable(f"route {destination} with {' and '.join(beyond)}")
     return Route(
@@ -162,7 +164,7 @@ def _destination(message: Message) -> IpNetwork:
     return ip_network((destination, message.field("dst_len")))
 
 
-def _what_is_beyond(message: Message) -> tuple[str, ...]:
+def _unsupported_attributes(message: Message) -> tuple[str, ...]:
     """Return, in words, the attributes of a route that a `Route` cannot represent."""
     attributes = sorted(message.names() - _UNDERSTOOD)
     beyond = [_BEYOND.get(attribute, f"attribute {attribute}") for attribute in attributes]

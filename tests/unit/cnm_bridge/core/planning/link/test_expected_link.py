@@ -13,7 +13,7 @@ from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import SCOPE_LINK, Snapshot, Sysctl
 from cnm_bridge.core.model.reserved_list import with_reservation
-from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, told_addresses
+from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, reported_addresses
 from cnm_bridge.core.planning.link.expected_link import (
     DELEGATES,
     describe_expected,
@@ -63,8 +63,8 @@ def test_a_link_that_is_moved_keeps_the_addresses_that_docker_has_learnt() -> No
     """Docker configures those, also if the plugins removed the routes of the prefixes."""
     made = replace(expected("ptp"), routes=(route("10.1.0.1/32"), route("10.1.0.0/24", "10.1.0.1")), sysctls=())
     moved = Snapshot.from_json(for_move(made, expected("ptp")).to_json())
-    assert told_addresses(made) == (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
-    assert told_addresses(moved) == ADDRESSES
+    assert reported_addresses(made) == (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
+    assert reported_addresses(moved) == ADDRESSES
     assert moved.sysctls == expected().sysctls
 
 
