@@ -32,6 +32,24 @@ packages = ["state"]
 """
 """A project with a top-level package `state`; the one on PyPI is for Python 2 only."""
 
+COMPLETIONS = {
+    f"{directory}/{name}"
+    for command in ("cni-bridge", "cni-invoker")
+    for directory, name in (
+        ("bash-completion/completions", command),
+        ("zsh/site-functions", f"_{command}"),
+        ("fish/vendor_completions.d", f"{command}.fish"),
+    )
+}
+"""What completes both commands, where the shells look below a `share`."""
+COMPLETE = """
+. "$1/share/bash-completion/completions/cni-bridge"
+PATH=$1/bin:$PATH
+COMP_WORDS=(cni-bridge network cr) COMP_CWORD=2
+_cni_bridge_completion cni-bridge
+echo "${COMPREPLY[@]}"
+"""
+
 SHOW_NEIGHBOURS = """
 import importlib.util, pathlib, state
 spec = pathlib.Path(importlib.util.find_spec("spec").origin)
@@ -95,6 +113,8 @@ def test_both_commands_work_beside_packages_called_spec_and_state(
     )
     listed = run_program(*invoker, "list", environment={"NETCONFPATH": str(configurations)}, cwd=tmp_path)
     assert "blue" in listed
+    completed = run_program("bash", "-c", COMPLETE, "bash", str(tmp_path / "venv"))
+    assert completed.split() == ["create"] or python[0] != str(tmp_path / "venv/bin/python")  # another root directory's
     records = tmp_path / "records"
     run_program(*python, "-Pc", MAKE_RECORDS, str(records), cwd=tmp_path)
     assert '"networks"' in run_program(*bridge, "state", "export", "--state-dir", str(records), cwd=tmp_path)
@@ -137,4 +157,5 @@ def test_the_wheel_is_complete(name: str) -> None:
         return
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
     assert {f"cni-bridge/systemd/{path.name}" for path in (ROOT / "docker/systemd").iterdir()} <= shared
-    assert {"cni-bridge/config.toml", "man/man1/cni-bridge-serve.1"} <= shared
+    pages = {f"man/man1/{name}.1" for name in ("cni-bridge-serve", "cni-bridge-network-create", "cni-invoker-add")}
+    assert {"cni-bridge/config.toml", *pages, *COMPLETIONS} <= shared
