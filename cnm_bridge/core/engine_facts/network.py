@@ -97,7 +97,7 @@ class EngineNetwork:
         pools: The address pools of Docker's own IPAM, without those of a family that is switched off; none with the
             null driver. Their gateway is None if Docker chose it: it shows only what the user gave.
         endpoints: Its endpoints on this host, by ID.
-        is_of_swarm: Whether it is a swarm's.
+        is_of_swarm: Whether it is a swarm's, so that other nodes have endpoints on it too.
     """
 
     id: str

@@ -87,6 +87,7 @@ class EndpointDocuments:
             "mac": _find_mac(endpoint),
             "ports": [*get_list(attachment.capability_args, CAPABILITY)],
             "createdAt": endpoint.record.created_at,
+            "containerId": attachment.id,
         }
 
     def _plugins(self, endpoint: Endpoint) -> list[JsonValue]:

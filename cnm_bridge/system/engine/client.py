@@ -23,7 +23,7 @@ from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
-from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_object, get_str
 from cnm_bridge.core.engine_facts import (
     EngineContainer,
     EngineDescription,
@@ -211,6 +211,32 @@ class Engine:
             ]
         with self._read():
             return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
+
+    async def start_errors(self, networks: frozenset[str]) -> Mapping[str, str]:
+        """Return why the last start of containers has failed, by the container's name.
+
+        Not for the daemon: each container that does not run is asked for.
+
+        Args:
+            networks: The names and IDs of the containers' networks. The filter of the engine does not find containers
+                that were never started.
+        """
+        filters = json.dumps({"status": ["created", "exited"]})
+        errors: dict[str, str] = {}
+        async with self._asked() as docker:
+            for container in await docker.containers.list(all="true", filters=filters):
+                if networks.isdisjoint(container["NetworkSettings"]["Networks"]):
+                    continue
+                with suppress(DockerError):  # it was removed meanwhile
+                    shown: object = await container.show()
+                    errors.update(self._start_error(shown))
+        return errors
+
+    def _start_error(self, answer: object) -> Mapping[str, str]:
+        with self._read():
+            shown = _json_object(answer, "the answer to GET /containers/ID/json")
+            error = find_str(get_object(shown, "State"), "Error")
+            return {get_str(shown, "Name").removeprefix("/"): error} if error else {}
 
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
         """Return those of some containers, one of which is being started or connected, that the engine lists.
