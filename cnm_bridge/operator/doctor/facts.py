@@ -12,8 +12,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.link_state import IpInterface
 
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"
@@ -55,19 +57,25 @@ class FirewallFacts:
         iptables: What `iptables --version` prints, None if it is not installed.
         rules: The lines of `iptables-save -t filter`; None if they could not be read.
         rules_ipv6: The same of `ip6tables-save`.
+        nat: The lines of `iptables-save -t nat`; None if they could not be read.
+        nat_ipv6: The same of `ip6tables-save`.
         legacy_tables: Tables of the older backend that the kernel has loaded (/proc/net/ip_tables_names).
         has_nft: Whether the command `nft` is installed.
         dropping_chains: Native nftables chains at the forward hook with the policy drop, e.g. `inet filter forward`.
         has_firewalld: Whether firewalld's table exists.
+        trusted: The sources in firewalld's zone trusted, as `firewall-cmd` shows them, e.g. `10.22.0.0/16`.
     """
 
     iptables: str | None = None
     rules: Sequence[str] | None = None
     rules_ipv6: Sequence[str] | None = None
+    nat: Sequence[str] | None = None
+    nat_ipv6: Sequence[str] | None = None
     legacy_tables: Sequence[str] = ()
     has_nft: bool = False
     dropping_chains: Sequence[str] = ()
     has_firewalld: bool = False
+    trusted: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,7 @@ class DockerNetwork:
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
         is_of_swarm: Whether it is a swarm's.
         is_direct: Whether its containers are attached in mode *direct*.
+        containers: The names of its containers on this host that run.
     """
 
     name: str
@@ -87,6 +96,7 @@ class DockerNetwork:
     pools: Sequence[PoolRecord] = ()
     is_of_swarm: bool = False
     is_direct: bool = False
+    containers: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +110,9 @@ class EngineFacts:
         is_rootless: Whether it runs in a user namespace.
         is_hidden: Whether its processes, and those of containers, are not visible from here.
         networks: Its networks of our driver.
+        unstarted: The containers whose last start failed because the driver did not answer.
+        needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
+            not forward (seen with 29.7).
     """
 
     address: str
@@ -108,6 +121,51 @@ class EngineFacts:
     is_rootless: bool = False
     is_hidden: bool = False
     networks: Sequence[DockerNetwork] = ()
+    unstarted: Sequence[str] = ()
+    needs_forwarding: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFacts:
+    """A link of the host.
+
+    Attributes:
+        mtu: Its MTU, in bytes.
+        addresses: Its addresses, with prefix length.
+    """
+
+    mtu: int
+    addresses: Sequence[IpInterface] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedEndpoint:
+    """An endpoint in a running container.
+
+    Attributes:
+        container: The container's name; a short ID if the engine does not answer.
+        configuration: The name of its list.
+        addresses: Its addresses, with prefix length.
+        capability_args: What its plugins received by capability, as far as it makes rules: published ports.
+    """
+
+    container: str
+    configuration: str
+    addresses: Sequence[IpInterface]
+    capability_args: JsonObject = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleReservation:
+    """A reservation of host-local whose container neither the daemon nor libcni's cache has.
+
+    Attributes:
+        file: Its file.
+        leftover: The ID with which the daemon removes it.
+    """
+
+    file: str
+    leftover: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +184,15 @@ class RouteFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DhcpFault:
+    """What is wrong with a CNI DHCP daemon: text, fix and advice of its finding."""
+
+    text: str
+    fix: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredNetwork:
     """A network configuration list, and what is known about its plugins.
 
@@ -134,14 +201,20 @@ class ConfiguredNetwork:
         problems: What is sure to make ADD fail.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
-        dhcp: What is wrong with the CNI DHCP daemon that it needs, and how to fix it; None if nothing is.
+        stale: Those of its reservations that no container has; empty if no daemon answers.
+        dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
+        elsewhere: The plugins that no directory of the daemon has, and another usual directory has: type → file.
+        text: The text of its file; None if it has no file, or several.
     """
 
     network: NetworkConfigurationList
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
-    dhcp: tuple[str, str] | None = None
+    stale: Sequence[StaleReservation] = ()
+    dhcp: DhcpFault | None = None
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +315,8 @@ class Facts:
         networks: The networks that have a configuration.
         routes: The routes of the host.
         stretched_bridges: The bridges that have a port to other hosts: one that is no veth.
+        links: The links of the host, by name.
+        endpoints: The endpoints in running containers; empty if no daemon answers.
         conf_dirs: The directories of configurations.
         bin_dirs: The directories of plugins.
         installation: The installation of the daemon.
@@ -258,3 +333,5 @@ class Facts:
     installation: InstallationFacts
     clock: ClockFacts
     stretched_bridges: frozenset[str] = frozenset()
+    links: Mapping[str, LinkFacts] = field(default_factory=dict)
+    endpoints: Sequence[JoinedEndpoint] = ()

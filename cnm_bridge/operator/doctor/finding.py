@@ -26,11 +26,13 @@ class Finding:
         code: What kind of finding it is, the same in all versions, e.g. `forward-dropped`.
         subject: What it is about, e.g. `network blue`.
         text: What is wrong, and what follows from it.
-        fix: The command or the change that fixes it.
+        fix: The command that fixes it, as it is typed into a root shell; "" if no command does.
+        advice: What else helps, in words: what has to be changed by hand, or another way; "" if there is nothing else.
     """
 
     severity: Severity
     code: str
     subject: str
     text: str
-    fix: str
+    fix: str = ""
+    advice: str = ""

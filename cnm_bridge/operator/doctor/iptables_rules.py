@@ -15,6 +15,7 @@ from typing import Final
 _FORWARD: Final = "FORWARD"
 _OF_FIREWALL: Final = "CNI-FORWARD"
 """The chain of the plugin `firewall`."""
+_OF_USER: Final = "DOCKER-USER"
 _ACCEPT: Final = "ACCEPT"
 _DROPS: Final = frozenset({"DROP", "REJECT"})
 _DEPTH: Final = 8
@@ -77,6 +78,15 @@ class FilterTable:
         """The policy of the chain FORWARD; ACCEPT if the table was never used."""
         return self._policies.get(_FORWARD, _ACCEPT)
 
+    @property
+    def user_chain(self) -> str:
+        """The chain for an operator's rules: DOCKER-USER if FORWARD leads there; with nftables Docker has none."""
+        return _OF_USER if self._leads_to(_OF_USER) else _FORWARD
+
+    def _leads_to(self, chain: str) -> bool:
+        """Return whether FORWARD leads to a chain."""
+        return any(_parse(line)[1] == chain for line in self._rules.get(_FORWARD, ()))
+
     def judge(self, packet: Packet, *, has_firewall: bool = False) -> Verdict:
         """Return what happens to the first packet of a connection.
 
@@ -85,7 +95,7 @@ class FilterTable:
             has_firewall: Whether the plugin `firewall` accepts it, because it comes from a container. The plugin puts
                 the jump to its chain first in FORWARD, with its first ADD.
         """
-        if has_firewall and _OF_FIREWALL not in self._policies:
+        if has_firewall and not self._leads_to(_OF_FIREWALL):
             return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
         found = self._walk(_FORWARD, packet, has_firewall=has_firewall, depth=0)
         if found is not None:
@@ -151,9 +161,9 @@ def _matches(conditions: Mapping[str, str], packet: Packet) -> bool:
                 continue
             case (("!-i" | "!-o"), name) if link and not _is_link(link, name):
                 continue
-            case "-s", source if _includes(source, packet.source):
+            case "-s", source if includes(source, packet.source):
                 continue
-            case "-d", destination if _includes(destination, packet.destination):
+            case "-d", destination if includes(destination, packet.destination):
                 continue
             case _:
                 return False
@@ -166,7 +176,8 @@ def _is_link(link: str, pattern: str) -> bool:
     return link.startswith(pattern[:-1]) if pattern.endswith("+") else link == pattern
 
 
-def _includes(network_text: str, subnet: IPv4Network | IPv6Network | None) -> bool:
+def includes(network_text: str, subnet: IPv4Network | IPv6Network | None) -> bool:
+    """Return whether a network, which may be malformed or a single address, includes all of a subnet."""
     try:
         network = ip_network(network_text, strict=False)
     except ValueError:

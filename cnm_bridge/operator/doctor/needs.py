@@ -53,7 +53,12 @@ def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
 
 def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
     """Return the names of the bridges on which the plugins of a list put containers."""
-    return tuple(_find_text(one.document, "bridge") or "cni0" for one in network.plugins if one.type == "bridge")
+    return tuple(bridge_of(one.document) for one in network.plugins if one.type == "bridge")
+
+
+def bridge_of(plugin: JsonObject) -> str:
+    """Return the link that the plugin `bridge` makes or uses, by its configuration."""
+    return _find_text(plugin, "bridge") or "cni0"
 
 
 def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
@@ -61,7 +66,7 @@ def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
         if plugin.type == "bridge" and any(
             plugin.document.get(key) is True for key in ("isGateway", "isDefaultGateway")
         ):
-            yield _find_text(plugin.document, "bridge") or "cni0"
+            yield bridge_of(plugin.document)
         elif plugin.type == "ptp":
             yield ""
 

@@ -12,13 +12,22 @@ from cnm_bridge.operator.doctor.checks.engine import check_engine
 from cnm_bridge.operator.doctor.checks.firewall import check_firewall
 from cnm_bridge.operator.doctor.checks.installation import check_installation
 from cnm_bridge.operator.doctor.checks.kernel import check_kernel
+from cnm_bridge.operator.doctor.checks.links import check_links
 from cnm_bridge.operator.doctor.checks.networks import check_networks
 from cnm_bridge.operator.doctor.checks.other_hosts import check_other_hosts
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 
-_CHECKS: Final = (check_kernel, check_engine, check_firewall, check_other_hosts, check_networks, check_installation)
+_CHECKS: Final = (
+    check_kernel,
+    check_engine,
+    check_firewall,
+    check_other_hosts,
+    check_networks,
+    check_links,
+    check_installation,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +64,7 @@ class Report:
         for finding in self.findings:
             counts[finding.severity] += 1
         named = [f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items() if count]
-        return ", ".join(named) or "nothing found"
+        return ", ".join(named) or f"nothing found; examined: {', '.join(subject for subject, _ in self.examined)}"
 
     def render_text(self, *, quick: bool = False) -> str:
         """Return the report for a terminal.
@@ -73,7 +82,8 @@ class Report:
                 "",
                 f"{one.severity.upper()}  {one.subject} ({one.code})",
                 f"    {one.text}",
-                f"    fix: {one.fix}",
+                *([f"    fix: {one.fix}"] if one.fix else []),
+                *([f"    {'or' if one.fix else 'fix'}: {one.advice}"] if one.advice else []),
             ]
         return "\n".join((*lines, "", self.summary))
 
@@ -88,6 +98,7 @@ class Report:
                     "subject": finding.subject,
                     "text": finding.text,
                     "fix": finding.fix,
+                    "advice": finding.advice,
                 }
                 for finding in self.findings
             ],

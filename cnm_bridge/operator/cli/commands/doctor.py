@@ -3,10 +3,13 @@
 """`cni-bridge doctor`: examines the host, before and after the installation."""
 
 import asyncio
+from typing import Final
 
 import click
 
-from cni_bridge_spec import get_objects
+from cni_bridge_spec import JsonObject, get_objects
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
@@ -22,13 +25,15 @@ from cnm_bridge.operator.doctor.facts import ConfigurationFile
 from cnm_bridge.operator.doctor.gathering.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 
+_LIMIT_S: Final = 10.0
+
 
 @click.command(cls=CommandWithSettings)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
-@templates_have("Severity", "Code", "Subject", "Text", "Fix")
+@templates_have("Severity", "Code", "Subject", "Text", "Fix", "Advice")
 @shows_once
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[Shown, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
@@ -39,7 +44,15 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     """
     settings = daemon_settings(context, given)
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))
-    report = Report.of(asyncio.run(gather(settings, file, quick=quick)))
+    report = Report.of(asyncio.run(gather(settings, file, _ask_endpoints(settings), quick=quick)))
     document = report.render_json()
     shown = Shown(document=document, rows=get_objects(document, "findings"), parts=[report.render_text(quick=quick)])
     return shown, ExitStatus.FINE if report.is_good else ExitStatus.FINDINGS
+
+
+def _ask_endpoints(settings: Settings) -> JsonObject | None:
+    """Return the endpoints of the running daemon, None if none answers."""
+    try:
+        return AdminClient(settings.admin_path, _LIMIT_S).get("endpoints")
+    except DaemonError:
+        return None

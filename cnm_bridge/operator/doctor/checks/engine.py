@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from cnm_bridge.operator.doctor.checks.installation import start_daemon
+from cnm_bridge.operator.doctor.checks.kernel import SYSCTL_FILE
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
@@ -26,8 +28,10 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject=subject,
             text=f"it does not answer ({engine.silence}): what concerns it was not examined, and the daemon compares "
             "nothing with it",
-            fix="systemctl start docker; or correct docker-host in /etc/cni-bridge/config.toml",
+            fix="" if facts.installation.units is None else "systemctl start docker",
+            advice="start dockerd; or correct docker-host in /etc/cni-bridge/config.toml",
         )
+        yield from _check_forwarding(facts)
         return
     found = _VERSION.match(engine.version)
     version = (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
@@ -37,7 +41,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             code="engine-old",
             subject=subject,
             text=f"it is {engine.version}; cni-bridge is tested with 20.10 and newer",
-            fix="install a newer Docker Engine",
+            advice="install a newer Docker Engine",
         )
     if version is not None and _CRASHING[0] <= version <= _CRASHING[1]:
         yield Finding(
@@ -46,7 +50,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject=subject,
             text=f"it is {engine.version}; 29.0.0 to 29.0.2 crash when a container joins a network of a remote driver "
             "(moby #51558)",
-            fix="install Docker Engine 29.0.3 or newer",
+            advice="install Docker Engine 29.0.3 or newer",
         )
     if engine.is_hidden and not engine.is_rootless:
         yield Finding(
@@ -55,7 +59,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject=subject,
             text="it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
             "that seem to be dead stay, as long as their sandboxes are mounted",
-            fix="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
+            advice="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
         )
     if engine.is_rootless:
         yield Finding(
@@ -63,5 +67,32 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             code="engine-rootless",
             subject=subject,
             text="it runs without root, in namespaces of its own, which the daemon does not see",
-            fix="use an engine that runs as root",
+            advice="use an engine that runs as root",
+        )
+    if engine.unstarted:
+        names = " ".join(engine.unstarted)
+        command = f"docker start {names}"
+        yield Finding(
+            severity=Severity.ERROR,
+            code="containers-not-started",
+            subject=f"containers {names}",
+            text="they do not run: when Docker started them, the driver did not answer",
+            fix=command
+            if facts.installation.daemon_pid is not None
+            else f"{start_daemon(facts)} sleep 5; {command}"
+            if facts.installation.units is None
+            else f"{start_daemon(facts)} && {command}",
+        )
+
+
+def _check_forwarding(facts: Facts) -> Iterator[Finding]:
+    """Find a kernel that keeps a silent engine from starting."""
+    if facts.engine.needs_forwarding and facts.kernel.sysctls.get("net.ipv4.ip_forward") == "0":
+        start = "" if facts.installation.units is None else " && systemctl restart docker"
+        yield Finding(
+            severity=Severity.ERROR,
+            code="engine-needs-forwarding",
+            subject="setting net.ipv4.ip_forward",
+            text="it is 0, and dockerd, which is configured to use nftables, does not start then",
+            fix=f"sysctl -w net.ipv4.ip_forward=1 && echo 'net.ipv4.ip_forward = 1' >>{SYSCTL_FILE}{start}",
         )

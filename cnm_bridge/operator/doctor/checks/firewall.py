@@ -10,7 +10,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
-from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
+from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
 from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, packet_filters
 
 _IPV4: Final = 4
@@ -52,7 +52,7 @@ def _check_backends(facts: Facts) -> Iterator[Finding]:
             subject="firewall",
             text=f"iptables uses nf_tables, and the older backend has tables ({', '.join(firewall.legacy_tables)}): "
             "a packet must pass both, and `iptables-save` shows one of them",
-            fix="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
+            advice="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
             "the older backend: update-alternatives --set iptables /usr/sbin/iptables-legacy",
         )
 
@@ -77,30 +77,26 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
                 subject=f"network {network.name}",
                 text=f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
                 "is behind other links of the host, such as the outside, and with br_netfilter not even each other",
-                fix=_mend_forwarding(table, command, link, subnet, lacking=None if has_firewall else network),
+                fix=_mend_forwarding(table, command, link, subnet),
+                advice="" if has_firewall else _add_firewall(network),
             )
     yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
 
 
-def _mend_forwarding(
-    table: FilterTable,
-    command: str,
-    link: str,
-    subnet: IPv4Network | IPv6Network,
-    *,
-    lacking: NetworkConfigurationList | None,
-) -> str:
-    """Return how packets get through; `lacking` is a list without the plugin that would see to it."""
+def _mend_forwarding(table: FilterTable, command: str, link: str, subnet: IPv4Network | IPv6Network) -> str:
+    """Return the command that lets packets through."""
     if any(chain.startswith("ufw") for chain in table.chains):
         return f"ufw route allow from {subnet} && ufw route allow to {subnet}"
-    chain = "DOCKER-USER" if "DOCKER-USER" in table.chains else "FORWARD"
+    chain = table.user_chain
     inward, outward = (f"-i {link}", f"-o {link}") if link else (f"-s {subnet}", f"-d {subnet}")
-    rules = f"{command} -I {chain} {inward} -j ACCEPT && {command} -I {chain} {outward} -j ACCEPT"
-    if lacking is None:
-        return rules
+    return f"{command} -I {chain} {inward} -j ACCEPT && {command} -I {chain} {outward} -j ACCEPT"
+
+
+def _add_firewall(network: NetworkConfigurationList) -> str:
     return (
-        f'add the plugin {{"type": "firewall"}} to the end of the list in {lacking.source or lacking.name}, and '
-        f"restart the containers of its networks, which keep the list that they were attached with; or {rules}"
+        f'add the plugin {{"type": "firewall"}} to the end of the list in {network.source or network.name}, and '
+        "restart the containers of its networks, which keep the list that they were attached with; this survives a "
+        "restart of the host"
     )
 
 
@@ -120,9 +116,10 @@ def _check_native_chains(
                 f"nft insert rule {chain} {source} accept && "
                 f"nft insert rule {chain} {source.replace('saddr', 'daddr')} accept"
                 for source in sources
-            )
-            or f"add rules to it that accept the addresses of {name}",
+            ),
+            advice="" if sources else f"add rules to it that accept the addresses of {name}",
         )
+    subnets = tuple(one for one in subnets if not any(includes(source, one) for source in facts.firewall.trusted))
     if facts.firewall.has_firewalld and not has_firewall and subnets:
         yield Finding(
             severity=Severity.WARNING,
@@ -130,7 +127,10 @@ def _check_native_chains(
             subject=f"network {name}",
             text="firewalld runs, and the list has no plugin `firewall`, which would put each container's address into "
             "the zone trusted: firewalld rejects their packets unless a zone accepts them",
-            fix='add the plugin {"type": "firewall"} to the end of the list; or '
-            + " && ".join(f"firewall-cmd --permanent --zone=trusted --add-source={subnet}" for subnet in subnets)
-            + " && firewall-cmd --reload",
+            fix=" && ".join(
+                f"firewall-cmd --zone=trusted --add-source={subnet} && "
+                f"firewall-cmd --permanent --zone=trusted --add-source={subnet}"
+                for subnet in subnets
+            ),
+            advice=_add_firewall(configured.network),
         )

@@ -9,6 +9,7 @@ from typing import Final
 from cnm_bridge.operator.doctor.facts import ADMIN_SOCKET, DOCKER, SERVICE, SOCKET, Facts, PathFacts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
+_DROP_IN: Final = f"/etc/systemd/system/{SOCKET}.d/before-docker.conf"
 _LITTLE_BYTES: Final = 16 << 20
 _CLOCK_S: Final = 60.0
 """How much younger than now a file may seem: the clock may just have been corrected."""
@@ -22,7 +23,7 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             code="not-root",
             subject="doctor",
             text="it does not run as root: rules, reservations and permissions may be missing from what it sees",
-            fix="run it as root",
+            fix="sudo cni-bridge doctor",
         )
     yield from _check_daemon(facts)
     for mistake in facts.installation.mistakes:
@@ -31,7 +32,7 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             code="settings-invalid",
             subject="settings",
             text=f"{mistake}: the daemon does not start with this file",
-            fix="correct the file, then: systemctl restart cni-bridge",
+            advice="correct the file, then: systemctl restart cni-bridge",
         )
     yield from _check_units(facts)
     yield from _check_permissions(facts)
@@ -43,7 +44,7 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             code="selinux-enforcing",
             subject="SELinux",
             text="it is enforcing; cni-bridge has no policy of its own and was not tested with one",
-            fix="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
+            advice="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
         )
 
 
@@ -58,8 +59,14 @@ def _check_daemon(facts: Facts) -> Iterator[Finding]:
         text=f"it does not run, and Docker has {networks} networks of it: their containers do not start"
         if networks
         else "it does not run",
-        fix=f"systemctl start {SOCKET} {SERVICE}; without systemd: cni-bridge serve",
+        fix=start_daemon(facts),
     )
+
+
+def start_daemon(facts: Facts) -> str:
+    """Return the command that starts the daemon."""
+    units = facts.installation.units
+    return "cni-bridge serve &" if units is None else f"systemctl start {SOCKET} {SERVICE}"
 
 
 def _check_units(facts: Facts) -> Iterator[Finding]:
@@ -84,7 +91,8 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             code="boot-order",
             subject="boot",
             text=f"no unit of cni-bridge starts before {DOCKER}: Docker starts containers before their driver exists",
-            fix=f"systemctl edit {SOCKET}, and write: [Unit] Before={DOCKER}",
+            fix=f"mkdir -p {_DROP_IN.rpartition('/')[0]} && printf '[Unit]\\nBefore={DOCKER}\\n' >{_DROP_IN} && "
+            "systemctl daemon-reload",
         )
     elif socket is not None and not socket.state.startswith("enabled"):
         yield Finding(
@@ -102,7 +110,8 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             subject="boot",
             text=f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
             "daemon restarts",
-            fix=f"systemctl enable {ADMIN_SOCKET}; it is used from the next boot on",
+            fix=f"systemctl enable {ADMIN_SOCKET}",
+            advice="restart the host: it is used from the next boot on",
         )
 
 
@@ -110,14 +119,14 @@ def _check_permissions(facts: Facts) -> Iterator[Finding]:
     for one in facts.installation.paths:
         if _is_writable_by_others(one):
             what = "change" if one.leads_to is None else f"replace {one.leads_to},"
-            chown = f"chown root:root {one.path} && chmod go-w {one.path}"
             yield Finding(
                 severity=Severity.ERROR,
                 code="writable-by-others",
                 subject=str(one.path),
                 text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
                 f"{what} what the daemon runs or reads as root",
-                fix=chown if one.leads_to is None else f"move it to where only root can write; or {chown}",
+                fix=f"chown root:root {one.path} && chmod go-w {one.path}",
+                advice="" if one.leads_to is None else f"move {one.leads_to} to where only root can write",
             )
         elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
             yield Finding(
@@ -146,7 +155,7 @@ def _check_space(facts: Facts) -> Iterator[Finding]:
                 code="disk-full",
                 subject=str(path),
                 text=f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
-                fix=f"free space on the file system of {path}: df -h {path}",
+                advice=f"free space on the file system of {path}: df -h {path}",
             )
 
 

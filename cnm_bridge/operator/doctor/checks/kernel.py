@@ -11,6 +11,7 @@ from cnm_bridge.operator.doctor.facts import Facts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.needs import forwarding_links, has_plugin, needed_modules
 
+SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
 _NEEDED: Final = (5, 5)
 """The first release with alternative names of links."""
 _FEW_NAMESPACES: Final = 1000
@@ -28,20 +29,22 @@ def check_kernel(facts: Facts) -> Iterator[Finding]:
             code="kernel-old",
             subject="kernel",
             text=f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
-            fix="install a newer kernel and restart the host",
+            advice="install a newer kernel and restart the host",
         )
     yield from _check_modules(facts)
     yield from _check_sysctls(facts)
 
 
 def _check_modules(facts: Facts) -> Iterator[Finding]:
+    used = {one.configuration for one in facts.engine.networks}
     for module, state in sorted(facts.kernel.modules.items()):
         users = [one.network.name for one in facts.networks if module in needed_modules(one.network)]
         if state is ModuleState.USABLE or not users:
             continue
         is_missing = state is ModuleState.MISSING
+        in_use = not used.isdisjoint(users)
         yield Finding(
-            severity=Severity.ERROR,
+            severity=Severity.ERROR if in_use else Severity.WARNING,
             code="module-missing" if is_missing else "modules-directory-missing",
             subject=f"kernel module {module}",
             text=f"plugins of {', '.join(users)} need it, and "
@@ -51,9 +54,8 @@ def _check_modules(facts: Facts) -> Iterator[Finding]:
                 else f"it is not loaded and cannot be: /lib/modules/{facts.kernel.release} does not exist, as after an "
                 "upgrade of the kernel without a restart"
             ),
-            fix="install the kernel's package of further modules, or another kernel"
-            if is_missing
-            else "systemctl reboot",
+            fix="" if is_missing else "systemctl reboot",
+            advice="install the kernel's package of further modules, or another kernel" if is_missing else "",
         )
 
 
@@ -90,5 +92,5 @@ def _setting(name: str, value: str, wanted: str, severity: Severity, text: str) 
         code="sysctl",
         subject=f"setting {name}",
         text=f"it is {value}: {text}",
-        fix=f"sysctl -w {name}={wanted}; to keep it: echo '{name} = {wanted}' >/etc/sysctl.d/90-cni-bridge.conf",
+        fix=f"sysctl -w {name}={wanted} && echo '{name} = {wanted}' >>{SYSCTL_FILE}",
     )

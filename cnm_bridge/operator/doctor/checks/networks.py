@@ -26,7 +26,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="no-configuration",
             subject="configurations",
             text=f"there are none in {directories}",
-            fix="cni-bridge network create NAME --subnet 10.22.0.0/16 makes one, with its Docker network",
+            advice="cni-bridge network create NAME --subnet 10.22.0.0/16 makes one, with its Docker network",
         )
     for file in facts.installation.broken_files:
         yield Finding(
@@ -34,7 +34,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="configuration-broken",
             subject="configurations",
             text=file,
-            fix="correct or remove the file; `cni-invoker list` shows all of them",
+            advice="correct or remove the file; `cni-invoker list` shows all of them",
         )
     for file in facts.installation.shadowed_files:
         yield Finding(
@@ -42,12 +42,14 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="configuration-shadowed",
             subject="configurations",
             text=file,
-            fix="remove one of them, or give it another name",
+            advice="remove one of them, or give it another name",
         )
     yield from _check_docker_networks(facts)
+    yield from _check_elsewhere(facts)
     for configured in facts.networks:
         yield from _check_plugins(facts, configured)
         yield from _check_ranges(facts, configured)
+        yield from _check_reservations(configured)
     yield from _check_overlaps(facts)
 
 
@@ -67,7 +69,7 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
                 text=f"there is no network configuration list {docker.configuration!r} in "
                 f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
                 + (f"; did you mean {near[0]}?" if near else ""),
-                fix=f"put the list there; or docker network rm {docker.name}",
+                advice=f"put the list there; or docker network rm {docker.name}",
             )
             continue
         problem = None
@@ -83,6 +85,37 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
+    """Find plugins that are installed where the daemon does not look."""
+    files = {name: file for one in facts.networks for name, file in one.elsewhere.items()}
+    if files:
+        target = facts.bin_dirs[0]
+        where = sorted({str(file.parent) for file in files.values()})
+        yield Finding(
+            severity=Severity.ERROR,
+            code="plugins-elsewhere",
+            subject=f"plugins {', '.join(sorted(files))}",
+            text=f"they are in {', '.join(where)}, where the daemon does not look; it looks in "
+            f"{', '.join(map(str, facts.bin_dirs))}: no container starts on "
+            f"{', '.join(one.network.name for one in facts.networks if one.elsewhere)}",
+            fix=f"mkdir -p {target} && ln -s {' '.join(map(str, files.values()))} {target}/",
+            advice="add the directory to cni-bin-dir in /etc/cni-bridge/config.toml, and: systemctl restart cni-bridge",
+        )
+
+
+def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
+    if configured.stale:
+        yield Finding(
+            severity=Severity.WARNING,
+            code="reservations-stale",
+            subject=f"network {configured.network.name}",
+            text=f"{len(configured.stale)} of its reserved addresses belong to no container, such as "
+            f"{configured.stale[0].file}",
+            fix=f"cni-bridge gc >/dev/null; cni-bridge release {' '.join(one.leftover for one in configured.stale)}",
+            advice="keep them if a runtime without libcni's cache has their containers",
+        )
+
+
 def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
     subject = f"network {configured.network.name}"
     name = configured.network.name
@@ -92,19 +125,26 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             code="plugin-unusable",
             subject=subject,
             text=problem,
-            fix="apt-get install containernetworking-plugins, or put the plugin into one of "
+            advice="apt-get install containernetworking-plugins, or put the plugin into one of "
             f"{', '.join(map(str, facts.bin_dirs))}; then cni-invoker validate {name}",
         )
     if configured.dhcp is not None:
-        text, fix = configured.dhcp
-        yield Finding(severity=Severity.ERROR, code="dhcp-daemon", subject=subject, text=text, fix=fix)
+        fault = configured.dhcp
+        yield Finding(
+            severity=Severity.ERROR,
+            code="dhcp-daemon",
+            subject=subject,
+            text=fault.text,
+            fix=fault.fix,
+            advice=fault.advice,
+        )
     for warning in configured.warnings:
         yield Finding(
             severity=Severity.WARNING,
             code="plugin-doubtful",
             subject=subject,
             text=warning,
-            fix=f"cni-invoker validate {name}",
+            advice=f"cni-invoker validate {name}",
         )
 
 
@@ -121,7 +161,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 subject=f"network {network.name}",
                 text=f"{used} of the {one.size} addresses from {one.first} to {one.last} are reserved"
                 + (": further containers do not start" if is_full else ""),
-                fix="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
+                advice="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
             )
         for route in facts.routes if links else ():
             if route.destination.prefixlen == 0 or route.link in links or not overlap(one.subnet, route.destination):
@@ -135,7 +175,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 text=f"its subnet {one.subnet} overlaps the host's route {route.destination}"
                 + (f" through {route.link}" if route.link else "")
                 + ": packets for one of them go to the other",
-                fix=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
+                advice=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
             )
 
 
@@ -153,5 +193,5 @@ def _check_overlaps(facts: Facts) -> Iterator[Finding]:
                 subject=f"network {name}",
                 text=f"its addresses {one.first} to {one.last} and those of network {other_name}, {other.first} to "
                 f"{other.last}, overlap: both may assign the same address, and no container can be on both",
-                fix="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
+                advice="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
             )

@@ -72,7 +72,7 @@ def _check_routed(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 f"that come by the host's routes, from {', '.join(map(str, few))}"
                 + (f" and {len(dropped) - _FEW} more" if len(dropped) > _FEW else "")
                 + "; the plugin firewall accepts only those that the containers begin",
-                fix=f"if they are to be accepted: {' && '.join(_accept(facts, other, subnet) for other in few)}",
+                advice=f"if they are to be accepted: {' && '.join(_accept(facts, other, subnet) for other in few)}",
             )
 
 
@@ -88,7 +88,7 @@ def _check_names(facts: Facts) -> Iterator[Finding]:
                 subject=f"network {network.name}",
                 text="its containers are attached in mode direct, in which Docker knows no address, so the names of "
                 "its services do not resolve on any node",
-                fix="make the nodes' networks of settings without cni.attach=direct, with an IPAM plugin such as "
+                advice="make the nodes' networks of settings without cni.attach=direct, with an IPAM plugin such as "
                 "host-local",
             )
 
@@ -105,7 +105,7 @@ def _judge(facts: Facts, packet: Packet, subnet: _Subnet) -> Verdict | None:
 
 def _accept(facts: Facts, source: _Subnet, destination: _Subnet) -> str:
     """Return the command for a rule that accepts packets."""
-    chain = "DOCKER-USER" if "DOCKER-USER" in FilterTable(_rules(facts, source) or ()).chains else "FORWARD"
+    chain = FilterTable(_rules(facts, source) or ()).user_chain
     return f"{_COMMANDS[source.version]} -I {chain} -s {source} -d {destination} -j ACCEPT"
 
 

@@ -13,6 +13,7 @@ from cnm_bridge.operator.doctor.gathering.commands import read_lines
 
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"
+_TRUSTED: Final = ("firewall-cmd", "--zone=trusted", "--list-sources")
 _BY_DOCKER: Final = "docker-bridges"
 
 
@@ -21,10 +22,13 @@ async def gather_firewall() -> FirewallFacts:
     version = await read_lines("iptables", "--version")
     listed = await read_lines("nft", "-j", "list", "ruleset")
     chains = tuple(_base_chains(listed or ()))
+    has_firewalld = any(find_str(chain, "table") == _FIREWALLD for chain in chains)
     return FirewallFacts(
         iptables=version[0] if version else None,
         rules=await read_lines("iptables-save", "-t", "filter"),
         rules_ipv6=await read_lines("ip6tables-save", "-t", "filter"),
+        nat=await read_lines("iptables-save", "-t", "nat"),
+        nat_ipv6=await read_lines("ip6tables-save", "-t", "nat"),
         legacy_tables=_legacy_tables(),
         has_nft=shutil.which("nft") is not None,
         dropping_chains=tuple(
@@ -32,7 +36,8 @@ async def gather_firewall() -> FirewallFacts:
             for chain in chains
             if find_str(chain, "policy") == "drop" and not _is_judged_elsewhere(chain)
         ),
-        has_firewalld=any(find_str(chain, "table") == _FIREWALLD for chain in chains),
+        has_firewalld=has_firewalld,
+        trusted=tuple(" ".join(await read_lines(*_TRUSTED) or ()).split()) if has_firewalld else (),
     )
 
 

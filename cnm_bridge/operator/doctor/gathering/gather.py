@@ -3,10 +3,14 @@
 """Reads all facts."""
 
 import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.core.engine_facts import EngineNetwork, EngineRelease
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import ATTACH, CONFIGURATION, INLINE
@@ -17,8 +21,10 @@ from cnm_bridge.operator.doctor.facts import (
     EngineFacts,
     Facts,
     InstallationFacts,
+    LinkFacts,
     RouteFacts,
 )
+from cnm_bridge.operator.doctor.gathering.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
 from cnm_bridge.operator.doctor.gathering.installation import (
     find_daemon,
@@ -37,25 +43,38 @@ from cnm_bridge.system.kernel import KernelView
 _INWARD: Final = frozenset({"veth", "tun", "dummy"})
 """Kinds of links behind which containers and virtual machines of the host are."""
 
+_ENGINE_LIMIT_S: Final = 10.0
+_DOCKERD_FILE: Final = Path("/etc/docker/daemon.json")
 
-async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) -> Facts:
+
+async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject | None, *, quick: bool) -> Facts:
     """Read all facts about the host; what cannot be read is left out.
 
     Args:
         settings: The settings of the daemon, or those that it would have.
         file: Its configuration file.
+        held: The endpoints of the running daemon, `spec/admin/endpoints.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
     """
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
     lists = tuple(index.find(name) for name in index.names)
-    engine = await _gather_engine(settings)
-    networks = await gather_networks(lists, settings, EngineRelease.parse(engine.version or ""), quick=quick)
+    engine, containers = await _gather_engine(settings)
+    endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
+    networks = await gather_networks(
+        lists,
+        settings,
+        EngineRelease.parse(engine.version or ""),
+        known=None if endpoints is None else endpoints.container_ids,
+        quick=quick,
+    )
     return Facts(
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
         networks=networks,
         routes=await _gather_routes(settings),
+        links=await _gather_links(settings),
+        endpoints=() if endpoints is None else endpoints.joined,
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
         installation=InstallationFacts(
@@ -76,21 +95,48 @@ async def gather(settings: Settings, file: ConfigurationFile, *, quick: bool) ->
     )
 
 
-async def _gather_engine(settings: Settings) -> EngineFacts:
-    engine = Engine(settings.docker_host, settings.engine_timeout_s)
+async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[EngineContainer]]:
+    engine = Engine(settings.docker_host, _ENGINE_LIMIT_S)
+    needs_forwarding = _uses_nftables()
     try:
         found = await engine.describe()
         ids = await engine.network_ids(settings.driver_name)
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
+        containers = await engine.containers()
+        names = {network.name for network in found_networks}
+        errors = await engine.start_errors(frozenset(names.union(ids))) if ids else {}
     except EngineUnavailable as exc:
-        return EngineFacts(address=settings.docker_host, silence=str(exc))
-    return EngineFacts(
+        silent = EngineFacts(address=settings.docker_host, silence=str(exc), needs_forwarding=needs_forwarding)
+        return silent, ()
+    facts = EngineFacts(
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
         is_hidden=engine.is_hidden(),
         networks=tuple(_docker_network(network, settings.attach) for network in found_networks),
+        unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
+        needs_forwarding=needs_forwarding,
     )
+    return facts, containers
+
+
+def _is_of_silence(error: str, settings: Settings) -> bool:
+    """Return whether a container did not start because the driver did not answer.
+
+    The texts are those of Go's HTTP client (`Post "http://…/NetworkDriver.CreateEndpoint": dial unix …: connect: …`),
+    and of dockerd if there is no socket or spec file (`plugin "cni-bridge" not found`).
+    """
+    name = re.escape(settings.driver_name)
+    return re.search(rf'/NetworkDriver\.\w+": |plugin "?{name}"? not found', error) is not None
+
+
+def _uses_nftables() -> bool:
+    """Return whether dockerd's configuration file chooses nftables."""
+    try:
+        document = as_object(parse_json(_DOCKERD_FILE.read_bytes()), str(_DOCKERD_FILE))
+        return find_str(document, "firewall-backend") == "nftables"
+    except (OSError, JsonError):
+        return False
 
 
 def _docker_network(network: EngineNetwork, default: AttachOption) -> DockerNetwork:
@@ -103,7 +149,22 @@ def _docker_network(network: EngineNetwork, default: AttachOption) -> DockerNetw
         pools=network.pools,
         is_of_swarm=network.is_of_swarm,
         is_direct=mode == AttachOption.DIRECT,
+        containers=tuple(sorted(one.name for one in network.endpoints.values() if one.name)),
     )
+
+
+async def _gather_links(settings: Settings) -> dict[str, LinkFacts]:
+    view = KernelView(reply_limit_s=settings.netlink_timeout_s)
+    try:
+        links, addresses = await view.host_links(), await view.host_addresses()
+    except KernelError:
+        return {}
+    return {
+        link.state.name: LinkFacts(
+            mtu=link.state.mtu, addresses=tuple(one for one, name in addresses if name == link.state.name)
+        )
+        for link in links
+    }
 
 
 async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:

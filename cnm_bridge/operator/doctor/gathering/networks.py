@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Reads the configurations, and asks their plugins."""
 
+import os
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -17,14 +18,32 @@ from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
 from cnm_bridge.driver.recovery.artifacts import find_reservations
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DhcpFault
+from cnm_bridge.operator.doctor.gathering.endpoints import find_stale
 
 _SYSTEMD: Final = 1
 """Process ID."""
 
 
+_USUAL: Final = tuple(
+    map(
+        Path,
+        (
+            *("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/local/libexec/cni"),
+            *("/usr/lib64/cni", "/usr/lib/cni/bin", "/usr/local/bin/cni", "/var/lib/rancher/k3s/data/current/bin"),
+        ),
+    )
+)
+"""Where distributions, nerdctl, Podman and k3s install plugins."""
+
+
 async def gather_networks(
-    networks: Sequence[NetworkConfigurationList], settings: Settings, release: EngineRelease | None, *, quick: bool
+    networks: Sequence[NetworkConfigurationList],
+    settings: Settings,
+    release: EngineRelease | None,
+    *,
+    known: frozenset[str] | None,
+    quick: bool,
 ) -> tuple[ConfiguredNetwork, ...]:
     """Return what is known about networks.
 
@@ -32,19 +51,30 @@ async def gather_networks(
         networks: Their lists.
         settings: The daemon's settings.
         release: The engine's release, None if it is not known.
+        known: The CNI container IDs of the daemon's endpoints, None if no daemon answers.
         quick: Whether no plugin may be executed.
     """
-    return tuple([await _gather(network, settings, release, quick=quick) for network in networks])
+    return tuple([await _gather(network, settings, release, known, quick=quick) for network in networks])
 
 
 async def _gather(
-    network: NetworkConfigurationList, settings: Settings, release: EngineRelease | None, *, quick: bool
+    network: NetworkConfigurationList,
+    settings: Settings,
+    release: EngineRelease | None,
+    known: frozenset[str] | None,
+    *,
+    quick: bool,
 ) -> ConfiguredNetwork:
     problems: tuple[str, ...] = ()
+    elsewhere: dict[str, Path] = {}
     warnings: tuple[str, ...] = ()
     if not quick:
         preflight = await run_preflight(Runtime(settings.cni_bin_dirs, Limits()), network)
-        problems, warnings = preflight.all_problems, preflight.all_warnings
+        missing = [one for one in preflight.plugins if one.path is None]
+        elsewhere = {one.type: file for one in missing if (file := _find_elsewhere(one.type)) is not None}
+        labels = tuple(f"{one.label}: " for one in missing if one.type in elsewhere)
+        problems = tuple(text for text in preflight.all_problems if not text.startswith(labels))
+        warnings = preflight.all_warnings
     refusal = _find_refusal(network, settings.attach, release)
     if refusal is not None:
         warnings = (*warnings, refusal)
@@ -54,7 +84,32 @@ async def _gather(
     except JsonError as exc:
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
     dhcp = await _examine_dhcp(network)
-    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=reserved, dhcp=dhcp)
+    return ConfiguredNetwork(
+        network=network,
+        problems=problems,
+        warnings=warnings,
+        reserved=reserved,
+        stale=() if known is None else find_stale(network, known),
+        dhcp=dhcp,
+        elsewhere=elsewhere,
+        text=_read_text(network.source),
+    )
+
+
+def _find_elsewhere(plugin_type: str) -> Path | None:
+    """Return the executable of a plugin in one of the usual directories."""
+    files = (directory / plugin_type for directory in _USUAL)
+    return next((file for file in files if file.is_file() and os.access(file, os.X_OK)), None)
+
+
+def _read_text(source: Path | None) -> str | None:
+    """Return the text of a list that is in one file."""
+    if source is None or source.with_suffix("").is_dir():
+        return None
+    try:
+        return source.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, release: EngineRelease | None) -> str | None:
@@ -72,18 +127,21 @@ def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, relea
     return None
 
 
-async def _examine_dhcp(network: NetworkConfigurationList) -> tuple[str, str] | None:
-    """Return what is wrong with the CNI DHCP daemon of a list and how to fix it; None if it needs none."""
+async def _examine_dhcp(network: NetworkConfigurationList) -> DhcpFault | None:
+    """Return what is wrong with the CNI DHCP daemon of a list; None if it needs none."""
     plugin = find_dhcp(network)
     if plugin is None:
         return None
     try:
         pid = await find_listener(daemon_socket(plugin))
     except Refused as exc:
-        return str(exc), "systemctl enable --now cni-bridge-dhcp"
+        return DhcpFault(text=str(exc), fix="systemctl enable --now cni-bridge-dhcp")
     if pid == _SYSTEMD:
         what = f"systemd holds the socket {daemon_socket(plugin)}, so a restart of the CNI DHCP daemon is missed"
-        return f"{what} if cni-bridge does not run then", "use the unit cni-bridge-dhcp, which has no socket unit"
+        return DhcpFault(
+            text=f"{what} if cni-bridge does not run then",
+            advice="use the unit cni-bridge-dhcp, which has no socket unit",
+        )
     return None
 
 

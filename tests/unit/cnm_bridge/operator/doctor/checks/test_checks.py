@@ -29,7 +29,9 @@ def test_a_healthy_host_has_no_findings() -> None:
     report = Report.of(HEALTHY)
     assert report.findings == ()
     assert report.is_good
-    assert report.summary == "nothing found"
+    assert report.summary == (
+        "nothing found; examined: kernel, engine, firewall, daemon, configurations, plugins, network blue"
+    )
 
 
 def test_notes_do_not_count() -> None:
@@ -92,6 +94,8 @@ def test_firewalld_needs_a_zone_or_the_plugin() -> None:
     assert codes(replace(HEALTHY, firewall=firewall)) == []
     finding = only(replace(with_network(BRIDGE), firewall=firewall))
     assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.fix
+    trusted = replace(firewall, trusted=("10.22.0.0/16", "fd22::/64", "52:54:00:00:00:01"))
+    assert codes(replace(with_network(BRIDGE), firewall=trusted)) == []
 
 
 def test_two_backends() -> None:
@@ -255,7 +259,7 @@ def test_permissions_on_the_way(owner: int, mode: int, expected: list[str]) -> N
     assert codes(facts) == expected
     if expected:
         assert "may replace /opt/cni/bin/bridge, what the daemon runs" in only(facts).text
-        assert only(facts).fix.startswith("move it to where only root can write")
+        assert only(facts).advice == "move /opt/cni/bin/bridge to where only root can write"
 
 
 def test_space_and_clock_and_rights() -> None:

@@ -37,7 +37,7 @@ def test_plugins_and_files() -> None:
         "configuration-broken",
         "configuration-shadowed",
     }
-    assert "/opt/cni/bin" in next(finding.fix for finding in found if finding.code == "plugin-unusable")
+    assert "/opt/cni/bin" in next(finding.advice for finding in found if finding.code == "plugin-unusable")
 
 
 @pytest.mark.parametrize("key", ["bridge", "ipMasqBackend", "backend"])

@@ -65,7 +65,7 @@ def test_a_routed_network_that_accepts_no_new_connections() -> None:
     finding = only(routed("0.0.0.0/0", "10.22.1.0/28", "10.22.2.0/28"))
     assert (finding.code, finding.severity) == ("routed-dropped", Severity.NOTE)
     assert "from 10.22.1.0/28, 10.22.2.0/28;" in finding.text
-    assert "iptables -I DOCKER-USER -s 10.22.1.0/28 -d 10.22.0.0/28 -j ACCEPT && iptables" in finding.fix
+    assert "iptables -I DOCKER-USER -s 10.22.1.0/28 -d 10.22.0.0/28 -j ACCEPT && iptables" in finding.advice
 
 
 def test_a_routed_network_that_accepts_them() -> None:

@@ -24,7 +24,7 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
     """It is a problem of this network, and ends nothing."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", **ipam}}
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, known=None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
 
@@ -55,5 +55,5 @@ async def test_a_list_that_cannot_be_moved(
         network = NetworkConfigurationList.from_document(
             {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": plugin}]}
         )
-        (found,) = await gather_networks((network,), Settings(attach=attach), release, quick=True)
+        (found,) = await gather_networks((network,), Settings(attach=attach), release, known=None, quick=True)
         assert found.warnings == found_warnings

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whether the host's links fit the lists, and the rules of running containers exist."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject, find_int, find_str, parse_json
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.link_state import IpInterface
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.planning.expected_artifacts import find_missing_rules
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.needs import bridge_of, forwarding_links, has_plugin
+
+_IPV4: Final = 4
+_DEFAULT_MTU: Final = 1500
+"""Bytes: that of the links which `bridge` and `ptp` make."""
+_ON_PARENT: Final = frozenset({"macvlan", "ipvlan"})
+_FORWARDING: Final = frozenset({"bridge", "ptp"})
+
+
+def check_links(facts: Facts) -> Iterator[Finding]:
+    """Find bridges with other addresses, MTUs that are too large, and emptied chains."""
+    for configured in facts.networks:
+        yield from _check_bridges(facts, configured)
+        yield from _check_mtu(facts, configured)
+        yield from _check_rules(facts, configured)
+
+
+def _check_bridges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    """Find addresses of a bridge because of which the plugin `bridge` refuses to add its own (`ensureAddr`)."""
+    network = configured.network
+    wanted = frozenset(ip_interface((one.gateway, one.subnet.prefixlen)) for one in find_ranges(network))
+    for plugin in network.plugins:
+        name = bridge_of(plugin.document) if plugin.type == "bridge" else None
+        link = facts.links.get(name or "")
+        if name not in forwarding_links(network) or link is None or plugin.document.get("forceAddress") is True:
+            continue
+        for address in link.addresses:
+            if address in wanted or not any(_excludes(address, one) for one in wanted):
+                continue
+            yield Finding(
+                severity=Severity.ERROR,
+                code="bridge-address",
+                subject=f"network {network.name}",
+                text=f"its bridge {name} has the address {address}, and the plugin bridge refuses to add "
+                f"{', '.join(sorted(map(str, wanted)))}: no container starts on it",
+                fix=f"ip address del {address} dev {name}",
+                advice="give the list another bridge, if something else uses this one",
+            )
+
+
+def _excludes(existing: IpInterface, gateway: IPv4Interface | IPv6Interface) -> bool:
+    """Return whether a bridge with an address does not get a gateway's: a second one of IPv4, or in its subnet."""
+    if existing.version != gateway.version or existing.is_link_local:
+        return False
+    return gateway.version == _IPV4 or gateway.ip in existing.network or existing.ip in gateway.network
+
+
+def _check_mtu(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    network = configured.network
+    uplinks = {route.link for route in facts.routes if route.destination.prefixlen == 0}
+    for plugin in network.plugins:
+        on_parent = plugin.type in _ON_PARENT
+        if not on_parent and (plugin.type not in _FORWARDING or not forwarding_links(network)):
+            continue
+        parent = find_str(plugin.document, "master") if on_parent else None
+        known = {name: facts.links[name].mtu for name in ({parent} if parent else uplinks) if name in facts.links}
+        given = _find_mtu(plugin.document)
+        mtu = given or (0 if on_parent else _DEFAULT_MTU)
+        if not known or mtu <= min(known.values()):
+            continue
+        uplink = min(known, key=lambda name: (known[name], name))
+        users = [one for one in facts.engine.networks if one.configuration == network.name]
+        containers = sorted({name for one in users for name in one.containers})
+        edit = _edit_mtu(configured, plugin.type, known[uplink])
+        yield Finding(
+            severity=Severity.ERROR if on_parent else Severity.WARNING,
+            code="mtu-above-uplink",
+            subject=f"network {network.name}",
+            text=f"its links have an MTU of {mtu}{'' if given else ', the default'}, and {uplink} has {known[uplink]}: "
+            + (
+                "the plugin refuses it"
+                if on_parent
+                else "large packets to the outside are lost where messages of ICMP are dropped"
+            ),
+            fix=" && ".join(filter(None, (edit, f"docker restart {' '.join(containers)}" if containers else "")))
+            if edit
+            else "",
+            advice=f'set "mtu": {known[uplink]} for the plugin {plugin.type} in {network.source or network.name}, and '
+            "restart its containers",
+        )
+
+
+def _find_mtu(document: JsonObject) -> int | None:
+    try:
+        return find_int(document, "mtu")
+    except JsonError:  # the plugin refuses it
+        return None
+
+
+def _edit_mtu(configured: ConfiguredNetwork, plugin_type: str, mtu: int) -> str:
+    """Return the command that sets the MTU of a plugin in the file of a list; "" if the file has another shape."""
+    text, source = configured.text, configured.network.source
+    if text is None or source is None:
+        return ""
+    document = json.loads(json.dumps(configured.network.document))
+    (plugin,) = (one for one in document.get("plugins", [document]) if one.get("type") == plugin_type)
+    old = f'"mtu": *{plugin["mtu"]}' if "mtu" in plugin else f'"type": *"{plugin_type}"'
+    new = f'"mtu": {mtu}' if "mtu" in plugin else f'"type": "{plugin_type}", "mtu": {mtu}'
+    plugin["mtu"] = mtu
+    edited, count = re.subn(old, new, text)
+    try:
+        is_right = count == 1 and parse_json(edited.encode()) == document
+    except JsonError:
+        is_right = False
+    return f"sed -i {shlex.quote(f's/{old}/{new}/')} {shlex.quote(str(source))}" if is_right else ""
+
+
+def _check_rules(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    network = configured.network
+    joined = [one for one in facts.endpoints if one.configuration == network.name]
+    missing = {one.container: found for one in joined if (found := tuple(_missing_rules(facts, network, one)))}
+    if missing:
+        first = next(iter(missing.values()))[0]
+        yield Finding(
+            severity=Severity.ERROR,
+            code="rules-missing",
+            subject=f"network {network.name}",
+            text=f"{first} does not exist, as after another program has emptied chains of iptables; concerned are "
+            f"{', '.join(missing)}",
+            fix=f"docker restart {' '.join(missing)}",
+            advice="`cni-bridge check` shows each missing rule, which can be added again by hand",
+        )
+
+
+def _missing_rules(facts: Facts, network: NetworkConfigurationList, endpoint: JoinedEndpoint) -> Iterator[str]:
+    firewall = facts.firewall
+    tables = {"iptables": firewall.nat, "ip6tables": firewall.nat_ipv6}
+    if all(lines is not None for lines in tables.values()):
+        nat = [f"{command} -t nat {line}" for command, lines in tables.items() for line in lines or ()]
+        documents = [plugin.document for plugin in network.plugins]
+        yield from find_missing_rules(documents, endpoint.addresses, endpoint.capability_args, nat, nat)
+    if not has_plugin(network, "firewall") or firewall.has_firewalld:
+        return
+    for address in endpoint.addresses:
+        rules: Sequence[str] | None = firewall.rules if address.version == _IPV4 else firewall.rules_ipv6
+        accepted = f"-A CNI-FORWARD -s {address.ip}/{address.max_prefixlen} "
+        if rules is None:
+            continue
+        if not any(rule.startswith("-A FORWARD ") and rule.endswith("-j CNI-FORWARD") for rule in rules):
+            yield "the rule of firewall in FORWARD that leads to CNI-FORWARD, for all endpoints"
+        elif not any(rule.startswith(accepted) for rule in rules):
+            yield f"the rule of firewall in CNI-FORWARD that accepts {address.ip}"

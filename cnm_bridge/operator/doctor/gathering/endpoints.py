@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Reads what the running daemon holds, and compares the reservations on disk with it."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_interface
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_list, get_objects, get_str, get_strings
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
+from cnm_bridge.core.planning.ports import CAPABILITY
+from cnm_bridge.driver.recovery.artifacts import find_reservations
+from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, Orphan
+from cnm_bridge.operator.doctor.facts import JoinedEndpoint, StaleReservation
+
+_YOUNG_S: Final = 60.0
+"""A younger reservation may belong to an ADD of another runtime, which has not filled its cache yet."""
+_SHORT: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonEndpoints:
+    """The endpoints of the running daemon.
+
+    Attributes:
+        joined: Those in running containers.
+        container_ids: The CNI container IDs of all.
+    """
+
+    joined: tuple[JoinedEndpoint, ...]
+    container_ids: frozenset[str]
+
+    @classmethod
+    def from_json(cls, document: JsonObject, containers: Iterable[EngineContainer]) -> "DaemonEndpoints":
+        """Read `spec/admin/endpoints.json`.
+
+        Args:
+            document: The document.
+            containers: The engine's containers, which have names.
+        """
+        names = {one: container.name for container in containers for one in container.endpoint_ids}
+        endpoints = get_objects(document, "endpoints")
+        return cls(
+            joined=tuple(
+                JoinedEndpoint(
+                    container=names.get(get_str(one, "id")) or get_str(one, "id")[:_SHORT],
+                    configuration=find_str(one, "configuration") or "",
+                    addresses=tuple(map(ip_interface, get_strings(one, "addresses"))),
+                    capability_args={CAPABILITY: get_list(one, "ports")},
+                )
+                for one in endpoints
+                if get_str(one, "phase") == "joined"
+            ),
+            container_ids=frozenset(find_str(one, "containerId") or get_str(one, "id") for one in endpoints),
+        )
+
+
+def find_stale(network: NetworkConfigurationList, known: frozenset[str]) -> tuple[StaleReservation, ...]:
+    """Return the reservations of a network's host-local whose container nobody knows.
+
+    Args:
+        network: The network's list.
+        known: The CNI container IDs of the daemon's endpoints, read later than the list of Docker's containers.
+    """
+    try:
+        directories = reservation_directories(network)
+    except JsonError:
+        return ()
+    found = [one for directory in directories for one in find_reservations(Path(directory), network.name).owned]
+    cached = tuple(_cached())
+    return tuple(
+        StaleReservation(
+            file=one.what,
+            leftover=Orphan(network=one.network, container_id=one.container_id, what=one.what).id,
+        )
+        for one in found
+        if one.container_id not in known
+        and not any(name.startswith(f"{network.name}-{one.container_id}-") for name in cached)
+        and _is_old(Path(one.what))
+    )
+
+
+def _cached() -> Iterator[str]:
+    """Yield the names of the files in libcni's cache."""
+    for directory in CACHE_DIRECTORIES:
+        with suppress(OSError):
+            yield from (file.name for file in (directory / "results").iterdir())
+
+
+def _is_old(file: Path) -> bool:
+    try:
+        return file.stat().st_mtime < time.time() - _YOUNG_S
+    except OSError:  # it was removed meanwhile
+        return False

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Bridges, MTUs and rules that do not fit the lists are found, with commands for a shell."""
+
+import json
+import subprocess
+from dataclasses import replace
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.operator.doctor.facts import (
+    DockerNetwork,
+    Facts,
+    JoinedEndpoint,
+    LinkFacts,
+    RouteFacts,
+    StaleReservation,
+)
+from cnm_bridge.operator.doctor.finding import Severity
+from cnm_bridge.operator.doctor.report import Report
+from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only
+
+UPLINK = (RouteFacts(destination=ip_network("0.0.0.0/0"), link="eth0"),)
+
+
+def with_addresses(*addresses: str) -> Facts:
+    """Return the host with a bridge that has these addresses."""
+    return replace(HEALTHY, links={"cni-blue": LinkFacts(mtu=1500, addresses=tuple(map(ip_interface, addresses)))})
+
+
+@pytest.mark.parametrize(
+    ("addresses", "refused"),
+    [
+        (("10.22.0.1/28", "fd22::1/64", "fe80::1/64"), None),
+        (("10.99.0.1/16",), "10.99.0.1/16"),
+        (("10.22.0.1/24",), "10.22.0.1/24"),
+        (("fd22::9/64",), "fd22::9/64"),
+        (("fd99::1/64",), None),
+    ],
+)
+def test_a_bridge_with_another_address(addresses: tuple[str, ...], refused: str | None) -> None:
+    """The plugin accepts further addresses of IPv6 in other subnets, and none of IPv4."""
+    if refused is None:
+        assert codes(with_addresses(*addresses)) == []
+    else:
+        assert only(with_addresses(*addresses)).fix == f"ip address del {refused} dev cni-blue"
+
+
+def with_mtu(plugin: JsonObject, mtu: int, text: str | None = None) -> Facts:
+    """Return a host whose uplink has an MTU, with one network."""
+    network = replace(configured(plugin, FIREWALL), text=text)
+    docker = DockerNetwork(name="blue", configuration="blue", containers=("db", "web"))
+    engine = replace(HEALTHY.engine, networks=(docker,))
+    links = {"eth0": LinkFacts(mtu=mtu)}
+    return replace(HEALTHY, networks=(network,), engine=engine, links=links, routes=UPLINK)
+
+
+def test_an_mtu_above_the_uplinks(tmp_path: Path) -> None:
+    """The command edits the file and nothing else in it, and restarts the containers."""
+    assert codes(with_mtu(BRIDGE, 1500)) == []
+    assert codes(with_mtu({**BRIDGE, "mtu": 1400}, 1400)) == []
+    for plugin in (BRIDGE, {**BRIDGE, "mtu": 9000}):
+        document = {"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin, FIREWALL]}
+        finding = only(with_mtu(plugin, 1400, json.dumps(document, indent=1)))
+        edit, _, restart = finding.fix.partition(" && ")
+        assert restart == "docker restart db web"
+        file = tmp_path / "blue.conflist"
+        file.write_text(json.dumps(document, indent=1))
+        subprocess.run(edit.replace("/etc/cni/net.d", str(tmp_path)), shell=True, check=True)  # noqa: S602
+        assert json.loads(file.read_text()) == {**document, "plugins": [{**plugin, "mtu": 1400}, FIREWALL]}
+
+
+def test_a_file_of_another_shape_is_not_edited() -> None:
+    """A command that could change something else is not shown."""
+    text = '{"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": "bridge"}]}'
+    finding = only(with_mtu(BRIDGE, 1400, text))
+    assert (finding.fix, '"mtu": 1400' in finding.advice) == ("", True)
+
+
+def test_an_mtu_above_the_parents() -> None:
+    """The plugin macvlan refuses it."""
+    macvlan: JsonObject = {"type": "macvlan", "master": "eth0", "mtu": 9000}
+    finding = only(replace(with_mtu(macvlan, 1500), firewall=replace(HEALTHY.firewall, rules=())))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "mtu-above-uplink")
+    assert codes(replace(with_mtu({"type": "macvlan", "master": "eth0"}, 1400), routes=())) == []
+
+
+NAT = (
+    '-A POSTROUTING -s 10.22.0.2/32 -m comment --comment "x" -j CNI-1',
+    '-A CNI-1 ! -d 224.0.0.0/4 -m comment --comment "x" -j MASQUERADE',
+)
+FILTER = (
+    ":FORWARD DROP [0:0]",
+    ":CNI-FORWARD - [0:0]",
+    '-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD',
+    "-A CNI-FORWARD -s 10.22.0.2/32 -j ACCEPT",
+)
+
+
+@pytest.mark.parametrize(
+    ("nat", "rules", "missing"),
+    [
+        (NAT, FILTER, ""),
+        ((), FILTER, "the rule of bridge in POSTROUTING that masquerades 10.22.0.2"),
+        (NAT, FILTER[:2], "the rule of firewall in FORWARD that leads to CNI-FORWARD"),
+        (NAT, FILTER[:3], "the rule of firewall in CNI-FORWARD that accepts 10.22.0.2"),
+    ],
+)
+def test_emptied_chains(nat: tuple[str, ...], rules: tuple[str, ...], missing: str) -> None:
+    """A restart of the container makes them again."""
+    joined = JoinedEndpoint(container="web", configuration="blue", addresses=(ip_interface("10.22.0.2/28"),))
+    firewall = replace(HEALTHY.firewall, nat=nat, nat_ipv6=(), rules=rules)
+    facts = replace(HEALTHY, endpoints=(joined,), firewall=firewall)
+    if missing:
+        assert (only(facts).text.startswith(missing), only(facts).fix) == (True, "docker restart web")
+    else:
+        assert codes(facts) == []
+
+
+def test_plugins_elsewhere_and_stale_reservations() -> None:
+    """Each has one command for all of them."""
+    files = {"bridge": Path("/usr/libexec/cni/bridge"), "host-local": Path("/usr/libexec/cni/host-local")}
+    networks = tuple(replace(one, elsewhere=files) for one in HEALTHY.networks)
+    assert only(replace(HEALTHY, networks=networks)).fix == (
+        "mkdir -p /opt/cni/bin && ln -s /usr/libexec/cni/bridge /usr/libexec/cni/host-local /opt/cni/bin/"
+    )
+    stale = (StaleReservation(file="/x/10.22.0.2", leftover="ab"), StaleReservation(file="/x/10.22.0.3", leftover="cd"))
+    networks = tuple(replace(one, stale=stale) for one in HEALTHY.networks)
+    finding = only(replace(HEALTHY, networks=networks))
+    assert finding.fix == "cni-bridge gc >/dev/null; cni-bridge release ab cd"
+
+
+def test_containers_that_did_not_start() -> None:
+    """The daemon is started first if it does not run."""
+    facts = replace(HEALTHY, engine=replace(HEALTHY.engine, unstarted=("db", "web")))
+    assert only(facts).fix == "docker start db web"
+    stopped = replace(facts, installation=replace(HEALTHY.installation, daemon_pid=None))
+    fixes = {finding.code: finding.fix for finding in Report.of(stopped).findings}
+    start = "systemctl start cni-bridge.socket cni-bridge.service"
+    assert fixes == {"daemon-stopped": start, "containers-not-started": f"{start} && docker start db web"}
+
+
+def test_an_engine_that_needs_forwarding() -> None:
+    """With nftables it does not start otherwise; the rule of a network is put into FORWARD, which it leaves alone."""
+    engine = replace(HEALTHY.engine, version=None, needs_forwarding=True)
+    kernel = replace(HEALTHY.kernel, sysctls={"net.ipv4.ip_forward": "0"})
+    assert codes(replace(HEALTHY, engine=engine)) == ["engine-silent"]
+    assert codes(replace(HEALTHY, engine=engine, kernel=kernel)) == ["engine-needs-forwarding", "engine-silent"]
+
+
+def test_a_rule_goes_where_forward_leads() -> None:
+    """A chain DOCKER-USER that is left from another backend has no effect."""
+    left = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]")
+    facts = replace(HEALTHY, networks=(configured(BRIDGE),))
+    assert "-I FORWARD -i" in only(replace(facts, firewall=replace(HEALTHY.firewall, rules=left))).fix
+    used = (*left, "-A FORWARD -j DOCKER-USER")
+    assert "-I DOCKER-USER -i" in only(replace(facts, firewall=replace(HEALTHY.firewall, rules=used))).fix
+
+
+def test_each_fix_is_a_command() -> None:
+    """Words are advice."""
+    networks = (configured(BRIDGE, {"type": "vrf"}, problems=("x",), warnings=("y",)),)
+    installation = replace(HEALTHY.installation, daemon_pid=None, is_root=False, mistakes=("z",), units=None)
+    for finding in Report.of(replace(HEALTHY, networks=networks, installation=installation)).findings:
+        assert finding.fix or finding.advice
+        assert "; or " not in finding.fix
+        subprocess.run(("sh", "-n", "-c", finding.fix), check=True)
