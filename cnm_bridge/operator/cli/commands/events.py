@@ -2,6 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge events` and `top`: what the daemon does, as it happens."""
 
+import shutil
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,6 +25,7 @@ _EVENT: Final = (
     *("Outcome", "Phase", "Count"),
 )
 
+_INDENT: Final = 30
 _COLUMNS: Final = (("COUNT", "count"), ("FAILED", "failed"), ("MEAN MS", "mean"), ("MAX MS", "max"))
 
 
@@ -53,7 +57,7 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
                 click.echo(render_json(event).decode())
             else:
                 readable = with_words(event)
-                click.echo(event_line(readable) if chosen == "table" else chosen.render(readable))
+                click.echo(_fold(event_line(readable)) if chosen == "table" else chosen.render(readable))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
@@ -81,10 +85,28 @@ def with_words(event: JsonObject) -> JsonObject:
 
 
 def event_line(event: JsonObject) -> str:
-    """Return an event as a line: time, name, and everything else that it has, with short IDs."""
-    facts = {key: value for key, value in event.items() if key not in {"time", "event"} and value is not None}
-    shown = (f"{key}={str(value)[:SHORT] if key.endswith('Id') else value}" for key, value in facts.items())
-    return f"{str(event['time'])[11:23]}  {event['event']:<15}  {'  '.join(shown)}"
+    """Return an event as a line: time, name, and what happened to what; without an error it has 80 columns."""
+    ids = (find_str(event, key) for key in ("endpointId", "containerId", "networkId"))
+    duration, count, outcome = event.get("durationMs"), event.get("count"), find_str(event, "outcome")
+    parts = (
+        (find_str(event, "rpc") or "").rpartition(".")[2],
+        " ".join(filter(None, (find_str(event, "plugin"), find_str(event, "verb")))),
+        next((found[:SHORT] for found in ids if found), ""),
+        find_str(event, "phase"),
+        None if duration is None else f"{float(str(duration)):.0f} ms",
+        None if outcome == "success" else outcome,
+        None if count is None else str(count),
+        find_str(event, "error"),
+    )
+    return f"{str(event['time'])[11:23]}  {event['event']:<15} {'  '.join(filter(None, parts))}"
+
+
+def _fold(line: str) -> str:
+    """Return a line with line ends between words, as wide as the terminal; in a pipe it stays a line."""
+    if not sys.stdout.isatty():
+        return line
+    width = max(shutil.get_terminal_size().columns, 2 * _INDENT)
+    return textwrap.fill(line, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False)
 
 
 def show_figures(status: JsonObject, events: Iterable[JsonObject]) -> Shown:

@@ -33,6 +33,7 @@ _ADDRESSES: Final = (
     *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
     *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
 )
+_OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -106,7 +107,11 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         for one in get_objects(inventory.document, "networks")
         if wanted in {None, get_str(one, "id")}
     ]
-    return Shown(document={"networks": [*rows]}, rows=rows, parts=[Table(columns=_NETWORKS, rows=rows)])
+    return Shown(
+        document={"networks": [*rows]},
+        rows=rows,
+        parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
+    )
 
 
 def show_addresses(document: JsonObject) -> Shown:

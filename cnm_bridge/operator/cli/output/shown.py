@@ -15,7 +15,7 @@ from typing import Final, Literal
 import click
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, table
+from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, shorten, table
 from cnm_bridge.operator.cli.output.template import Template
 
 Format = Literal["table", "json"] | Template
@@ -25,6 +25,8 @@ _STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "
 _UNLIMITED: Final = 1 << 16
 """Columns; the terminal wraps what is wider than it is."""
 
+_NAMES: Final = frozenset({"container", "image", "network", "name", "configuration"})
+"""The keys of names, which a narrow terminal shows shortened."""
 _IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
 
 
@@ -111,14 +113,16 @@ def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
             continue
         heads, keys = zip(*part.columns, strict=True)
         rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in part.rows]
-        fitting = fit_columns(keys, [heads, *rows], part.optional, console.width)
+        fitting = fit_columns(
+            keys, [heads, *rows], optional=part.optional, shortened=() if no_trunc else _NAMES, width=console.width
+        )
         drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for heading, key in part.columns:
             if key in fitting:
                 drawn.add_column(heading, no_wrap=no_trunc, overflow="fold", width=fitting[key])
         for row in rows:
-            cells = (cell for cell, key in zip(row, keys, strict=True) if key in fitting)
-            drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
+            cells = [(cell, fitting[key]) for cell, key in zip(row, keys, strict=True) if key in fitting]
+            drawn.add_row(*(Text(shorten(cell, width), style=_STYLES.get(cell, "")) for cell, width in cells))
         console.print(drawn)
         hidden = [heading for heading, key in part.columns if key not in fitting]
         if hidden:

@@ -19,7 +19,7 @@ def test_the_last_phase_is_deleted() -> None:
     """In lines and in templates; the document has null."""
     shown = with_words(GONE)
     line = event_line(shown)
-    assert line == "03:04:05.678  endpoint.phase   endpointId=777777777777  networkId=6f6f6f6f6f6f  phase=deleted"
+    assert line == "03:04:05.678  endpoint.phase  777777777777  deleted"
     assert Template("phase={{.Phase}}").render(shown) == "phase=deleted"
 
 
@@ -27,3 +27,26 @@ def test_other_events_are_unchanged() -> None:
     """One without a phase gets none."""
     for event in ({**GONE, "phase": "joined"}, {"time": "", "event": "plugin.executed", "plugin": "bridge"}):
         assert with_words(event) == event
+
+
+def test_a_line_has_at_most_80_columns() -> None:
+    """The longest call, with its duration; only an error makes a line longer."""
+    call: JsonObject = {
+        **GONE,
+        "event": "rpc.answered",
+        "rpc": "NetworkDriver.ProgramExternalConnectivity",
+        "durationMs": 1816.4,
+    }
+    line = event_line(call)
+    assert line == "03:04:05.678  rpc.answered    ProgramExternalConnectivity  777777777777  1816 ms"
+    assert len(line) == 80
+    failed: JsonObject = {
+        "time": GONE["time"],
+        "event": "plugin.executed",
+        "plugin": "bridge",
+        "verb": "ADD",
+        "containerId": "77" * 32,
+        "outcome": "PluginFailed",
+        "durationMs": 3.2,
+    }
+    assert event_line(failed) == "03:04:05.678  plugin.executed bridge ADD  777777777777  3 ms  PluginFailed"

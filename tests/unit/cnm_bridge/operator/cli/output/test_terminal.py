@@ -86,3 +86,24 @@ def test_columns_that_do_not_fit() -> None:
 def test_colours(env: dict[str, str], has_colours: bool) -> None:
     """What needs attention is coloured, unless NO_COLOR is set."""
     assert ("\x1b[31m" in printed(**env)) is has_colours
+
+
+NAMES: Final = """
+from cnm_bridge.operator.cli.output.shown import Shown, Table, render
+name = "a-name-of-more-letters-than-fit"
+row = {"id": "77" * 32, "name": name, "addresses": "10.23.0.2/16 fd23::2/64", "mode": "move"}
+columns = (("ENDPOINT", "id"), ("NAME", "name"), ("ADDRESSES", "addresses"), ("MODE", "mode"))
+render(Shown(document={}, rows=[row], parts=[Table(columns=columns, rows=[row])]), "table", no_trunc=False)
+"""
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_only_names_are_shortened(width: str) -> None:
+    """IDs, addresses and headings are whole at any width."""
+    lines = re.sub(r"\x1b\[\d*m", "", printed(program=NAMES, NO_COLOR="1", COLUMNS=width)).splitlines()
+    assert lines[0].split() == ["ENDPOINT", "NAME", "ADDRESSES", "MODE"]
+    words = " ".join(lines[1:]).split()
+    assert {"777777777777", "10.23.0.2/16", "fd23::2/64", "move"} <= set(words)
+    (name,) = (word for word in words if word.startswith("a-name"))
+    assert name == "a-name-of-more-letters-than-fit" if width != "60" else name.endswith("…")
+    assert max(map(len, lines)) <= int(width)
