@@ -62,7 +62,7 @@ class DaemonEndpoints:
 
 
 def find_stale(network: NetworkConfigurationList, known: frozenset[str]) -> tuple[StaleReservation, ...]:
-    """Return the reservations of a network's host-local whose container nobody knows.
+    """Return the reservations of a network's host-local whose container is not known.
 
     Args:
         network: The network's list.
