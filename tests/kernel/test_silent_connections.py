@@ -20,6 +20,9 @@ DESCRIPTORS: Final = 256
 SILENT: Final = 400
 """More than the daemon may have descriptors."""
 
+FEW: Final = 140
+"""Fewer than `KEPT` connections of a listener and the daemon itself need."""
+
 KEPT: Final = 128
 """As many of a listener's connections wait for a request, or for a TLS handshake."""
 
@@ -90,6 +93,19 @@ def test_docker_is_answered_beside_silent_connections(tmp_path: Path, certificat
                 with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
                     assert b"cni_bridge_endpoints" in answer.read()
     assert "Traceback" not in daemon.log
+
+
+@pytest.mark.parametrize("kind", ["metrics", "tcp", "https"])
+def test_descriptors_are_kept_for_docker(tmp_path: Path, certificates: Path, kind: str) -> None:
+    """A quarter of them: connections to other listeners that would need these are closed at once."""
+    port = free_port()
+    with running_daemon(tmp_path, *options_of(kind, port, certificates), descriptors=FEW) as daemon:
+        with silent_connections(port):
+            wait_until(lambda: "too few descriptors are free" in daemon.log, "the reserve")
+            for _ in range(20):
+                assert daemon.is_answering()
+            assert open_descriptors(daemon) <= FEW * 3 // 4 + 1
+        assert "listener.not_accepted" not in daemon.log
 
 
 def test_a_handshake_that_does_not_begin_is_closed_within_seconds(tmp_path: Path, certificates: Path) -> None:
