@@ -122,6 +122,23 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
     assert daemon.teardown.queue.all.keys() == {record.id}
 
 
+async def test_an_endpoint_whose_plugin_hangs(
+    store: Store, engine: FakeEngine, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked while its ports are published: the round does not wait for it, and the next one tries again."""
+    monkeypatch.setattr("cnm_bridge.driver.recovery.reconciler._LOCKED_LIMIT_S", 0.05)
+    await store.put_engine_identity(engine.identity)
+    hangs, other = endpoint(token_hex(32)), endpoint(token_hex(32))
+    for record in (hangs, other):
+        await put(store, record)
+    async with engine.running(), asyncio.timeout(20):
+        async with daemon.teardown.queue.locks.hold(hangs.id):
+            await daemon.recovery.reconciler.once()
+        assert daemon.teardown.queue.all.keys() == {other.id}
+        await daemon.recovery.reconciler.once()
+    assert daemon.teardown.queue.all.keys() == {hangs.id, other.id}
+
+
 @pytest.mark.parametrize("lists", ["AAAA", "BBBB", None])
 async def test_a_network_that_the_engine_does_not_know(
     store: Store, engine: FakeEngine, daemon: Daemon, lists: str | None

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import NetworkId, StateError
+from cni_bridge_state import EndpointRecord, NetworkId, StateError
 from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError
@@ -35,6 +35,8 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 
 log = structlog.get_logger()
 
+_LOCKED_LIMIT_S: Final = 2.0
+"""How long a round waits for a forgotten endpoint that is locked, perhaps because a plugin hangs."""
 _WITHOUT_LINK: Final = "its container has no network any more; restart the container"
 _NOT_OURS: Final = (
     "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
@@ -150,10 +152,9 @@ class Reconciler:
         await asyncio.sleep(self.grace_s)
         second = await self._compare()
         due = await self.in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
-        for record in due:
-            _, reason = second.forgotten[record.id]
-            log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
-            await self.teardowns.abandon(record)
+        async with asyncio.TaskGroup() as tasks:
+            for record in due:
+                tasks.create_task(self._abandon(*second.forgotten[record.id]))
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
             await self.networks.forget(network_id)
@@ -164,6 +165,12 @@ class Reconciler:
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
         return second.answer is not None
+
+    async def _abandon(self, record: EndpointRecord, reason: str) -> None:
+        log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+        with suppress(TimeoutError):  # the next round tries again
+            async with asyncio.timeout(_LOCKED_LIMIT_S):
+                await self.teardowns.abandon(record)
 
     async def _compare(self) -> Differences:
         """Compare once, and do what needs no second comparison."""
