@@ -11,11 +11,12 @@ from secrets import token_hex
 import pytest
 import structlog
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.wire import CreateNetwork
 from tests.kernel.engine import FakeEngine, network
 from tests.records import NETWORK, endpoint, put
 
@@ -159,6 +160,44 @@ async def test_a_network_that_the_engine_does_not_know(
     assert [one.engine for one in store.networks() if one.id == NETWORK] == [engine.identity]
     events = [line["network_id"] for line in logged if line["event"] == "network.of_another_engine"]
     assert events == ([OTHER] if is_foreign else [])
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_network_whose_engine_is_known_by_its_process(
+    store: Store, engine: FakeEngine, tmp_path: Path, is_known: bool
+) -> None:
+    """If the process that makes it has called for the engine before, it is forgotten with it, also after a restart.
+
+    The engine need not have listed it, such as in an older state that is restored.
+    """
+    (tmp_path / "net.d").mkdir()
+    plugins = [{"type": "bridge"}]
+    (tmp_path / "net.d/lan.conflist").write_bytes(
+        render_json({"cniVersion": "1.0.0", "name": "lan", "plugins": plugins})
+    )
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        docker_host=engine.host,
+        cni_conf_dirs=(tmp_path / "net.d",),
+        reconcile_grace_s=0,
+    )
+    daemon = assemble(settings, store)
+    await store.put_engine_identity(engine.identity)
+    listed = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={})
+    await store.put_network(replace(listed, engine=engine.identity))
+    ended = ProcessRecord(pid=2**22 + 1, started=1)
+    if is_known:
+        await put(store, replace(endpoint(token_hex(32)), caller=ended))
+    request = CreateNetwork(network_id=OTHER, options={}, internal=False, ipv4=None, ipv6=False, pools=())
+    await daemon.networks.service.create(request, ended)
+    for one in store.endpoints():
+        await store.put_endpoint(replace(one, phase=Phase.DELETING))
+        await store.remove_endpoint(one.id)
+    async with engine.running():
+        for _ in range(2):
+            await daemon.recovery.reconciler.once()
+    assert [one.id for one in store.networks()] == [NETWORK] + ([] if is_known else [OTHER])
 
 
 async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine, daemon: Daemon) -> None:

@@ -98,6 +98,7 @@ class NetworkService:
             options=request.options,
             pools=request.pools,
             caller=caller,
+            engine=self._find_engine(caller),
         )
         async with self.locks.hold(record.id):
             known = self.store.find_network(record.id)
@@ -110,6 +111,20 @@ class NetworkService:
         if record.configuration is None:
             self.name_resolver.learn(record.id)
         log.info("network.created", **({"configuration": record.configuration} if record.configuration else {}))
+
+    def _find_engine(self, caller: ProcessRecord | None) -> str | None:
+        """Return the engine that makes a call, None if it is not known: the one for which it has called before.
+
+        It is stored with a network before the engine lists it, because its process and the other calls of that may be
+        forgotten sooner than the network.
+        """
+        engines = {network.id: network.engine for network in self.store.networks() if network.engine is not None}
+        calls = (
+            *((network.caller, network.id) for network in self.store.networks()),
+            *((endpoint.caller, endpoint.network_id) for endpoint in self.store.endpoints()),
+        )
+        known = (engines[network_id] for one, network_id in calls if one == caller and network_id in engines)
+        return None if caller is None else next(known, None)
 
     async def delete(self, request: NetworkReference) -> None:
         """Remove the record of a network, if there is one.
