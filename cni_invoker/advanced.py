@@ -11,6 +11,7 @@ from cni_invoker.execution.network_slots import SLOW_S, NetworkShares, Turn
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, RecordingExec
 from cni_invoker.execution.request import requests_for_add
+from cni_invoker.execution.running_files import RunningPlugin, find_running
 from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result
@@ -23,10 +24,12 @@ __all__ = [
     "NetworkShares",
     "NsenterExec",
     "RecordingExec",
+    "RunningPlugin",
     "Turn",
     "collect_garbage",
     "convert_result",
     "find_orphaned_plugins",
+    "find_running",
     "kill_orphaned_plugins",
     "needs_rules",
     "parse_configuration",

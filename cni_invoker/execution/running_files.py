@@ -26,14 +26,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.execution.process_table import Process, find_process, read_boot_id, ticks_now
+from cni_invoker.execution.process_table import (
+    Process,
+    command_of,
+    environment_of,
+    find_process,
+    read_boot_id,
+    ticks_now,
+)
 from cni_invoker.messages import log_event
 
-__all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugins", "find_abandoned"]
+__all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugin", "RunningPlugins", "find_abandoned", "find_running"]
 
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
@@ -57,6 +65,23 @@ class Execution:
     since: int
     leader: tuple[int, int] | None
     is_of_this_boot: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPlugin:
+    """A plugin that runs now.
+
+    Attributes:
+        plugin: The name of its executable.
+        verb: Its `CNI_COMMAND`.
+        container_id: The container that it works for, or `ALL_CONTAINERS`.
+        age_s: For how long it has run, in seconds.
+    """
+
+    plugin: str
+    verb: str
+    container_id: str
+    age_s: float
 
 
 class RunningPlugins:
@@ -163,6 +188,38 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
             if is_wanted and not (runs and execution.is_of_this_boot):
                 found.append(execution)
     return tuple(found)
+
+
+def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
+    """Return the plugins that run now, the oldest first; also those that a runtime which has ended left behind.
+
+    Args:
+        directory: The directory of `RunningPlugins`; it need not exist.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    found = []
+    try:
+        files = sorted(directory.iterdir())
+    except FileNotFoundError:
+        return ()
+    for file in files:
+        with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
+            execution = _parse(file)
+            pid, started = execution.leader or (0, 0)
+            process = find_process(pid) if execution.is_of_this_boot else None
+            if process is not None and process.started == started and not process.ended:
+                variables = dict(one.decode(errors="replace").partition("=")[::2] for one in environment_of(process))
+                found.append(
+                    RunningPlugin(
+                        plugin=command_of(pid).partition(" ")[0].rpartition("/")[2],
+                        verb=variables.get("CNI_COMMAND", ""),
+                        container_id=execution.container_id,
+                        age_s=(ticks_now() - started) / _TICKS_PER_S,
+                    )
+                )
+    return tuple(sorted(found, key=lambda one: -one.age_s))
 
 
 def _runs(name: str) -> bool:

@@ -62,6 +62,8 @@ def make_admin(
         dhcp=recovery.lease_keeper,
         watch=networks.watch,
         ipam=addresses,
+        running_dir=resources.running_dir,
+        state_dir=resources.settings.state_dir,
     )
     metrics = Metrics(
         store=resources.store,

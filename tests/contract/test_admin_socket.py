@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue, get_objects, load_validator, parse_json, render_json
+from cni_bridge_spec import (
+    JsonObject,
+    JsonValue,
+    as_object,
+    get_int,
+    get_object,
+    get_objects,
+    load_validator,
+    parse_json,
+    render_json,
+)
 from cni_bridge_state import NetworkRecord, Phase
 from cnm_bridge import __version__
 from tests.contract.serving import serving
@@ -45,7 +55,11 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
             await put(served.store, endpoint(endpoint_id))
         status, document = await ask(served.admin, "/v1/status")
     assert status == 200
-    assert load_validator("admin/status")(document) == {
+    shown = as_object(load_validator("admin/status")(document), "the status")
+    disk = get_object(shown, "disk")
+    assert (disk["path"], get_int(disk, "freeBytes") > 0) == (str(tmp_path / "state"), True)
+    assert {key: value for key, value in shown.items() if key != "disk"} == {
+        "runningPlugins": [],
         "engine": {"isUp": False, "identity": None, "rounds": 0},
         "networks": [{"id": NETWORK, "name": None, "configuration": "lan", "internal": False, "outdatedEndpoints": 0}],
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],

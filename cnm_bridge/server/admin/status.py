@@ -2,11 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The daemon's status: networks and endpoints, pending teardowns, orphans; see `spec/admin/status.json`."""
 
+import asyncio
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state.store import Store
+from cni_invoker.advanced import find_running
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
@@ -30,6 +35,8 @@ class Status:
         unpublished: Knows the endpoints whose ports are not published.
         dhcp: Knows the CNI DHCP daemons, and the endpoints that have lost their lease.
         watch: Knows the endpoints whose list has changed since.
+        running_dir: The directory that records the running plugins.
+        state_dir: The directory of the state.
         ipam: Describes pools and addresses.
     """
 
@@ -40,11 +47,34 @@ class Status:
     unpublished: Unpublished
     dhcp: LeaseKeeper
     watch: ConfigurationWatch
+    running_dir: Path
+    state_dir: Path
     ipam: IpamDocuments
+
+    def _look(self) -> tuple[list[JsonValue], int | None]:
+        """Return the plugins that run now, and the free bytes of the state's disk, None if it is not readable."""
+        running: list[JsonValue] = []
+        free_bytes = None
+        with suppress(OSError):
+            running = [
+                {
+                    "plugin": one.plugin,
+                    "verb": one.verb,
+                    "containerId": one.container_id,
+                    "ageS": round(one.age_s, 1),
+                }
+                for one in find_running(self.running_dir)
+            ]
+        with suppress(OSError):
+            free_bytes = shutil.disk_usage(self.state_dir).free
+        return running, free_bytes
 
     async def render(self, _: Mapping[str, str]) -> bytes:
         """Return the document as JSON."""
+        running, free_bytes = await asyncio.to_thread(self._look)
         document: JsonObject = {
+            "runningPlugins": running,
+            "disk": {"path": str(self.state_dir), "freeBytes": free_bytes},
             "engine": {
                 "isUp": self.reconcile.engine_is_up,
                 "identity": self.store.engine_identity(),

@@ -4,13 +4,24 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str, get_strings
+from cni_bridge_spec import (
+    JsonObject,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_object,
+    get_objects,
+    get_str,
+    get_strings,
+)
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
@@ -51,11 +62,19 @@ _POOLS: Final = (
     ("GATEWAY", "gateway"),
     ("ADDRESSES", "addresses"),
 )
+_RUNNING: Final = (
+    *(("PLUGIN RUNNING NOW", "plugin"), ("VERB", "verb"), ("CONTAINER ID", "containerId"), ("AGE", "age")),
+)
 _UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 _ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
 _DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
+
+_SLOW_S: Final = 10.0
+"""The verdict mentions a plugin that runs longer."""
+
+_LITTLE_BYTES: Final = 16 << 20
 
 _NEEDED_ROUNDS: Final = 2
 """Only what two comparisons have found is a leftover."""
@@ -76,10 +95,10 @@ _ENGINE_LIMIT_S: Final = 2.0
 def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints, pending teardowns and leftovers of the running daemon.
 
-    The first line says whether anything needs attention.
+    The first line says whether anything needs attention. Plugins that run now are shown with their age.
 
-    The exit status is 0 if there are no failed teardowns and releases, no leftovers and no problems of DHCP, and after
-    --wait no pending teardowns, else 1; 3 if the daemon does not answer.
+    The exit status is 0 if there are no failed teardowns and releases, no leftovers, no problems of DHCP and no full
+    disk, and after --wait no pending teardowns, else 1; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     document = client.get("status")
@@ -95,6 +114,7 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
         document["orphans"],
         _find_dhcp_problems(document),
         get_objects(document, "pendingReleases"),
+        _is_disk_full(document),
     )
     is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
     shown = show_status(document, _find_names(document, docker_host))
@@ -104,7 +124,8 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
 def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
     """Return a verdict, a table of networks and one of endpoints.
 
-    Changed configurations, teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are any.
+    Running plugins, changed configurations, teardowns, unpublished ports, leftovers and problems of DHCP have
+    tables if there are any.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -122,6 +143,7 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
     changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
     untried: list[JsonObject] = [{"endpointId": one} for one in _untried(status)]
     further = (
+        (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in _running(status)]),
         (_CHANGED, changed),
         (_POOLS, get_objects(status, "pools")),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
@@ -136,8 +158,8 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
         rows=endpoints,
         parts=[
             _verdict(status),
-            Table(columns=_NETWORKS, rows=networks),
-            Table(columns=_ENDPOINTS, rows=endpoints),
+            Table(columns=_NETWORKS, rows=networks, optional=("id",)),
+            Table(columns=_ENDPOINTS, rows=endpoints, optional=("mode", "id")),
             *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
             *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
         ],
@@ -171,12 +193,37 @@ def _verdict(status: JsonObject) -> str:
             )
         ),
     )
-    problems = [text for applies, text in found if applies]
+    problems = [*(text for applies, text in found if applies), *_find_on_host(status)]
     if problems:
         return f"attention: {'; '.join(problems)}"
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
     under_way = f", {count(len(_untried(status)), 'teardown')} under way" if _untried(status) else ""
     return f"fine: the Docker Engine answers; {networks}, {endpoints}{under_way}"
+
+
+def _find_on_host(status: JsonObject) -> Iterator[str]:
+    """Yield a full disk, and plugins that hang."""
+    if _is_disk_full(status):
+        disk = get_object(status, "disk")
+        free = get_int(disk, "freeBytes") >> 20
+        yield f"{get_str(disk, 'path')} has {free} MiB left, and without space no container starts"
+    for one in _running(status):
+        if _age_s(one) > _SLOW_S:
+            yield f"{get_str(one, 'plugin')} {get_str(one, 'verb')} has been running for {_age_s(one):.0f} s"
+
+
+def _is_disk_full(status: JsonObject) -> bool:
+    free = find_int(find_object(status, "disk") or {}, "freeBytes")
+    return free is not None and free < _LITTLE_BYTES
+
+
+def _running(status: JsonObject) -> Sequence[JsonObject]:
+    """Return the plugins that run now; an older daemon does not report them."""
+    return get_objects(status, "runningPlugins") if "runningPlugins" in status else ()
+
+
+def _age_s(plugin: JsonObject) -> float:
+    return float(str(plugin["ageS"]))
 
 
 def _untried(status: JsonObject) -> Sequence[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.process_table import find_process
-from cni_invoker.execution.running_files import RunningPlugins, find_abandoned
+from cni_invoker.execution.running_files import RunningPlugins, find_abandoned, find_running
 
 PROGRAM = """
 import os, subprocess, sys
@@ -44,6 +44,19 @@ def test_a_file_exists_while_its_plugin_runs(tmp_path: Path) -> None:
         assert file.read_text().splitlines()[1] == f"{found.pid} {found.started}"
         assert find_abandoned(tmp_path / "running", None) == ()
     assert not list((tmp_path / "running").iterdir())
+
+
+def test_plugins_that_run_now(tmp_path: Path) -> None:
+    """Each has its name, its verb and its age; one that has ended is not among them."""
+    assert find_running(tmp_path / "missing") == ()
+    with RunningPlugins(tmp_path).keep("c1") as on_started:
+        with subprocess.Popen(["/bin/sleep", "60"], env={"CNI_COMMAND": "ADD"}) as process:
+            on_started(process.pid)
+            (found,) = find_running(tmp_path)
+            process.kill()
+        assert (found.plugin, found.verb, found.container_id) == ("sleep", "ADD", "c1")
+        assert 0 <= found.age_s < 60
+        assert find_running(tmp_path) == ()
 
 
 def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_pending_teardowns_and_leftovers_have_tables() -> None:
 
 
 PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
+RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 32, "ageS": 2.4}
 ORPHAN: JsonObject = {"network": "lan", "containerId": "cnitool-1", "what": "/x"}
 
 
@@ -125,11 +126,29 @@ ORPHAN: JsonObject = {"network": "lan", "containerId": "cnitool-1", "what": "/x"
             {"pendingTeardowns": [PENDING], "orphans": [ORPHAN, ORPHAN]},
             "attention: 1 teardown failed, and will be repeated; 2 leftovers of plugins",
         ),
+        (
+            {"disk": {"path": "/var/lib/cni-bridge", "freeBytes": 3 << 20}},
+            "attention: /var/lib/cni-bridge has 3 MiB left, and without space no container starts",
+        ),
+        (
+            {"runningPlugins": [{**RUNNING, "ageS": 61.2}, RUNNING]},
+            "attention: bridge ADD has been running for 61 s",
+        ),
+        (
+            {"disk": {"path": "/var/lib/cni-bridge", "freeBytes": 1 << 30}, "runningPlugins": [RUNNING]},
+            "fine: the Docker Engine answers; 1 network, 2 endpoints",
+        ),
     ],
 )
 def test_the_first_line_is_a_verdict(changes: JsonObject, verdict: str) -> None:
     """It says what needs attention, else what there is."""
     assert render_status({**STATUS, **changes}).splitlines()[0] == verdict
+
+
+def test_plugins_that_run_now_have_a_table() -> None:
+    """With their age in seconds."""
+    text = render_status({**STATUS, "runningPlugins": [RUNNING]})
+    assert "PLUGIN RUNNING NOW  VERB  CONTAINER ID  AGE\nbridge              ADD   999999999999  2s" in text
 
 
 def test_a_teardown_under_way_has_a_table() -> None:
