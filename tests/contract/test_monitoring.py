@@ -45,3 +45,16 @@ def test_the_document_has_each_metric_and_each_alert() -> None:
     assert rows == families
     alerts = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
     assert set(re.findall(r"^\| `(CniBridge\w+)`", DOCUMENT, re.MULTILINE)) == alerts
+
+
+def test_the_dashboard_has_names_and_thresholds() -> None:
+    """A state has a name, a number that may be bad has a limit, and nothing is shown before the first round."""
+    stats = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] == "stat"}
+    fields = {title: panel["fieldConfig"]["defaults"] for title, panel in stats.items()}
+    assert all(len(field["thresholds"]["steps"]) > 1 for field in fields.values())
+    (mapping,) = fields["Engine"]["mappings"]
+    assert {value: shown["text"] for value, shown in mapping["options"].items()} == {"0": "down", "1": "up"}
+    # The metric is 0 before the first round, which would be more than 50 years ago.
+    (target,) = stats["Since the last round"]["targets"]
+    assert target["expr"].endswith("} > 0)")
+    assert fields["Since the last round"]["noValue"] == "no round yet"
