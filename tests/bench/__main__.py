@@ -8,7 +8,7 @@ Each round makes the same attachment in three ways, one after the other, so that
 * *moves*: the time that the kernel takes to move such a link out of a namespace and back;
 * *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the teardown that follows.
 
-Before that, `executions` measures the execution of a plugin alone.
+Before that, `executions` measures the execution of a plugin alone; after it, `addresses` what Docker's IPAM driver costs.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.netlink.socket import Netlink
+from tests.bench.addresses import measure_addresses
 from tests.bench.executions import measure_executions
 from tests.bench.statistics import Series, render_table
 
@@ -71,15 +72,22 @@ class UnixConnection(http.client.HTTPConnection):
 
 def call(method: str, body: JsonObject | None = None) -> float:
     """Call the daemon as dockerd does, on a new connection; return the milliseconds that it took."""
+    duration_ms, _ = ask(method, body)
+    return duration_ms
+
+
+def ask(method: str, body: JsonObject | None = None) -> tuple[float, JsonObject]:
+    """Do as `call`, and return the reply too."""
     started = time.perf_counter()
     connection = UnixConnection("plugin")
     connection.request("POST", f"/{method}", json.dumps(body) if body is not None else b"")
     answer = json.loads(connection.getresponse().read())
     connection.close()
     duration_ms = (time.perf_counter() - started) * 1000
-    if "Err" in answer:
-        raise RuntimeError(answer["Err"])
-    return duration_ms
+    error = answer.get("Err") or answer.get("Error")
+    if error:
+        raise RuntimeError(error)
+    return duration_ms, answer
 
 
 def ours(network: str) -> dict[str, float]:
@@ -238,6 +246,7 @@ def main() -> None:
     try:
         for title, plugin in LISTS.items():
             measure(title, plugin, rounds, daemon.pid)
+        measure_addresses(CONFIGURATIONS, rounds, call=ask, bare=bare)
     finally:
         daemon.terminate()
         daemon.wait()
