@@ -8,7 +8,7 @@ Each round makes the same attachment in three ways, one after the other, so that
 * *moves*: the time that the kernel takes to move such a link out of a namespace and back;
 * *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the teardown that follows.
 
-Before that, `executions` measures the execution of a plugin alone; after it, `addresses` what Docker's IPAM driver costs.
+Before that, `executions` measures the execution of a plugin alone; after it, `addresses` that of an address.
 """
 
 import argparse

@@ -8,7 +8,7 @@ as soon as DeleteEndpoint is answered, and until then plugins may still find rul
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -82,6 +82,10 @@ class Releases:
         for record_id in unfinished:
             self.begin(record_id)
         return len(unfinished)
+
+    def hold(self, record_id: AddressId) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of an address: it is not released meanwhile."""
+        return self._locks.hold(record_id)
 
     def begin(self, record_id: AddressId) -> PendingRelease:
         """Begin a release, unless it is pending already; does not block."""

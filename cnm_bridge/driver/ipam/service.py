@@ -176,22 +176,27 @@ class IpamService:
             capability_args=plan.capability_args,
         )
         record = replace(_new_address(pool, request), phase=AddressPhase.PENDING, reservation=reservation)
-        await self.store.ipam.put_address(record)
         try:
-            result = await self.plugins.add(record, reservation)
-            address = take_address(pool, result, request.address)
-            others = [one for one in self.store.ipam.find_holders(pool.section, address.ip) if one.id != record.id]
-            if others:
-                raise Refused(
-                    f"{section} assigned {address}, which {_describe(others[0])} has since before the range was "
-                    "extended; try again for another address"
-                )
-            await self.store.ipam.put_address(_reserved(record, reservation, address, result))
+            async with self.releases.hold(record.id):  # so that the release of its pool waits
+                await self.store.ipam.put_address(record)
+                result = await self.plugins.add(record, reservation)
+                address = take_address(pool, result, request.address)
+                self._refuse_kept(section, address)
+                await self.store.ipam.put_address(_reserved(record, reservation, address, result))
         except BaseException:
             await self.releases.wait_tried([record.id], _UNDO_S)
             raise
         log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
         return address
+
+    def _refuse_kept(self, section: IpamSection, address: IpInterface) -> None:
+        """Refuse an address that the plugin could not assign when a record alone was made for it."""
+        for one in self.store.ipam.find_holders(section.name, address.ip):
+            if one.reservation is None:
+                raise Refused(
+                    f"{section} assigned {address}, which {_describe(one)} has since before the range was extended; "
+                    "try again for another address"
+                )
 
     async def _keep(self, pool: AddressPoolRecord, request: RequestAddress, address: IpInterface) -> IpInterface:
         """Store an address that no plugin can assign."""
