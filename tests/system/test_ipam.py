@@ -5,6 +5,7 @@
 import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ipaddress import ip_interface
 
@@ -358,3 +359,19 @@ def test_an_address_that_docker_has_lost(private_scene: Scene) -> None:
     wait_logged(lab, "address.unclaimed", timeout_s=60)
     wait_until(lambda: len(reservations(lab, name)) == 2, "it is released", timeout_s=20)
     assert reservations(lab, name) == sorted([address_of(kept).partition("/")[0], f"10.80.{subnet.number}.200"])
+
+
+def test_containers_that_come_and_go_at_once(scene: Scene) -> None:
+    """As many containers at once as there are addresses: none is refused, because what is released is free at once."""
+    subnet = scene.subnet()
+    begin = f"10.80.{subnet.number}."
+    name = write_section(scene, section(subnet, rangeStart=f"{begin}5", rangeEnd=f"{begin}7"))
+    made = network(scene, name)
+
+    def come_and_go(_: int) -> None:
+        for _ in range(3):
+            scene.lab.docker("run", "--rm", "--net", made, "busybox", "true")
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(come_and_go, range(3)))
+    assert reservations(scene.lab, name) == []

@@ -11,7 +11,13 @@ from cni_bridge_spec import JsonError, parse_json
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ipam.section import SUFFIX, IpamSection, parse_section, section_of_list
+from cnm_bridge.core.planning.ipam.section import (
+    SUFFIX,
+    IpamSection,
+    parse_section,
+    refuse_unsuitable,
+    section_of_list,
+)
 
 _FILE_BYTES: Final = 1 << 20
 """A larger file is not an IPAM section."""
@@ -33,6 +39,11 @@ class Sections:
         Raises:
             Refused: There is none, there are two, or its plugin cannot give Docker addresses.
         """
+        section = self._find(name)
+        refuse_unsuitable(section)
+        return section
+
+    def _find(self, name: str) -> IpamSection:
         index = self.directories.index()
         found: dict[Path, IpamSection] = {}
         unusable: list[str] = []

@@ -151,19 +151,21 @@ class IpamService:
         await asyncio.gather(*(self.releases.release(record, _PATIENCE_S) for record in records))
 
     async def _reserve_any(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
-        """Reserve any address; if the plugin has none, once more after the pending releases of the section."""
+        """Reserve any address; if the plugin has none, once more after the releases that were pending meanwhile."""
+        pending = self._releases_of(section)
         try:
             return await self._reserve(section, pool, request)
         except CniError:
-            pending = [record_id for record_id in self.releases.all if self._is_in(record_id, section)]
-            if not pending:
+            now = self._releases_of(section)
+            if not pending | now:
                 raise
-            await self.releases.wait_tried(pending, _PATIENCE_S)
+            await self.releases.wait_tried(now, _PATIENCE_S)
             return await self._reserve(section, pool, request)
 
-    def _is_in(self, record_id: AddressId, section: IpamSection) -> bool:
-        record = self.store.ipam.find_address(record_id)
-        return record is not None and record.section == section.name
+    def _releases_of(self, section: IpamSection) -> frozenset[AddressId]:
+        """Return the addresses of a section whose release is pending."""
+        found = (self.store.ipam.find_address(record_id) for record_id in self.releases.all)
+        return frozenset(record.id for record in found if record is not None and record.section == section.name)
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
         """Have the plugin reserve the requested address, or any."""

@@ -78,7 +78,7 @@ def section_of_list(network: NetworkConfigurationList) -> IpamSection:
     """Return the IPAM section of a list: that of its first plugin with one.
 
     Raises:
-        Refused: It has none, or its IPAM plugin cannot be used without a link.
+        Refused: It has none.
     """
     for plugin in network.plugins:
         if plugin.ipam_type is not None:
@@ -95,7 +95,6 @@ def parse_section(document: JsonValue, source: Path) -> IpamSection:
     Raises:
         JsonError: It has no name, or no IPAM plugin.
         BadConfiguration: A name or a version is invalid.
-        Refused: Its IPAM plugin cannot be used without a link.
     """
     found = as_object(document, "the file")
     if find_object(found, "ipam") is None:
@@ -104,12 +103,18 @@ def parse_section(document: JsonValue, source: Path) -> IpamSection:
     return _make(found, get_str(found, "name"), plugin, source)
 
 
+def refuse_unsuitable(section: IpamSection) -> None:
+    """Refuse a section whose IPAM plugin cannot give Docker addresses.
+
+    Raises:
+        Refused: It needs a link, or gives every container the same addresses.
+    """
+    reason = _UNSUITABLE.get(section.plugin.type)
+    if reason is not None:
+        raise Refused(f"{section} cannot give Docker addresses: plugin {section.plugin.type}: {reason}")
+
+
 def _make(document: JsonObject, name: str, plugin: JsonObject, source: Path | None) -> IpamSection:
-    kind = get_str(plugin, "type")
-    if kind in _UNSUITABLE:
-        raise Refused(
-            f"IPAM section {name} ({source}) cannot give Docker addresses: plugin {kind}: {_UNSUITABLE[kind]}"
-        )
     versions = {key: document[key] for key in ("cniVersion", "cniVersions") if key in document}
     whole: JsonObject = {**versions, "name": name, "plugins": [plugin]}
     return IpamSection(
