@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from cni_bridge_spec import as_object, get_objects, get_str, parse_json
+from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
@@ -213,3 +213,29 @@ def test_interface_name(scene: Scene, program: str, engine: Engine, attach: Atta
         return
     with up(scene, program, dedent(text), "web") as (web,):
         assert [link.name for link in web.links()] == ["lan7"]
+
+
+def test_addresses_of_another_driver(scene: Scene, program: str) -> None:
+    """Docker's own bridge takes its addresses from an IPAM section; `ipv4_address` is the same after a re-creation."""
+    number = scene.subnet().number
+    ipam: JsonObject = {"type": "host-local", "subnet": f"10.80.{number}.0/24"}
+    scene.file("shop.ipam", {"cniVersion": "1.0.0", "name": "shop", "ipam": ipam})
+    text = f"""
+        services:
+          web: {{ image: busybox, command: sleep 3600, networks: {{ lan: {{ ipv4_address: 10.80.{number}.77 }} }} }}
+          db: {{ image: busybox, command: sleep 3600, networks: [lan] }}
+        networks:
+          lan:
+            driver: bridge
+            ipam:
+              driver: cni-bridge
+              options: {{ cni.ipam: shop }}
+              config: [{{ subnet: 10.80.{number}.0/24 }}]
+    """
+    before = scene.lab.state()
+    with up(scene, program, dedent(text)) as (web, db):
+        assert [str(one) for one in web.link().addresses] == [f"10.80.{number}.77/24"]
+        assert reaches(db, f"10.80.{number}.77")
+        compose(scene, program, "up", "--detach", "--force-recreate", "--timeout", "0")
+        assert [str(one) for one in web.link().addresses] == [f"10.80.{number}.77/24"]
+    assert scene.lab.wait_clean(before) == ""

@@ -157,7 +157,7 @@ def configuration_digest(document: JsonObject) -> str:
 
 def _plan(wanted: PlanRequest) -> Plan:
     network, options, requested = wanted.network, wanted.options, wanted.requested
-    refuse_other_pools(network, [pool for pool in wanted.pools if not pool.is_own])
+    refuse_other_pools(network, wanted.pools)
     addresses = _merge(requested, options.ips)
     is_reserved = _are_reserved(addresses, wanted.pools)
     addressing = plan_addresses(network, addresses, wanted.pools, internal=wanted.internal, is_reserved=is_reserved)

@@ -156,17 +156,18 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
     """Return the first difference of subnet or gateway, None if there is none.
 
     Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. For others,
-    the result of ADD is checked.
+    the result of ADD is checked. A pool that this driver has given Docker replaces the list's own ranges.
 
     Raises:
         JsonError: The ranges cannot be parsed.
     """
     ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
-    if not pools or ipam_type != HOST_LOCAL:
+    others = [pool for pool in pools if not pool.is_own]
+    if not others or ipam_type != HOST_LOCAL:
         return None
     known = {one.subnet: one.gateway for one in parse_ranges(network)}
-    unused = find_unused_pools(network, pools)
-    for pool in pools:
+    unused = find_unused_pools(network, others)
+    for pool in others:
         if pool in unused:
             continue
         if pool.subnet not in known:
@@ -199,7 +200,7 @@ def find_unused_pools(network: NetworkConfigurationList, pools: Sequence[PoolRec
     versions = {one.subnet.version for one in parse_ranges(network)}
     if not versions or _IPV4 in versions:
         return ()
-    return tuple(pool for pool in pools if pool.subnet in _DEFAULT_POOLS)
+    return tuple(pool for pool in pools if pool.subnet in _DEFAULT_POOLS and not pool.is_own)
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:

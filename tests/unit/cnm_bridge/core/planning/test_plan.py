@@ -195,6 +195,31 @@ def test_dockers_pool_must_equal_a_range_of_host_local() -> None:
         )
 
 
+def test_an_address_that_this_driver_has_reserved_is_given_by_static() -> None:
+    """As Docker's IPAM driver: the list's own IPAM plugin would reserve it a second time, from its own ranges."""
+    ipam: JsonObject = {"type": "host-local", "subnet": "10.9.0.0/16", "routes": [{"dst": "10.0.0.0/8"}]}
+    own = replace(pool("10.1.2.0/24", "10.1.2.1"), is_own=True)
+    planned = plan(
+        {"type": "bridge", "capabilities": {"ips": True}, "ipam": ipam},
+        requested=RequestedInterface(address=IPv4Interface("10.1.2.3/24")),
+        pools=(own,),
+    )
+    assert documents(planned)[0]["ipam"] == {
+        "type": "static",
+        "subnet": "10.9.0.0/16",
+        "addresses": [{"address": "10.1.2.3/24", "gateway": "10.1.2.1"}],
+        "routes": [{"dst": "10.0.0.0/8"}, {"dst": "0.0.0.0/0", "gw": "10.1.2.1"}],
+    }
+    assert planned.capability_args == {}
+    with pytest.raises(Refused, match=r"fd00::9 is not an address of Docker's IPAM driver cni-bridge"):
+        plan(
+            {"type": "bridge", "ipam": ipam},
+            requested=RequestedInterface(address=IPv4Interface("10.1.2.3/24")),
+            pools=(own,),
+            ips="fd00::9",
+        )
+
+
 def test_docker_and_options_may_request_the_same_address() -> None:
     """Different addresses of one family are rejected; addresses of different families are accepted."""
     requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
