@@ -229,7 +229,6 @@ def test_addresses_of_another_driver(scene: Scene, program: str) -> None:
             driver: bridge
             ipam:
               driver: cni-bridge
-              options: {{ cni.ipam: shop }}
               config: [{{ subnet: 10.80.{number}.0/24 }}]
     """
     before = scene.lab.state()

@@ -148,7 +148,9 @@ def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
         ValueError: A subnet or an address is invalid.
     """
     ipam = find_object(document, "IPAM") or {}
-    pools, is_own = get_objects(ipam, "Config"), _OWN in (find_object(ipam, "Options") or {})
+    options = find_object(ipam, "Options") or {}
+    is_own = _OWN in options or (not options and find_str(ipam, "Driver") == find_str(document, "Driver"))
+    pools = get_objects(ipam, "Config")
     configured = (pool for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS)
     # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
     enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}

@@ -3,7 +3,9 @@
 """Finds IPAM sections on disk: those of network configuration lists, and files that have nothing else."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ from cni_bridge_spec import JsonError, parse_json
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.ipam.pool import NAME_IT, OPTION, has_subnet
 from cnm_bridge.core.planning.ipam.section import (
     SUFFIX,
     IpamSection,
@@ -42,6 +45,27 @@ class Sections:
         section = self._find(name)
         refuse_unsuitable(section)
         return section
+
+    def find_with_subnet(self, subnet: IPv4Network | IPv6Network) -> IpamSection:
+        """Return the only section with a range of this subnet.
+
+        Raises:
+            Refused: There is none, or more than one.
+        """
+        index = self.directories.index()
+        names = [*index.names]
+        for file in _files(index):
+            with suppress(OSError, CniError, JsonError):
+                names.append(_read(file).name)
+        found = []
+        for name in dict.fromkeys(names):
+            with suppress(Refused):  # it cannot give Docker addresses
+                section = self.find(name)
+                found += [section] if has_subnet(section, subnet) else []
+        if len(found) != 1:
+            which = f"several have {subnet}: {', '.join(map(str, found))}" if found else f"none has {subnet}"
+            raise Refused(f"option {OPTION} is missing, and of the IPAM sections {which}; {NAME_IT}")
+        return found[0]
 
     def _find(self, name: str) -> IpamSection:
         index = self.directories.index()

@@ -34,9 +34,11 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, Result, Runtime, run_preflight
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.ipam.address import is_assignable, plan_address, refuse_address, take_address
 from cnm_bridge.core.planning.ipam.pool import (
+    NAME_IT,
+    OPTION,
     ChosenPool,
     choose_pool,
     parse_pool_id,
@@ -93,10 +95,9 @@ class IpamService:
             Refused: There is no such section, or it does not have what is requested.
             CniError: Its plugin is missing or too old.
         """
-        name = section_name(request.options)
-        section = self.sections.find(name)
+        section = self._find_section(request)
         chosen = choose_pool(section, request)
-        if request.subnet is None and self._repeated.is_endless((name, chosen.subnet)):
+        if request.subnet is None and self._repeated.is_endless((section.name, chosen.subnet)):
             raise Refused(
                 f"Docker repeats its request for a pool of {section}: {chosen.subnet} overlaps a route or a name "
                 f"server of this host. If that is right, as for a network on the host's own LAN, add "
@@ -109,6 +110,15 @@ class IpamService:
         await self.store.ipam.put_pool(_new_pool(pool_id, chosen, caller))
         log.info("pool.given", pool_id=pool_id)
         return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
+
+    def _find_section(self, request: RequestPool) -> IpamSection:
+        """Return the section that a request names, or the only one with its subnet."""
+        name = section_name(request.options)
+        if name is not None:
+            return self.sections.find(name)
+        if request.subnet is None:
+            raise BadOption(OPTION, f"it is missing; {NAME_IT}")
+        return self.sections.find_with_subnet(request.subnet)
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""

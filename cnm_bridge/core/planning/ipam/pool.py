@@ -20,6 +20,9 @@ from cnm_bridge.core.wire.ipam import RequestPool
 OPTION: Final = "cni.ipam"
 """The option of `--ipam-opt` that names the section."""
 
+NAME_IT: Final = f"name the CNI configuration whose IPAM section gives the addresses: --ipam-opt {OPTION}=NAME"
+"""What to do, for errors."""
+
 _PARTS: Final = 4
 
 IpNetwork = IPv4Network | IPv6Network
@@ -42,23 +45,28 @@ class ChosenPool:
     gateway: IPv4Address | IPv6Address | None = None
 
 
-def section_name(options: Mapping[str, str]) -> str:
-    """Return the name of the section that the user's options name.
+def section_name(options: Mapping[str, str]) -> str | None:
+    """Return the name of the section that the user's options name; None without the option, as compose sends none.
 
     Raises:
-        BadOption: There is none, or another option.
+        BadOption: It is empty, or there is another option.
     """
     for option in options:
         if option != OPTION:
             raise BadOption.unknown(option, [OPTION])
     name = options.get(OPTION)
-    if not name:
-        raise BadOption(
-            OPTION,
-            "it is missing; name the CNI configuration whose IPAM section gives the addresses: "
-            f"--ipam-opt {OPTION}=NAME",
-        )
+    if name == "":
+        raise BadOption(OPTION, f"it is empty; {NAME_IT}")
     return name
+
+
+def has_subnet(section: IpamSection, subnet: IpNetwork) -> bool:
+    """Return whether a section has a range of a subnet; false if its ranges are not known.
+
+    Raises:
+        Refused: They cannot be parsed.
+    """
+    return any(found.subnet == subnet for _, found in section.ranges or ())
 
 
 def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:

@@ -60,10 +60,9 @@ def find_unclaimed(
     listed: dict[Key, int] = {}
     claimed: dict[Key, set[IPv4Address | IPv6Address]] = {}
     for network in networks:
-        section = str(network.options.get(OPTION))
-        for subnet in network.subnets:
-            listed[section, subnet] = listed.get((section, subnet), 0) + 1
-            claimed.setdefault((section, subnet), set()).update(network.addresses)
+        for key in _keys_of(network, pools):
+            listed[key] = listed.get(key, 0) + 1
+            claimed.setdefault(key, set()).update(network.addresses)
     of_engine = _pools_of(identity, pools, listed)
     keys: Mapping[PoolId, Key] = {pool.id: (pool.section, pool.subnet) for pool in pools}
     missing = [
@@ -80,6 +79,14 @@ def find_unclaimed(
         uncertain=tuple(record for record in missing if record.pool not in of_engine),
         identified=tuple(pool for pool in pools if pool.id in of_engine and pool.engine != identity),
     )
+
+
+def _keys_of(network: EngineIpamNetwork, pools: Sequence[AddressPoolRecord]) -> frozenset[Key]:
+    """Return the sections and subnets of a network; without the option, its section is any that has the subnet."""
+    named = network.options.get(OPTION)
+    if named is not None:
+        return frozenset((str(named), subnet) for subnet in network.subnets)
+    return frozenset((pool.section, pool.subnet) for pool in pools if pool.subnet in network.subnets)
 
 
 def _pools_of(identity: str, pools: Sequence[AddressPoolRecord], listed: Mapping[Key, int]) -> frozenset[PoolId]:

@@ -3,6 +3,7 @@
 """IPAM sections are found by name, in lists and in files of their own; a broken file hides no other."""
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,17 @@ def test_a_section_of_dhcp(tmp_path: Path) -> None:
     for name in ("lan", "leases"):
         with pytest.raises(Refused, match="plugin dhcp: it needs the container's link"):
             sections.find(name)
+
+
+def test_the_only_section_with_a_subnet(tmp_path: Path) -> None:
+    """Compose sends no options: a subnet that one section has is enough, and one that two have is not."""
+    sections = Sections(ConfigurationDirectories(tmp_path))
+    write_section(tmp_path, "lan")
+    write_list(tmp_path, "blue", {"type": "host-local", "subnet": "10.9.0.0/24"})
+    write_list(tmp_path, "leases", {"type": "dhcp"})
+    assert sections.find_with_subnet(ip_network("10.1.2.0/24")).name == "lan"
+    with pytest.raises(Refused, match=r"none has 10\.8\.0\.0/24; name the CNI configuration"):
+        sections.find_with_subnet(ip_network("10.8.0.0/24"))
+    write_list(tmp_path, "red", {"type": "host-local", "subnet": "10.9.0.0/24"})
+    with pytest.raises(Refused, match=r"several have 10\.9\.0\.0/24: .*blue.*red"):
+        sections.find_with_subnet(ip_network("10.9.0.0/24"))

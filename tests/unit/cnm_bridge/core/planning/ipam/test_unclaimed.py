@@ -71,6 +71,14 @@ def test_an_address_without_an_endpoint() -> None:
     assert (found.addresses, found.uncertain, found.pools) == ((lost,), (), ())
 
 
+def test_a_network_without_the_option() -> None:
+    """Compose sends no option: its network may be of any section that has the subnet."""
+    one = pool("one")
+    kept, lost = address("10.1.2.3", one), address("10.1.2.4", one)
+    found = find_unclaimed([one], [kept, lost], [replace(network("10.1.2.3"), options={})], ENGINE)
+    assert (found.addresses, found.identified) == ((lost,), (one,))
+
+
 def test_a_network_that_is_gone() -> None:
     """The pool of this engine and its addresses are unclaimed, also if another section has a network."""
     one = pool("one", ENGINE)
