@@ -232,7 +232,7 @@ def test_addresses_of_another_driver(scene: Scene, program: str) -> None:
               config: [{{ subnet: 10.80.{number}.0/24 }}]
     """
     before = scene.lab.state()
-    with up(scene, program, dedent(text)) as (web, db):
+    with up(scene, program, dedent(text), "web", "db") as (web, db):
         assert [str(one) for one in web.link().addresses] == [f"10.80.{number}.77/24"]
         assert reaches(db, f"10.80.{number}.77")
         compose(scene, program, "up", "--detach", "--force-recreate", "--timeout", "0")
