@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release test-release plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,7 +166,11 @@ debs: wheels # the package for each release that it is made for
 	@PACKAGES=mmdebstrap tests/lab/install-packages
 	$(BIN)/python -m tests.install.packages
 
-release: inventory debs ## a signed folder with packages, wheels, plugin and a repository for apt: KEY=FINGERPRINT URL=ADDRESS (needs root and mirrors)
+release-key: # before half an hour of building
+	@{ [ -n "$(KEY)" ] && gpg --list-secret-keys "$(KEY)" >/dev/null; } || { \
+	    echo "gpg has no secret key $(KEY) to sign with: make release KEY=FINGERPRINT; see gpg --list-secret-keys"; exit 1; }
+
+release: release-key inventory debs ## a signed folder with packages, wheels, plugin and a repository for apt: KEY=FINGERPRINT URL=ADDRESS (needs root and mirrors)
 	@PACKAGES="mmdebstrap apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	packaging/build-release
