@@ -1,53 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asynchronous work for programs without asyncio; it is loaded when the first work begins."""
+"""Runs the asynchronous runtime for programs without asyncio."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from cni_invoker.waiting import has_running_loop
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-__all__ = ["as_async", "awaited", "refuse_running_loop", "run_blocking"]
+__all__ = ["as_async", "awaited", "run_blocking"]
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-def run_blocking(work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Run `work` in an event loop of its own."""
-    import asyncio  # noqa: PLC0415
+def run_blocking(work: Callable[[], Coroutine[None, None, T]], *, needs_loop: bool = False) -> T:
+    """Run `work` in this thread; in another one if an event loop runs in this one.
 
-    if not _has_running_loop():
-        return asyncio.run(work())
+    Args:
+        work: Returns the coroutine.
+        needs_loop: It awaits what is not of this package; without it, no event loop is made (module `waiting`).
+    """
+    run = _run_in_loop if needs_loop else _run_here
+    if not has_running_loop():
+        return run(work)
     import contextvars  # noqa: PLC0415
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    # A thread has one running loop at most.
     context = contextvars.copy_context()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: context.run(lambda: asyncio.run(work()))).result()
+    with ThreadPoolExecutor(1) as pool:  # a thread has one running loop at most
+        return pool.submit(lambda: context.run(run, work)).result()
 
 
-def refuse_running_loop() -> None:
-    """Raise `RuntimeError` if an event loop runs in this thread."""
-    if _has_running_loop():
-        raise RuntimeError("an event loop runs in this thread; use the asynchronous runtime, or another thread")
+def _run_here(work: Callable[[], Coroutine[None, None, T]]) -> T:
+    coroutine = work()
+    try:
+        coroutine.send(None)
+    except StopIteration as exc:
+        value: T = exc.value
+        return value
+    coroutine.close()
+    raise RuntimeError("an operation has awaited what needs an event loop")
+
+
+def _run_in_loop(work: Callable[[], Coroutine[None, None, T]]) -> T:
+    import asyncio  # noqa: PLC0415
+
+    return asyncio.run(work())
 
 
 async def awaited(work: Awaitable[T]) -> T:
     """Return the outcome of `work`, as a coroutine."""
     return await work
-
-
-def _has_running_loop() -> bool:
-    import asyncio  # noqa: PLC0415
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def as_async(callback: Callable[[U], object] | None, what: str) -> Callable[[U], Awaitable[None]] | None:

@@ -2,12 +2,11 @@
 """Locks for the tasks of all event loops and threads of the process, and for processes.
 
 asyncio's locks belong to one event loop: a second loop that has to wait gets an exception, and a waiter in another
-thread is never woken up. Here a waiter is woken up in its own loop, whichever thread releases a slot.
+thread is never woken up. Here a waiter is woken up in its own loop, or its own thread, whichever releases a slot.
 
 A forked child has none of its parent's other threads, so what they hold is free there (`forking`).
 """
 
-import asyncio
 import fcntl
 import os
 import threading
@@ -19,8 +18,9 @@ from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
 from cni_invoker.forking import reset_in_child
+from cni_invoker.waiting import Waiter, time_limit
 
-__all__ = ["Slots", "TaskLocks", "Waiter", "release_file_lock", "take_file_lock"]
+__all__ = ["Slots", "TaskLocks", "release_file_lock", "take_file_lock"]
 
 
 class Slots:
@@ -48,8 +48,8 @@ class Slots:
         waiter = self._take_or_queue(count)
         if waiter is not None:
             try:
-                await waiter.granted
-            except asyncio.CancelledError:
+                await waiter.wait()
+            except BaseException:  # a cancellation, or the end of a time limit
                 if not self._leave_line(waiter):
                     self._give_back(count)  # they were granted at that moment
                 raise
@@ -86,44 +86,6 @@ class Slots:
             waiter = self._line.popleft()
             if waiter.grant():
                 self._free -= waiter.count
-
-
-class Waiter:
-    """A task that waits for slots.
-
-    Args:
-        count: How many it needs.
-
-    Attributes:
-        granted: Done when it has got them; it belongs to the task's event loop.
-    """
-
-    def __init__(self, count: int = 1) -> None:
-        self.count = count
-        self._loop = asyncio.get_running_loop()
-        self.granted: asyncio.Future[None] = self._loop.create_future()
-
-    def grant(self) -> bool:
-        """Wake up the task; return False if its event loop has been closed."""
-        if self._loop is _running_loop():
-            self._wake_up()
-            return True
-        try:
-            self._loop.call_soon_threadsafe(self._wake_up)
-        except RuntimeError:
-            return False
-        return True
-
-    def _wake_up(self) -> None:
-        if not self.granted.done():
-            self.granted.set_result(None)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 _ALL: Final = 1 << 30
@@ -187,7 +149,7 @@ class TaskLocks:
         limit_s = self._wait_s if wait_s is None else wait_s
         async with AsyncExitStack() as entered:
             try:
-                async with asyncio.timeout(limit_s):
+                async with time_limit(limit_s):
                     for door in doors:
                         await entered.enter_async_context(door)
             except TimeoutError as exc:

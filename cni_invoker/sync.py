@@ -7,7 +7,8 @@ from cni_invoker.sync import CachedRuntime, Runtime  # the rest is as in the exa
 result = runtime.add(network, attachment)
 ```
 
-All threads may use one object: it is the asynchronous runtime inside, with an event loop of its own for each call. So
+All threads may use one object: it is the asynchronous runtime inside, whose waits block the thread; asyncio is loaded
+only for a cache or a `PluginExec` of the program's own. So
 operations of all threads on one container run one after the other, and the limits hold for all of them together.
 KeyboardInterrupt ends a call like a cancellation does; in a thread whose own event loop runs, such as a notebook's, it
 waits until the call is done.
@@ -19,11 +20,10 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cni_invoker.blocking import as_async, awaited, refuse_running_loop, run_blocking
+from cni_invoker.blocking import as_async, awaited, run_blocking
 from cni_invoker.inputs.given import require_type
 
 if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first object that needs them
-    from asyncio import Runner
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
@@ -92,6 +92,9 @@ class Runtime:
             plugin_exec=plugin_exec,
             has_chain=has_chain,
         )
+        self.needs_loop = (
+            plugin_exec is not None and type(plugin_exec).__module__ != "cni_invoker.execution.plugin_exec"
+        )
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return the executables of the plugins of `network`; see `cni_invoker.Runtime.find_plugins`."""
@@ -103,11 +106,11 @@ class Runtime:
 
     def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports; see `cni_invoker.Runtime.version`."""
-        return run_blocking(lambda: self.asynchronous.version(plugin_type))
+        return run_blocking(lambda: self.asynchronous.version(plugin_type), needs_loop=self.needs_loop)
 
     def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return the list in the newest version that fits; see `cni_invoker.Runtime.negotiate`."""
-        return run_blocking(lambda: self.asynchronous.negotiate(network))
+        return run_blocking(lambda: self.asynchronous.negotiate(network), needs_loop=self.needs_loop)
 
     def add(
         self,
@@ -120,12 +123,13 @@ class Runtime:
         """Add a container to a network; see `cni_invoker.Runtime.add`."""
         remember = as_async(on_result, "on_result")
         return run_blocking(
-            lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result)
+            lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result),
+            needs_loop=self.needs_loop,
         )
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it; see `cni_invoker.Runtime.check`."""
-        run_blocking(lambda: self.asynchronous.check(network, attachment, result))
+        run_blocking(lambda: self.asynchronous.check(network, attachment, result), needs_loop=self.needs_loop)
 
     def delete(
         self,
@@ -149,42 +153,39 @@ class Runtime:
                 deleted=deleted,
                 on_deleted=remember,
                 force=force,
-            )
+            ),
+            needs_loop=self.needs_loop,
         )
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up what belongs to no attachment; see `cni_invoker.Runtime.gc`."""
-        run_blocking(lambda: self.asynchronous.gc(network, valid))
+        run_blocking(lambda: self.asynchronous.gc(network, valid), needs_loop=self.needs_loop)
 
     @contextmanager
     def collecting(self, network: NetworkConfigurationList, *, wait_s: float | None = None) -> Iterator[Collecting]:
         """Block all other operations on a network; see `cni_invoker.Runtime.collecting`."""
-        from asyncio import Runner  # noqa: PLC0415
-
-        refuse_running_loop()
-        with Runner() as runner:
-            entered = self.asynchronous.collecting(network, wait_s=wait_s)
-            inner = runner.run(awaited(entered.__aenter__()))
-            try:
-                yield Collecting(runner, inner)
-            finally:
-                runner.run(awaited(entered.__aexit__(None, None, None)))
+        entered = self.asynchronous.collecting(network, wait_s=wait_s)
+        inner = run_blocking(lambda: awaited(entered.__aenter__()))
+        try:
+            yield Collecting(inner, needs_loop=self.needs_loop)
+        finally:
+            run_blocking(lambda: awaited(entered.__aexit__(None, None, None)))
 
     def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers; see `cni_invoker.Runtime.status`."""
-        run_blocking(lambda: self.asynchronous.status(network))
+        run_blocking(lambda: self.asynchronous.status(network), needs_loop=self.needs_loop)
 
 
 class Collecting:
     """The operations that are possible while a network is blocked for all others; given by `Runtime.collecting`."""
 
-    def __init__(self, runner: Runner, inner: AsyncCollecting) -> None:
-        self._runner = runner
+    def __init__(self, inner: AsyncCollecting, *, needs_loop: bool) -> None:
         self._inner = inner
+        self.needs_loop = needs_loop
 
     def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
-        self._runner.run(self._inner.gc(valid))
+        run_blocking(lambda: self._inner.gc(valid), needs_loop=self.needs_loop)
 
 
 class CachedRuntime:
@@ -201,6 +202,7 @@ class CachedRuntime:
 
         inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
         self.asynchronous = Asynchronous(inner, cache, boot_id=boot_id, wait_s=wait_s)
+        self.needs_loop = runtime.needs_loop or not type(cache).__module__.startswith("cni_invoker.caching.")
 
     @classmethod
     def open(
@@ -229,45 +231,49 @@ class CachedRuntime:
             plugin_exec=plugin_exec,
             wait_s=wait_s,
         )
+        opened.needs_loop = plugin_exec is not None
         return opened
 
     def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
-        return run_blocking(lambda: self.asynchronous.add(network, attachment))
+        return run_blocking(lambda: self.asynchronous.add(network, attachment), needs_loop=self.needs_loop)
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Ask the plugins whether an attachment is as ADD left it; see `cni_invoker.CachedRuntime.check`."""
-        run_blocking(lambda: self.asynchronous.check(network, attachment))
+        run_blocking(lambda: self.asynchronous.check(network, attachment), needs_loop=self.needs_loop)
 
     def check_cached(self, cached: CachedAttachment) -> None:
         """Check an attachment with its record alone; see `cni_invoker.CachedRuntime.check_cached`."""
-        run_blocking(lambda: self.asynchronous.check_cached(cached))
+        run_blocking(lambda: self.asynchronous.check_cached(cached), needs_loop=self.needs_loop)
 
     def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network; see `cni_invoker.CachedRuntime.delete`."""
-        run_blocking(lambda: self.asynchronous.delete(network, attachment, force=force))
+        run_blocking(lambda: self.asynchronous.delete(network, attachment, force=force), needs_loop=self.needs_loop)
 
     def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
         """Delete an attachment with its record alone; see `cni_invoker.CachedRuntime.delete_cached`."""
-        run_blocking(lambda: self.asynchronous.delete_cached(cached, force=force))
+        run_blocking(lambda: self.asynchronous.delete_cached(cached, force=force), needs_loop=self.needs_loop)
 
     def forget(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment; what its plugins created stays; see `cni_invoker.CachedRuntime.forget`."""
-        run_blocking(lambda: self.asynchronous.forget(network, key))
+        run_blocking(lambda: self.asynchronous.forget(network, key), needs_loop=self.needs_loop)
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
-        run_blocking(lambda: self.asynchronous.gc(network, valid))
+        run_blocking(lambda: self.asynchronous.gc(network, valid), needs_loop=self.needs_loop)
 
     def status(self, *networks: NetworkConfigurationList) -> None:
         """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
-        run_blocking(lambda: self.asynchronous.status(*networks))
+        run_blocking(lambda: self.asynchronous.status(*networks), needs_loop=self.needs_loop)
 
     def attachments(
         self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
     ) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments; see `cni_invoker.CachedRuntime.attachments`."""
-        return run_blocking(lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole))
+        return run_blocking(
+            lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole),
+            needs_loop=self.needs_loop,
+        )
 
 
 class Sandbox:
@@ -282,6 +288,7 @@ class Sandbox:
 
         inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
         self.asynchronous = Asynchronous(inner, container_id)
+        self.needs_loop = runtime.needs_loop
 
     def add(
         self,
@@ -291,19 +298,21 @@ class Sandbox:
         loopback: bool = True,
     ) -> tuple[AttachedNetwork, ...]:
         """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
-        return run_blocking(lambda: self.asynchronous.add(netns, networks, loopback=loopback))
+        return run_blocking(
+            lambda: self.asynchronous.add(netns, networks, loopback=loopback), needs_loop=self.needs_loop
+        )
 
     def check(self) -> None:
         """Ask the plugins of all attachments whether they are as ADD left them."""
-        run_blocking(self.asynchronous.check)
+        run_blocking(self.asynchronous.check, needs_loop=self.needs_loop)
 
     def delete(self, *, force: bool = False) -> None:
         """Delete all attachments, from what is stored alone; see `cni_invoker.Sandbox.delete`."""
-        run_blocking(lambda: self.asynchronous.delete(force=force))
+        run_blocking(lambda: self.asynchronous.delete(force=force), needs_loop=self.needs_loop)
 
     def attachments(self) -> tuple[CachedAttachment, ...]:
         """Return the stored attachments of the container, by name of the interface."""
-        return run_blocking(self.asynchronous.attachments)
+        return run_blocking(self.asynchronous.attachments, needs_loop=self.needs_loop)
 
 
 def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
@@ -311,7 +320,7 @@ def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
     from cni_invoker import sandbox  # noqa: PLC0415
 
     inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
-    return run_blocking(lambda: sandbox.list_sandboxes(inner))
+    return run_blocking(lambda: sandbox.list_sandboxes(inner), needs_loop=runtime.needs_loop)
 
 
 def collect_sandboxes(
@@ -321,7 +330,7 @@ def collect_sandboxes(
     from cni_invoker import sandbox  # noqa: PLC0415
 
     inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
-    run_blocking(lambda: sandbox.collect_sandboxes(inner, networks, valid))
+    run_blocking(lambda: sandbox.collect_sandboxes(inner, networks, valid), needs_loop=runtime.needs_loop)
 
 
 def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
@@ -329,7 +338,7 @@ def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Prefli
     from cni_invoker.operations import preflight  # noqa: PLC0415
 
     inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
-    return run_blocking(lambda: preflight.run_preflight(inner, network))
+    return run_blocking(lambda: preflight.run_preflight(inner, network), needs_loop=runtime.needs_loop)
 
 
 def replay(file: StrPath) -> Iterator[Replayed]:

@@ -143,7 +143,9 @@ class CachedDeletion:
         """
         addresses = _addresses(result)
         try:
-            cached_attachments = await self.cache.list(whole=True)
+            # One that indexes them need not read all.
+            holders = getattr(self.cache, "list_holders", None)
+            cached_attachments = await (self.cache.list(whole=True) if holders is None else holders(addresses))
         except CacheError as exc:
             if not force:
                 raise

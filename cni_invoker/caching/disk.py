@@ -1,32 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on the disk: in a thread, in directories that survive a power failure, with errors of the cache."""
+"""Work on the disk: in directories that survive a power failure, with errors of the cache."""
 
-import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from cni_invoker.errors import CacheError
 
-__all__ = ["in_thread", "make_durably", "reported", "sync"]
+__all__ = ["make_durably", "reported", "sync"]
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
-
-T = TypeVar("T")
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread; a cancellation waits for its end, so that later work never overlaps it."""
-    ended = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(ended)
-    except asyncio.CancelledError:
-        while not ended.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((ended,))
-        raise
 
 
 def make_durably(directory: Path) -> None:

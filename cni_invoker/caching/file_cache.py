@@ -4,28 +4,33 @@
 There is one file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, in libcni's format
 (`record`). The differences are compatible with libcni:
 
-* Files are replaced atomically and are on disk when `put` returns. libcni's may be empty after a power failure, and the
-  attachment can then not be deleted (cni#1055).
+* A new attachment is on disk when `put` returns. Later states replace it atomically, and are not waited for: after a
+  power failure there is the first state or a later one, always whole (docs/decisions/0047). libcni's may be empty then,
+  and the attachment cannot be deleted (cni#1055).
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
   second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
 * A name that is too long for a file (255 bytes) is truncated, with a hash appended. libcni cannot store such an
   attachment; it lists ours but does not find them by name.
 * Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
+
+Two directories beside `results` have links to the same files: `begun`, to the first state of each, and
+`addresses/<IP>`, to those that have an address, so that a DEL that asks for them need not read all files. What libcni
+has written is not in `begun`, and is always read.
 """
 
 import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.disk import in_thread, make_durably, reported, sync
+from cni_invoker.caching.disk import make_durably, reported
 from cni_invoker.caching.locks import ProcessLocks
-from cni_invoker.caching.record import UnknownKind, parse_record, render_record
+from cni_invoker.caching.record import UnknownKind, find_result_of_add, parse_record, render_record
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
@@ -33,6 +38,7 @@ from cni_invoker.inputs.given import StrPath, as_path
 from cni_invoker.inputs.names import check_network_name
 from cni_invoker.locks import take_file_lock
 from cni_invoker.messages import log_event
+from cni_invoker.waiting import run_in_thread
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 
@@ -48,12 +54,13 @@ _FILE_BYTES: Final = 16 << 20
 _LOCK_PAUSE_S: Final = 0.005
 """Between two attempts to get the lock; a change takes some milliseconds."""
 
+_BARE: Final = "a result alone, of before libcni 0.8, which does not tell whose it is"
 _NAME_BYTES: Final = 255
 _DIGEST_CHARS: Final = 16
 
 
 class FileCache:
-    """Keeps attachments in files. Changes are on disk when a method returns.
+    """Keeps attachments in files. A new one is on disk when `put` returns; what follows survives the process.
 
     Several processes may use one directory; its lock is held for the milliseconds of one change.
 
@@ -67,6 +74,8 @@ class FileCache:
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"
+        self._begun = directory / "begun"
+        self._addresses = directory / "addresses"
         self._locks = ProcessLocks(directory)
 
     @property
@@ -86,22 +95,30 @@ class FileCache:
 
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Store `cached`."""
-        await in_thread(lambda: self._put(cached, new=new))
+        await run_in_thread(lambda: self._put(cached, new=new))
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return an attachment.
 
         A file from before libcni 0.8 contains only the result, without configuration, namespace and arguments.
         """
-        return await in_thread(lambda: self._find(network, key))
+        return await run_in_thread(lambda: self._find(network, key))
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
         """Remove an attachment, also if its file is unreadable."""
-        await in_thread(lambda: self._remove(network, key))
+        await run_in_thread(lambda: self._remove(network, key))
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
-        return await in_thread(lambda: self._list(network, whole=whole))
+        return await run_in_thread(lambda: self._list(network, whole=whole))
+
+    async def list_holders(self, addresses: Collection[str]) -> tuple[CachedAttachment, ...]:
+        """Return the attachments whose results have one of the addresses, and all those that libcni has written.
+
+        Raises:
+            CacheDamaged, CacheUnknown: One of these records is unreadable.
+        """
+        return await run_in_thread(lambda: self._list_holders(addresses))
 
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
@@ -115,18 +132,47 @@ class FileCache:
                             raise AttachmentExists(cached.network, key.container_id, key.ifname)
                 taken = _is_of_another(own, cached.network, key) or own.exists()
                 taken = taken or _is_of_another(shared, cached.network, key)
+                file = own if taken else shared
+                begun = self._begun / file.name
+                if new:
+                    begun.unlink(missing_ok=True)
+                is_first = new or not begun.exists()
                 # Not in `results`: after a crash, libcni would mistake it for another attachment.
                 written = self._directory / "results.new"
                 with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
                     opened.write(render_record(cached))
                     opened.flush()
-                    os.fsync(opened.fileno())
-                written.rename(own if taken else shared)
-                sync(self._results)
+                    if is_first and not new:
+                        os.fsync(opened.fileno())  # it replaces the only state
+                    is_indexed = self._index(cached, written, file.name)
+                    written.rename(file)
+                    if new:
+                        os.fsync(opened.fileno())  # the name too: the file system's journal keeps the order
+                if new:
+                    _link(file, begun)
+                if not is_indexed:
+                    begun.unlink(missing_ok=True)
+
+    def _index(self, cached: CachedAttachment, file: Path, name: str) -> bool:
+        """Link a file below its addresses; return False if there is no room, so that it has to be read always."""
+        return all(_link(file, self._addresses / address / name) for address in _addresses(cached))
+
+    def _list_holders(self, addresses: Collection[str]) -> tuple[CachedAttachment, ...]:
+        with reported("read", self._results):
+            own = _names(self._begun)
+            asked = {name for address in addresses for name in _names(self._addresses / address)}
+            files = [self._results / name for name in sorted(_names(self._results)) if name in asked or name not in own]
+        found = []
+        for file in files:
+            cached = _read(file)
+            if cached is not None and not isinstance(cached, CachedAttachment):
+                raise CacheDamaged(file, _BARE)
+            found += [cached] if cached is not None else []
+        return tuple(found)
 
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         for file in self._files(network, key):
-            found = _read(file)
+            found = self._read(file)
             if isinstance(found, CachedAttachment) and (found.network, found.attachment.key) == (network, key):
                 return found
             if found is not None and not isinstance(found, CachedAttachment):
@@ -142,7 +188,6 @@ class FileCache:
             if self._results.exists():
                 with _locked(self._results, self._lock_s):
                     self._unlink(files, network, key)
-                    sync(self._results)
 
     def _unlink(self, files: Iterable[Path], network: str, key: AttachmentKey) -> None:
         """Remove the files of an attachment; a file of an unknown format only if there is no other."""
@@ -156,10 +201,32 @@ class FileCache:
                 unknown.append(file)
             else:
                 removed = removed or file.exists()
-                file.unlink(missing_ok=True)
+                self._forget(file)
         for file in unknown:
             if not removed:
-                file.unlink()
+                self._forget(file)
+
+    def _forget(self, file: Path) -> None:
+        with suppress(CacheError):
+            cached = _read(file)
+            for address in _addresses(cached) if isinstance(cached, CachedAttachment) else ():
+                (self._addresses / address / file.name).unlink(missing_ok=True)
+                with suppress(OSError):  # others have it too
+                    (self._addresses / address).rmdir()
+        file.unlink(missing_ok=True)
+        (self._begun / file.name).unlink(missing_ok=True)
+
+    def _read(self, file: Path) -> CachedAttachment | JsonObject | None:
+        """Return the content of a file, or its first state if a power failure has left the file empty."""
+        try:
+            return _read(file)
+        except CacheDamaged:
+            if file.stat().st_size:
+                raise
+            first = _read(self._begun / file.name)
+            if first is None:
+                raise
+            return first
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
@@ -167,9 +234,9 @@ class FileCache:
         found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
         for file in files:
             try:
-                cached = _read(file)
+                cached = self._read(file)
                 if cached is not None and not isinstance(cached, CachedAttachment):
-                    raise CacheDamaged(file, "a result alone, of before libcni 0.8, which does not tell whose it is")
+                    raise CacheDamaged(file, _BARE)
             except CacheError as exc:
                 if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
                     raise
@@ -223,6 +290,31 @@ def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
     except CacheDamaged:
         return False
     return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
+
+
+def _addresses(cached: CachedAttachment) -> frozenset[str]:
+    """Return the addresses of its result, without prefixes."""
+    result = find_result_of_add(cached)
+    return frozenset(str(ip.address.ip) for ip in result.ips) if result is not None else frozenset()
+
+
+def _names(directory: Path) -> frozenset[str]:
+    """Return the names of the files in a directory; it need not exist."""
+    try:
+        return frozenset(os.listdir(directory))  # noqa: PTH208  # there may be thousands
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+def _link(file: Path, link: Path) -> bool:
+    """Give a file another name; return whether there was room for it."""
+    try:
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        os.link(file, link)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

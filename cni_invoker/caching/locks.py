@@ -10,20 +10,20 @@ undone.
 A DEL needs no free inode: if no file can be created, it locks the whole directory instead.
 """
 
-import asyncio
 import errno
 import fcntl
 import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import AttachmentCache
-from cni_invoker.caching.disk import in_thread, make_durably, reported
+from cni_invoker.caching.disk import make_durably, reported
 from cni_invoker.errors import AttachmentExists, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.forking import reset_in_child
@@ -31,6 +31,7 @@ from cni_invoker.inputs.attachment import AttachmentKey
 from cni_invoker.inputs.names import check_network_name
 from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
 from cni_invoker.messages import log_event
+from cni_invoker.waiting import run_in_thread, sleep
 
 __all__ = ["AddsInProgress", "CombinedLocks", "ProcessLocks"]
 
@@ -83,16 +84,16 @@ class ProcessLocks:
             CacheError: The directory cannot be used.
         """
         check_network_name(network)
-        deadline = asyncio.get_running_loop().time() + wait_s
+        deadline = time.monotonic() + wait_s
 
         async def take(path: Path, how: int) -> tuple[int, bool]:
             while True:
                 taken = _try_take(path, how)
                 if taken is not None:
                     return taken
-                if asyncio.get_running_loop().time() > deadline:
+                if time.monotonic() > deadline:
                     raise NetworkBusy(network, waited_s=wait_s)
-                await asyncio.sleep(_PAUSE_S)
+                await sleep(_PAUSE_S)
 
         container = None if container_id is None else self._container_file(container_id)
         with reported("lock", self._files):
@@ -106,7 +107,7 @@ class ProcessLocks:
         with held:
             if container_id is not None and container is not None:
                 if interrupted:
-                    await in_thread(lambda: _end_plugins(self.running_dir, container_id))
+                    await run_in_thread(lambda: _end_plugins(self.running_dir, container_id))
                 held.callback(_unlink, container)
             yield
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
-import asyncio
 import errno
 import logging
 import time
@@ -21,6 +20,7 @@ from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.messages import log_event
 from cni_invoker.protocol import Verb
+from cni_invoker.waiting import sleep, time_limit
 
 __all__ = ["Execution", "ExecutionObserver", "Executor", "Slot"]
 
@@ -123,7 +123,7 @@ class Executor:
                     raise
                 if undo is not None:
                     await _undo(undo, failed)
-            await asyncio.sleep(pause_s)
+            await sleep(pause_s)
         return await attempt()
 
     async def run(
@@ -152,7 +152,7 @@ class Executor:
         wait_s = self._limits.wait_s
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(wait_s):
+                async with time_limit(wait_s):
                     if lock is not None:
                         await held.enter_async_context(lock)
                     await held.enter_async_context(self._held(request) if slot is None else slot())
@@ -216,7 +216,7 @@ class Executor:
                 if exc.errno != errno.ETXTBSY or pause_ends > min(deadline, begun + limits.text_busy_s):
                     reason = _why_not_started(exc, path)
                     raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
-            await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
+            await sleep(_TEXT_BUSY_PAUSE_S)
 
     def _held(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Return a slot: of its network; for VERSION, which has none, of its plugin."""

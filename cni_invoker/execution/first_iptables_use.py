@@ -10,7 +10,6 @@ Each object tracks for itself which chains exist, and looks whether they still d
 one, and runs its own first ADD under the lock as well.
 """
 
-import asyncio
 import logging
 import os
 import time
@@ -29,7 +28,7 @@ from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.results.result import Result
-from cni_invoker.worker_threads import run_in_thread
+from cni_invoker.waiting import run_in_thread, sleep, time_limit
 
 __all__ = ["DEFAULT_LOCK_DIR", "WAIT_S", "FirstIptablesUse"]
 
@@ -142,7 +141,7 @@ class FirstIptablesUse:
         before = self._holder
         passed_s = 0.0 if before is None else time.monotonic() - before.since
         try:
-            async with asyncio.timeout(self._wait_s - passed_s):
+            async with time_limit(self._wait_s - passed_s):
                 await held.enter_async_context(self._first.held())
         except TimeoutError:
             if before is not None and before is self._holder and not before.is_logged:
@@ -170,7 +169,7 @@ class FirstIptablesUse:
                 assert self._directory is not None  # noqa: S101  # `_open` has opened the file in it
                 self._log_kept(await run_in_thread(partial(find_lock_holder, self._directory / _LOCK)))
                 return
-            await asyncio.sleep(_PAUSE_S)
+            await sleep(_PAUSE_S)
         self._is_file_kept = False
 
     def _log_kept(self, holder: str) -> None:

@@ -11,15 +11,15 @@ A plugin that hangs uses no processor, and no plugin can be asked to give its sl
 So an execution waits only while its own network runs `count`, or while others have begun within the last `SLOW_S`.
 """
 
-import asyncio
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from cni_invoker.forking import reset_in_child
-from cni_invoker.locks import Waiter
+from cni_invoker.waiting import Waiter
 
 __all__ = ["SLOW_S", "Admission", "NetworkShares", "NetworkSlots", "Turn"]
 
@@ -39,6 +39,7 @@ class Turn:
         self.network = network
         self.number = number
         self.is_quick = False  # it runs and counts against other networks
+        self.since = 0.0  # when it began, by `time.monotonic`
 
 
 class NetworkShares:
@@ -141,6 +142,7 @@ class NetworkSlots:
         """Forget all executions that wait or run."""
         self._admission = Admission(self._count)
         self._waiters: dict[Turn, Waiter] = {}
+        self._running: set[Turn] = set()
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 
     @asynccontextmanager
@@ -149,16 +151,16 @@ class NetworkSlots:
         turn, waiter = self._arrive(network)
         if waiter is not None:
             try:
-                await waiter.granted
-            except asyncio.CancelledError:
+                while not await waiter.wait(self._next_slow_s()):
+                    self._slow_down()
+            except BaseException:  # a cancellation, or the end of a time limit
                 self._give_up(turn)
                 raise
-        slow = asyncio.get_running_loop().call_later(self._slow_s, self._slow_down, turn)
         try:
             yield
         finally:
-            slow.cancel()
             with self._mutex:
+                self._running.discard(turn)
                 self._admission.shares.end(turn)
                 self._serve()
 
@@ -166,6 +168,7 @@ class NetworkSlots:
         """Return a new turn, and what to wait for; None if it has its slot."""
         with self._mutex:
             turn = self._admission.arrive(network)
+            self._end_quick()
             if turn in self._serve():
                 return turn, None
             waiter = self._waiters[turn] = Waiter()
@@ -174,22 +177,39 @@ class NetworkSlots:
     def _give_up(self, turn: Turn) -> None:
         with self._mutex:
             if not self._admission.give_up(turn):
+                self._running.discard(turn)
                 self._admission.shares.end(turn)  # it was admitted at that moment
             self._waiters.pop(turn, None)
             self._serve()
 
-    def _slow_down(self, turn: Turn) -> None:
+    def _next_slow_s(self) -> float | None:
+        """Return after how many seconds a running execution becomes slow; None: none can."""
         with self._mutex:
-            self._admission.shares.slow_down(turn)
+            begun = [turn.since for turn in self._running if turn.is_quick]
+        return max(0.0, min(begun) + self._slow_s - time.monotonic()) if begun else None
+
+    def _slow_down(self) -> None:
+        with self._mutex:
+            self._end_quick()
             self._serve()
+
+    def _end_quick(self) -> None:
+        """Count those that have become slow for their own networks only. Who waits looks, so no timer is needed."""
+        before = time.monotonic() - self._slow_s
+        for turn in self._running:
+            if turn.since <= before:
+                self._admission.shares.slow_down(turn)
 
     def _serve(self) -> list[Turn]:
         """Wake up those that may run; return those that need not be woken up."""
         awake = []
         for turn in self._admission.admit():
+            turn.since = time.monotonic()
+            self._running.add(turn)
             waiter = self._waiters.pop(turn, None)
             if waiter is None:
                 awake.append(turn)
             elif not waiter.grant():
+                self._running.discard(turn)
                 self._admission.shares.end(turn)
         return awake

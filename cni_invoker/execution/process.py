@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cni_invoker.execution.limits import Limits
-from cni_invoker.worker_threads import run_in_thread
+from cni_invoker.waiting import run_in_thread
 
 __all__ = ["Ended", "run_program"]
 

@@ -8,7 +8,6 @@ A problem makes ADD fail for certain. What may be correct but could not be deter
 runs must run here.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from cni_invoker.inputs.given import require_type
 from cni_invoker.operations.arguments import require_network
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
+from cni_invoker.waiting import run_all
 
 __all__ = ["PluginFinding", "Preflight", "Role", "run_preflight"]
 
@@ -188,9 +188,7 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     require_type(runtime, Runtime, "runtime", "cni_invoker.sync has the function without asyncio")
     require_network(network)
     needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
-    async with asyncio.TaskGroup() as tasks:
-        looking = [tasks.create_task(_look(runtime, found, user, network.cni_versions)) for found, user in needed]
-    plugins = tuple(task.result() for task in looking)
+    plugins = tuple(await run_all([_look(runtime, found, user, network.cni_versions) for found, user in needed]))
     problems: tuple[str, ...] = ()
     cni_version = None
     if not any(found.problems for found in plugins):

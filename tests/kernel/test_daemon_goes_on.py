@@ -17,10 +17,7 @@ import structlog
 
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
-from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
@@ -43,9 +40,6 @@ BACKGROUND: Final = {
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
-    "announcements": (Announcer, "run"),
-    "missed ports": (MissedPorts, "run"),
-    "first processes": (FirstProcesses, "run"),
     "GC": (PluginGc, "run"),
     "reloading": (Reloading, "run"),
     "imports": (daemon_module, "_load_later"),

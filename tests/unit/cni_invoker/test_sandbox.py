@@ -171,7 +171,7 @@ async def test_delete_does_not_succeed_beside_a_damaged_record(fakes: FakePlugin
     cached = CachedRuntime(Runtime(fakes.directory, LIMITS), FileCache(tmp_path))
     await Sandbox(cached, "c1").add(NETNS, [RED, GREEN])
     damaged = tmp_path / "results" / "red-c1-eth0"
-    damaged.write_bytes(b"")
+    damaged.write_bytes(b"{")
     with pytest.raises(SandboxFailed, match="red-c1-eth0"):
         await Sandbox(cached, "c1").delete()
     assert [file.name for file in (tmp_path / "results").iterdir()] == ["red-c1-eth0"]

@@ -19,7 +19,7 @@ from errno import EEXIST, EINVAL, ENOENT
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cni_invoker import worker_threads
+from cni_invoker import waiting
 from cnm_bridge.core.link_state import KernelError, NamespaceMissing, NamespaceRefused, attempt
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
@@ -235,12 +235,12 @@ def _call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> Non
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lambda: None) -> T:
-    """Run `work` in a thread of its own, as `cni_invoker.worker_threads.run_in_thread` does.
+    """Run `work` in a thread of its own, as `cni_invoker.waiting.run_in_thread` does.
 
     Raises:
         KernelError: No further thread can be started.
     """
     try:
-        return await worker_threads.run_in_thread(work, stop=stop)
+        return await waiting.run_in_thread(work, stop=stop)
     except BlockingIOError as exc:
         raise KernelError("start", "a thread", str(exc.strerror), exc.errno) from exc

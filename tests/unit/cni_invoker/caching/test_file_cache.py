@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import AttachmentKey, FileCache
 from cni_invoker.caching.record import render_record
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, InvalidParameter
@@ -119,8 +120,8 @@ async def test_an_unusable_cache_directory_is_an_error(files: FileCache, tmp_pat
         assert not isinstance(caught.value, CacheDamaged)
 
 
-async def test_put_and_remove_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is synced before the rename, the directory before `put` returns, new parent directories too."""
+async def test_a_new_attachment_is_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is synced once, under its name; new parent directories too. Later states and the end are not waited for."""
     steps: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -137,17 +138,67 @@ async def test_put_and_remove_are_synced_to_disk(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "rename", seen_rename)
     here = tmp_path.name
     files = FileCache(tmp_path / "lib" / "cni")
-    changed = [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results"]
     async with files.hold("blue", "c1", wait_s=10):
         assert steps == [f"fsync {here}", f"fsync {here}/lib", f"fsync {here}/lib/cni"]
-        await files.put(CACHED)
-    assert steps[3:] == [f"fsync {here}/lib/cni", *changed]
+        await files.put(replace(CACHED, result=None), new=True)
+    assert steps[3:] == [f"fsync {here}/lib/cni", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results/blue-c1-eth0"]
     steps.clear()
-    await files.put(replace(CACHED, result=None))
-    assert steps == changed
-    steps.clear()
+    await files.put(CACHED)
+    assert steps == ["rename blue-c1-eth0"]
     await files.remove("blue", KEY)
-    assert steps == changed[-1:]
+    assert steps == ["rename blue-c1-eth0"]
+    steps.clear()
+    await files.put(CACHED)  # as for a record of libcni: there is no other state
+    assert steps == [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0"]
+
+
+async def test_a_record_after_a_power_failure(files: FileCache, tmp_path: Path) -> None:
+    """If a later state was not written any more, the first one is there, which DEL needs; other damage is an error."""
+    first = replace(CACHED, result=None)
+    await files.put(first, new=True)
+    await files.put(CACHED)
+    (tmp_path / "results/blue-c1-eth0").write_bytes(b"")
+    assert await files.find("blue", KEY) == first
+    assert await files.list("blue", whole=True) == (first,)
+    (tmp_path / "results/blue-c1-eth0").write_bytes(b"{")
+    with pytest.raises(CacheDamaged):
+        await files.find("blue", KEY)
+    await files.remove("blue", KEY)
+    assert not [*(tmp_path / "begun").iterdir(), *(tmp_path / "results").iterdir()]
+
+
+async def test_holders_of_an_address(files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only their files are read, and those that libcni has written; an unreadable one of these is an error."""
+    owned = [replace(CACHED, attachment=replace(CACHED.attachment, container_id=f"c{number}")) for number in range(4)]
+    for number, one in enumerate(owned):
+        result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": f"10.1.0.{number % 2}/24"}]}
+        owned[number] = replace(one, result=result)
+        await files.put(replace(one, result=None), new=True)
+        await files.put(owned[number])
+    opened: list[str] = []
+    plain = Path.open
+
+    def seen(path: Path, mode: str) -> object:
+        opened.append(path.name)
+        return plain(path, mode)
+
+    monkeypatch.setattr(Path, "open", seen)
+    assert set(await files.list_holders(["10.1.0.1"])) == {owned[1], owned[3]}
+    assert sorted(opened) == ["blue-c1-eth0", "blue-c3-eth0"]
+    assert await files.list_holders(["10.1.0.9"]) == ()
+    await files.remove("blue", owned[1].attachment.key)
+    assert await files.list_holders(["10.1.0.1"]) == (owned[3],)
+    (tmp_path / "results/blue-cx-eth0").write_bytes(b"{")
+    with pytest.raises(CacheDamaged, match="blue-cx-eth0"):
+        await files.list_holders(["10.1.0.9"])
+
+
+async def test_holders_without_room_for_an_index(files: FileCache, tmp_path: Path) -> None:
+    """They are read always."""
+    (tmp_path / "addresses").write_bytes(b"")
+    await files.put(replace(CACHED, result=None), new=True)
+    await files.put(CACHED)
+    assert CACHED in await files.list_holders(["192.0.2.7"])
 
 
 async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import worker_threads
+from cni_invoker import waiting
 from cni_invoker.execution.process import _Program
 from tests.unit.cni_invoker.execution.programs import (
     LONG_S,
@@ -134,7 +134,7 @@ async def test_a_closed_coroutine_stops_its_program(tmp_path: Path, monkeypatch:
     before = open_descriptors()
     threads: list[tuple[Callable[..., None], tuple[object, ...]]] = []
     pids: list[int] = []
-    monkeypatch.setattr(worker_threads, "start_new_thread", lambda work, arguments: threads.append((work, arguments)))
+    monkeypatch.setattr(waiting, "start_new_thread", lambda work, arguments: threads.append((work, arguments)))
     coroutine = run(script(tmp_path, f"sleep {LONG_S}"), on_started=pids.append)
     coroutine.send(None)
     coroutine.close()

@@ -4,7 +4,7 @@
 
 import pytest
 
-from cni_invoker import worker_threads
+from cni_invoker import waiting
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
 
@@ -15,6 +15,6 @@ async def test_a_process_without_a_free_thread(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(worker_threads, "start_new_thread", refuse)
+    monkeypatch.setattr(waiting, "start_new_thread", refuse)
     with pytest.raises(KernelError, match="cannot start a thread: no further thread can be started"):
         await Kernel(reply_limit_s=5.0).gone_sandboxes([])

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from cni_invoker import worker_threads
-from cni_invoker.worker_threads import run_in_thread
+from cni_invoker import waiting
+from cni_invoker.waiting import run_in_thread
 
 
 async def test_work_runs_in_its_own_thread() -> None:
@@ -76,7 +76,7 @@ async def test_a_process_without_a_free_thread(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(worker_threads, "start_new_thread", refuse)
+    monkeypatch.setattr(waiting, "start_new_thread", refuse)
     with pytest.raises(BlockingIOError, match="no further thread"):
         await run_in_thread(threading.get_native_id)
 
