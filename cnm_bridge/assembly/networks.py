@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from cni_bridge_state import NetworkId
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly.resources import Resources
+from cnm_bridge.core.settings import Scope
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.global_scope import GlobalScope
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.service import NetworkService
@@ -46,6 +48,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
             attach=settings.attach,
             allow_inline=settings.allow_inline,
             arg_names=settings.cni_arg_names,
+            global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
             managed=managed,
             locks=locks,
         ),

@@ -128,7 +128,14 @@ def make_api(
     """Return the objects of the room."""
     return ApiRoom(
         methods=(
-            *network_driver(networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release),
+            *network_driver(
+                networks.service,
+                endpoints.service,
+                endpoints.joined,
+                resources.kernel,
+                resources.release,
+                scope=resources.settings.scope,
+            ),
             *ipam_driver(ipam.service, resources.kernel),
         ),
         calls=calls,

@@ -22,6 +22,15 @@ class AttachOption(StrEnum):
     MOVE = "move"
 
 
+class Scope(StrEnum):
+    """Who gives networks their addresses."""
+
+    LOCAL = "local"
+    """Each node: its CNI configuration, or its Docker's IPAM."""
+    GLOBAL = "global"
+    """A swarm's manager, for all nodes."""
+
+
 class LogLevel(StrEnum):
     """The lowest level that is logged."""
 
@@ -88,6 +97,7 @@ class Settings:
         netlink_timeout_s: Time limit of one netlink reply.
         drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
         attach: How to attach endpoints for which `cni.attach` is not set.
+        scope: Who gives networks their addresses. It must not change while Docker has networks of this driver.
         allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
             the caller's choice.
         cni_arg_names: Names of arguments (`cni.args.NAME`) that plugins read, as they spell them.
@@ -122,6 +132,7 @@ class Settings:
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
     attach: AttachOption = AttachOption.AUTO
+    scope: Scope = Scope.LOCAL
     allow_inline: bool = False
     cni_arg_names: tuple[str, ...] = ()
     networks: tuple[ManagedNetwork, ...] = ()

@@ -12,7 +12,7 @@ import pytest
 from cni_bridge_spec import JsonObject, load_validator
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.server.api import Method
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
@@ -29,6 +29,18 @@ def methods(where: Path) -> Iterator[dict[str, Method]]:
         yield {method.name: method for method in daemon.api.methods}
     finally:
         store.close()
+
+
+def test_the_scope_of_an_instance(tmp_path: Path) -> None:
+    """An instance of its own may have the scope global; names are global in any case."""
+    store = Store.open(tmp_path / "state")
+    try:
+        daemon = assemble(Settings(cni_conf_dirs=(tmp_path,), run_dir=tmp_path / "run", scope=Scope.GLOBAL), store)
+        answers = {method.name: method.answer for method in daemon.api.methods}
+    finally:
+        store.close()
+    wanted = {"Scope": "global", "ConnectivityScope": "global", "GwAllocChecker": True}
+    assert answers["NetworkDriver.GetCapabilities"] == wanted
 
 
 def test_every_call_exists(tmp_path: Path) -> None:
@@ -63,6 +75,11 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
         ),
         ("NetworkDriver.GwAllocCheck", {"Options": {}}, {"SkipIPv4": False, "SkipIPv6": False}),
         ("NetworkDriver.AllocateNetwork", {"NetworkID": NETWORK}, {"Options": {}}),
+        (
+            "NetworkDriver.AllocateNetwork",
+            DOCKERD["AllocateNetwork"]["28 swarm"],
+            {"Options": {"cni.network": "lan", "cni.ifname-prefix": "lan"}},
+        ),
         ("NetworkDriver.FreeNetwork", {"NetworkID": NETWORK}, {}),
         ("NetworkDriver.EndpointOperInfo", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {"Value": {}}),
         ("NetworkDriver.ProgramExternalConnectivity", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import load_validator
-from cnm_bridge.core.settings import AttachOption, LogLevel, ManagedNetwork, Settings
+from cnm_bridge.core.settings import AttachOption, LogLevel, ManagedNetwork, Scope, Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
@@ -30,6 +30,7 @@ CHANGED = Settings(
     metrics_listen="127.0.0.1:0",
     plugin_timeout_s=7.5,
     attach=AttachOption.MOVE,
+    scope=Scope.GLOBAL,
     allow_inline=True,
     cni_arg_names=("PortName", "zone"),
     networks=(NETWORK,),

@@ -54,11 +54,13 @@ def daemon_pids(lab: Lab) -> list[str]:
     return lab.run("pgrep", "--full", "cni-bridge-plugin", check=False).stdout.split()
 
 
-def list_on(subnet: str) -> JsonObject:
-    """Return the network configuration list `lan`, a bridge with a subnet."""
+def list_on(subnet: str, *, publishes: bool = False) -> JsonObject:
+    """Return the network configuration list `lan`, a bridge with a subnet, which may publish ports."""
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet}]]}
     main: JsonObject = {"type": "bridge", "bridge": "cni-lan", "isGateway": True, "ipMasq": True, "ipam": ipam}
     plugins: list[JsonObject] = [main, {"type": "firewall"}]
+    if publishes:
+        plugins.append({"type": "portmap", "capabilities": {"portMappings": True}})
     return {"cniVersion": "1.0.0", "name": "lan", "plugins": plugins}
 
 

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-from cni_bridge_spec import JsonObject, get_str, get_strings
+from cni_bridge_spec import JsonObject, find_object, find_str, get_str, get_strings
 
 _ROOTLESS: Final = "name=rootless"
+_NO_SWARM: Final = "inactive"
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 SANDBOX_AT_JOIN: Final = 28
@@ -22,10 +23,12 @@ class EngineDescription:
     Attributes:
         version: E.g. `28.5.2+dfsg3`.
         is_rootless: Whether it runs in a user namespace, without root's rights on the host.
+        is_swarm_node: Whether it is in a swarm; None if it does not say.
     """
 
     version: str
     is_rootless: bool
+    is_swarm_node: bool | None = None
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -34,9 +37,11 @@ class EngineDescription:
         Raises:
             JsonError: A key is missing or its value has another type.
         """
+        state = find_str(find_object(document, "Swarm") or {}, "LocalNodeState")
         return cls(
             version=get_str(document, "ServerVersion"),
             is_rootless=_ROOTLESS in get_strings(document, "SecurityOptions"),
+            is_swarm_node=None if state is None else state != _NO_SWARM,
         )
 
 

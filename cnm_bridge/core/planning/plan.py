@@ -41,6 +41,9 @@ _MULTICAST: Final = 1
 
 _DIGITS: Final = 16
 
+_MAC_IS_FIXED: Final = frozenset({"calico"})
+"""Plugins that accept no MAC, and whose agent keeps a static neighbour entry with theirs (Calico: felix)."""
+
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
 }
@@ -173,6 +176,7 @@ def _plan(wanted: PlanRequest) -> Plan:
     mac = requested.mac or own_mac
     if mac:
         _refuse_group(mac)
+        _refuse_fixed_mac(network)
         mac_plan = plan_mac(configuration, mac)
         if mac_plan is not None:
             args |= dict(mac_plan.args)
@@ -318,6 +322,16 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
 def _mac_of(network: str, client_id: str) -> str:
     """Return the MAC of a client identifier. A server that forgets released leases may choose addresses by the MAC."""
     return local_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
+
+
+def _refuse_fixed_mac(network: NetworkConfigurationList) -> None:
+    found = next((plugin.type for plugin in network.plugins if plugin.type in _MAC_IS_FIXED), None)
+    if found is not None:
+        raise Refused(
+            f"plugin {found} of CNI configuration {network.name} does not allow to choose a MAC: its agent has told "
+            "the host the MAC that the plugin gave, and a container with another one is unreachable; leave out "
+            "--mac-address"
+        )
 
 
 def _refuse_group(mac: str) -> None:

@@ -37,6 +37,7 @@ from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
 from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.global_scope import GlobalScope
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
@@ -59,6 +60,7 @@ class NetworkService:
         release: The engine's release, which determines the possible attach modes.
         attach: How to attach endpoints for which `cni.attach` is not set.
         allow_inline: Whether a network may bring its own list.
+        global_scope: What networks need if this instance has the scope global, None if it has not.
         arg_names: The names of arguments of plugins that an operator has listed.
         managed: The networks that the operator lists.
         locks: The locks of networks.
@@ -73,6 +75,7 @@ class NetworkService:
     attach: AttachOption
     allow_inline: bool
     arg_names: Collection[str]
+    global_scope: GlobalScope | None
     managed: ManagedNetworks
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
@@ -105,6 +108,8 @@ class NetworkService:
             if known is not None:
                 _refuse_difference(known, record)
                 return
+            if self.global_scope is not None:
+                await self.global_scope.check(request)
             self.managed.refuse_other(record.configuration, record.options)
             await self._check(record, options)
             await self.store.put_network(record)
@@ -306,6 +311,8 @@ class NetworkService:
                 "create the network again"
             )
         await self._plan_endpoint(wanted)
+        if self.global_scope is not None:
+            self.global_scope.warn(found)
         self._warn_of_unused_pools(network, found)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, find_object
+from cnm_bridge.core.settings import Scope
 from cnm_bridge.core.wire import (
     parse_create_endpoint,
     parse_create_network,
@@ -30,8 +31,9 @@ from cnm_bridge.system.kernel import Kernel
 
 _IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver", "IpamDriver"]}
 
-_CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "global", "GwAllocChecker": True}
-"""Each node has its own networks and addresses; tasks of a swarm's network find each other by name on all nodes.
+_CAPABILITIES: Final[JsonObject] = {"ConnectivityScope": "global", "GwAllocChecker": True}
+"""Tasks of a swarm's network find each other by name on all nodes. With the scope local each node has its own networks
+and addresses; with the scope global the manager gives all addresses.
 
 libnetwork announces names between nodes only for drivers whose connectivity is global (moby `libnetwork/agent.go`,
 clusterAgent), as its own `macvlan` and `ipvlan` say of theirs. Outside a swarm it does not look at it.
@@ -54,6 +56,8 @@ def network_driver(
     joined: JoinedEndpoints,
     kernel: Kernel,
     release: KnownRelease,
+    *,
+    scope: Scope,
 ) -> tuple[Method, ...]:
     """Return all NetworkDriver calls, implemented by the given objects.
 
@@ -63,6 +67,7 @@ def network_driver(
         joined: Executes the calls for joined endpoints.
         kernel: Finds who makes a call.
         release: The engine's release.
+        scope: Who gives networks their addresses.
     """
 
     def method(
@@ -83,10 +88,11 @@ def network_driver(
     # fmt: off
     return (
         method("Plugin.Activate", None, _IMPLEMENTS),
-        method("NetworkDriver.GetCapabilities", None, _CAPABILITIES),
+        method("NetworkDriver.GetCapabilities", None, {"Scope": str(scope), **_CAPABILITIES}),
         method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
-        # Only a swarm manager calls these two, and only for drivers of global scope.
-        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", {"Options": {}}),
+        # Only a swarm manager calls these two, and only for drivers of global scope. It calls FreeNetwork before Leave
+        # and DeleteEndpoint, so nothing is freed then.
+        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _allocate),
         method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
         method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
                answered(parse_create_network, networks.create, lambda _: {})),
@@ -109,3 +115,12 @@ def network_driver(
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )
     # fmt: on
+
+
+async def _allocate(body: JsonObject, _: int) -> JsonObject:
+    """Return the options of a network as they are: the nodes receive exactly those of this answer with CreateNetwork.
+
+    It is called again after each restart of the manager and each change of the leader. Nothing is refused here, because
+    Docker does not show the error.
+    """
+    return {"Options": find_object(body, "Options") or {}}

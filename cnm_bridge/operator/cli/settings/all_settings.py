@@ -61,6 +61,10 @@ SETTINGS: Final = (
         "attach", "How to attach endpoints for which cni.attach is not set; auto loses nothing, fast is faster."
     ),
     Setting.of(
+        "scope",
+        "local, or global in an instance of its own for swarms whose manager gives all addresses.",
+    ),
+    Setting.of(
         "networks",
         "A Docker network to create if it is missing: NAME or NAME=CONFIGURATION. Repeatable; more in the file.",
         kind=NETWORK,

@@ -370,6 +370,13 @@ def test_a_client_identifier_determines_the_mac() -> None:
     assert (chosen.own_mac, dict(chosen.args)["MAC"]) == (None, MAC)
 
 
+def test_a_plugin_whose_mac_is_fixed() -> None:
+    """Calico's agent knows only the MAC that its plugin gave: another one is refused, before the plugin runs."""
+    with pytest.raises(Refused, match="plugin calico of CNI configuration blue does not allow to choose a MAC"):
+        plan({"type": "calico"}, requested=RequestedInterface(mac=MAC))
+    assert plan({"type": "calico"}).own_mac is None
+
+
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
     """In mode *hybrid*, if none was chosen and the plugin makes a link that may have any."""
     bridge = plan({"type": "bridge", "ipam": HOST_LOCAL})

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An instance of global scope: a swarm's manager gives all addresses, on a network that two nodes share."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.managed_plugin.managed import BUILT
+from tests.managed_plugin.managed import LIMIT_S as PLUGIN_LIMIT_S
+from tests.managed_plugin.swarm import LIMIT_S, left, link, resolve, swarm, tasks, two_labs
+from tests.system.scene import reaches
+
+pytestmark = pytest.mark.timeout(900)
+
+PLUGIN: Final = "cni-bridge-global"
+DRIVER: Final = f"{PLUGIN}:latest"
+SUBNET: Final = "10.50.0.0/24"
+LIST: Final[JsonObject] = {
+    "cniVersion": "1.0.0",
+    "name": "shared",
+    "plugins": [{"type": "bridge", "bridge": "br-lan", "ipam": {"type": "host-local", "subnet": SUBNET}}],
+}
+SETTINGS: Final = (f"CNI_BRIDGE_DRIVER={DRIVER}", "CNI_BRIDGE_SCOPE=global", "CNI_BRIDGE_ALLOW_INLINE=true")
+
+
+@pytest.fixture(name="nodes")
+def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
+    """A manager and a worker whose bridges `br-lan` are connected, with the plugin and nothing else; no swarm yet."""
+    with two_labs(engine) as nodes:
+        link(*nodes, "wire0")
+        for node in nodes:
+            node.run("ip", "link", "add", "br-lan", "up", "type", "bridge")
+            node.run("ip", "link", "set", "wire0", "master", "br-lan")
+            node.run("iptables", "-I", "DOCKER-USER", "-s", SUBNET, "-d", SUBNET, "-j", "ACCEPT")
+            node.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=PLUGIN_LIMIT_S)
+            node.docker("plugin", "set", PLUGIN, *SETTINGS)
+            node.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
+        yield nodes
+
+
+def create(manager: Lab, name: str, subnet: str = SUBNET) -> None:
+    """Make a network of the swarm with one command on the manager; no node has a configuration."""
+    options = ("--subnet", subnet, "--attachable", "-o", f"cni.conflist={json.dumps(LIST)}")
+    manager.docker("network", "create", "-d", DRIVER, *options, name)
+
+
+def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
+    """Addresses are unique, names resolve on both nodes, kills of dockerd are survived, and nothing is left."""
+    manager, worker = nodes
+    with pytest.raises(CommandFailed, match=r"is in no swarm|This node is not a swarm manager"):
+        create(manager, "early")
+    with swarm(manager, worker):
+        before = [node.state() for node in nodes]
+        create(manager, "shared")
+        service = ("service", "create", "--detach", "--no-resolve-image", "--endpoint-mode", "dnsrr", "--name", "web")
+        running = ("--replicas", "4", "--restart-delay", "1s", "busybox", "sleep", "3600")
+        manager.docker(*service, "--network", "shared", *running)
+        wait_connected(nodes)
+
+        worker.docker("run", "-d", "--name", "any", "--network", "shared", "busybox", "sleep", "3600")
+        worker.docker(
+            "run", "-d", "--name", "chosen", "--ip", "10.50.0.99", "--network", "shared", "busybox", "sleep", "9"
+        )
+        assert [str(one.ip) for one in worker.container("chosen").link("eth0").addresses] == ["10.50.0.99"]
+        (task, *_) = tasks(manager, "web")
+        (address,) = (str(one.ip) for one in worker.container("any").link("eth0").addresses)
+        assert reaches(manager.container(task), address)
+        worker.docker("rm", "--force", "any", "chosen")
+
+        for node in (worker, manager):
+            node.restart_dockerd(signal.SIGKILL)
+            wait_connected(nodes)
+
+        manager.docker("service", "rm", "web")
+        wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
+        wait_until(partial(is_removed, manager, "shared"), "the removal of the network", LIMIT_S, poll_s=1.0)
+        for node, state in zip(nodes, before, strict=True):
+            for container in node.docker("ps", "--all", "--quiet").split():
+                node.docker("rm", "--force", container)
+            deadline = time.monotonic() + LIMIT_S
+            while (remains := left(node, state)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert remains == []
+
+        create(manager, "other", "10.51.0.0/24")
+        manager.docker(*service, "--network", "other", "--restart-max-attempts", "1", "busybox", "sleep", "3600")
+        refused = partial(is_shown, manager, "Docker's IPAM driver chose 10.51.0.0/24")
+        wait_until(refused, "the error of a subnet that the configuration does not have", LIMIT_S, poll_s=1.0)
+        manager.docker("service", "rm", "web")
+        wait_until(partial(is_removed, manager, "other"), "the removal of the network", LIMIT_S, poll_s=1.0)
+
+
+def wait_connected(nodes: Sequence[Lab]) -> None:
+    """Wait until four tasks run, on both nodes, with an address each, and all are found and reached from both."""
+    try:
+        wait_until(partial(are_connected, nodes), "four connected tasks", LIMIT_S, poll_s=1.0)
+    except LabError as exc:
+        shown = nodes[0].run("docker", "service", "ps", "--no-trunc", "web", check=False)
+        raise LabError(f"{exc}\n{shown.stdout}{shown.stderr}") from exc
+
+
+def are_connected(nodes: Sequence[Lab]) -> bool:
+    """Return whether they are."""
+    try:
+        running = [(node, task) for node in nodes for task in tasks(node, "web")]
+        addresses = [str(one.ip) for node, task in running for one in node.container(task).link("eth0").addresses]
+        return (
+            len(running) == len(set(addresses)) == 4
+            and all(tasks(node, "web") for node in nodes)
+            and all(resolve(node, task, "web") == set(addresses) for node, task in running)
+            and all(reaches(node.container(task), address) for node, task in running for address in addresses)
+        )
+    except (CommandFailed, LabError):  # dockerd is starting, or a task has just ended
+        return False
+
+
+def is_shown(manager: Lab, text: str) -> bool:
+    """Return whether `docker service ps` shows an error."""
+    return text in manager.run("docker", "service", "ps", "--no-trunc", "web", check=False).stdout
+
+
+def is_removed(manager: Lab, network: str) -> bool:
+    """Remove a network of the swarm; return whether it is gone."""
+    done = manager.run("docker", "network", "rm", network, check=False)
+    return done.returncode == 0 or "not found" in done.stderr
