@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-hosts test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -192,7 +192,11 @@ test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nod
 	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
 test-swarm: setup plugin ## of these only the swarm
-	$(BIN)/pytest tests/managed_plugin/test_swarm.py $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/pytest tests/managed_plugin/test_swarm.py tests/managed_plugin/test_swarm_global.py $(if $(ENGINE),--engine $(ENGINE))
+
+test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR; ENGINE=28.5 for another engine (needs root and a Debian mirror)
+	@PACKAGES=frr tests/lab/install-packages
+	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
 
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py

@@ -3,7 +3,7 @@
 """Refuses networks that a swarm cannot have, in an instance of global scope.
 
 A swarm's manager gives such a network its subnet and each container its address; nodes receive both with CreateNetwork
-and CreateEndpoint. An error of AllocateNetwork on the manager is shown to nobody (the network is made all the same, and
+and CreateEndpoint. An error of AllocateNetwork on the manager is not shown (the network is made all the same, and
 its tasks stay `New`), so all is refused here, where `docker service ps` shows it.
 """
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The networks of docs/hosts.md, each typed on two hosts: containers reach each other by address and by name.
+
+They do so again after the kill of each daemon on each host, and after a host was away; a port that one host publishes
+answers the other.
+"""
+
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import pytest
+
+from tests.hosts.host import Host
+from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.managed_plugin.managed import DRIVER, daemon_pids
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, swarm, tasks, two_labs, wait_found
+
+pytestmark = pytest.mark.timeout(900)
+
+PORT: Final = 8088
+BYTES: Final = 300_000
+"""Many packets of the largest size."""
+SERVE: Final = f"hostname > /index.html; head -c {BYTES} /dev/zero > /large; exec httpd -f -p 80 -h /"
+SECOND: Final[Mapping[str, Mapping[str, str]]] = {
+    "Routed": {"10.60.1.0/24": "10.60.2.0/24", "65001": "65002", "65002": "65001"},
+    "Stretched": {"10.61.0.127": "10.61.0.254", "10.61.0.16": "10.61.0.128", "10.61.0.1": "10.61.0.2"},
+}
+"""Section → what the second host has instead of what is printed, besides the hosts' addresses."""
+MTU: Final = {"Routed": 1500, "Stretched": 1450}
+
+
+@pytest.fixture(name="hosts", params=SECOND)
+def make_hosts(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Sequence[Host]]:
+    """Two hosts with the recipe of a section, in a swarm."""
+    section: str = request.param
+    own = dict(zip(NODES, reversed(NODES), strict=True))
+    with two_labs(engine) as labs:
+        hosts = Host(labs[0], {}), Host(labs[1], {**SECOND[section], **own})
+        for host in hosts:
+            host.set_up(section)
+        with swarm(*labs):
+            yield hosts
+        for host in hosts:
+            host.kill_frr()
+
+
+def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRequest) -> None:
+    """Each container fetches a file of each other one, found by name; nothing is left in the end."""
+    section: str = request.node.callspec.params["hosts"]
+    name, labs = section.lower(), [host.lab for host in hosts]
+    manager = labs[0]
+    before = [lab.state() for lab in labs]
+    manager.docker("network", "create", "--config-from", f"{name}-node", "--scope", "swarm", "-d", DRIVER, name)
+    service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
+    published = ("--publish", f"mode=host,published={PORT},target=80", "--network", name, "--restart-delay", "1s")
+    manager.docker(*service, *published, "busybox", "sh", "-c", SERVE)
+    wait_connected(labs)
+    for lab in labs:
+        (task,) = tasks(lab, "web")
+        (link,) = (link for link in lab.container(task).ip("link", "show", "eth0"))
+        assert link["mtu"] == MTU[section]
+    for number, lab in enumerate(labs):
+        (task,) = tasks(labs[1 - number], "web")
+        wait_until(partial(answers, lab, NODES[1 - number], task[:12]), f"a port, from host {number}", LIMIT_S)
+
+    for lab in labs:
+        (pid,) = daemon_pids(lab)
+        lab.run("kill", "-KILL", pid)
+    wait_connected(labs)
+    for host in hosts:
+        host.kill_frr()
+        host.start_frr()
+        wait_connected(labs)
+    for lab in labs:
+        lab.restart_dockerd(signal.SIGKILL)
+        wait_connected(labs)
+    labs[1].run("ip", "link", "set", "node0", "down")
+    time.sleep(15.0)  # the swarm's manager and FRR have noticed it
+    labs[1].run("ip", "link", "set", "node0", "up")
+    wait_connected(labs)
+
+    manager.docker("service", "rm", "web")
+    wait_until(lambda: not any(tasks(lab, "web") for lab in labs), "the end of the tasks", LIMIT_S, poll_s=1.0)
+    wait_until(partial(is_removed, manager, name), "the removal of the network", LIMIT_S, poll_s=1.0)
+    for lab, state in zip(labs, before, strict=True):
+        for container in lab.docker("ps", "--all", "--quiet").split():
+            lab.docker("rm", "--force", container)
+        deadline = time.monotonic() + LIMIT_S
+        while (remains := left(lab, state)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert remains == []
+
+
+@pytest.mark.parametrize("hosts", ["Stretched"], indirect=True)
+def test_a_missing_rule_is_found(hosts: Sequence[Host]) -> None:
+    """The doctor prints the command that the recipe has."""
+    host = hosts[0]
+    rule = "DOCKER-USER -s 10.61.0.0/24 -d 10.61.0.0/24 -j ACCEPT"
+    doctor = ("cni-bridge", "doctor", "--quick")
+    assert "bridged-dropped" not in host.lab.run(*doctor, check=False).stdout
+    host.lab.run("iptables", "-D", *rule.split())
+    shown = host.lab.run(*doctor, check=False).stdout
+    assert "bridged-dropped" in shown
+    assert f"iptables -I {rule}" in shown
+
+
+def wait_connected(labs: Sequence[Lab]) -> None:
+    """Wait until a task on each host finds all tasks by name, and receives a large file from each."""
+    try:
+        wait_found(labs, "web")
+        wait_until(partial(are_connected, labs), "connected containers", LIMIT_S, poll_s=1.0)
+    except LabError as exc:
+        shown = labs[0].run("docker", "service", "ps", "--no-trunc", "web", check=False)
+        routes = "\n".join(lab.run("ip", "route").stdout for lab in labs)
+        raise LabError(f"{exc}\n{shown.stdout}{shown.stderr}{routes}") from exc
+
+
+def are_connected(labs: Sequence[Lab]) -> bool:
+    """Return whether each task receives the file of each other one."""
+    try:
+        running = [(lab, task) for lab in labs for task in tasks(lab, "web")]
+        names = [lab.docker("inspect", "--format", "{{.Name}}", task)[1:] for lab, task in running]
+        command = ("timeout", "5", "wget", "-q", "-O", "-")
+        return len(running) == len(labs) and all(
+            len(lab.docker("exec", task, *command, f"http://{name}/large")) == BYTES
+            for lab, task in running
+            for name in names
+        )
+    except CommandFailed:  # a connection times out, dockerd is starting, or a task has just ended
+        return False
+
+
+def answers(lab: Lab, address: str, name: str) -> bool:
+    """Return whether the port of another host answers with the name of its task."""
+    return fetch(lab, address, PORT) == name
+
+
+def is_removed(manager: Lab, network: str) -> bool:
+    """Remove a network of the swarm; return whether it is gone."""
+    done = manager.run("docker", "network", "rm", network, check=False)
+    return done.returncode == 0 or "not found" in done.stderr
