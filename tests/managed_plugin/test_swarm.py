@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import DRIVER, PLUGIN, daemon_pids, enable, install, list_on
-from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, resolve, swarm, tasks, two_labs, wait_found
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)  # Docker packs and unpacks the plugin, and swarm takes its time
@@ -61,6 +61,16 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     for node in nodes:  # a killed dockerd forgets the endpoints of its tasks
         wait_until(partial(_has_one_reservation, node), "the end of forgotten endpoints", LIMIT_S, poll_s=1.0)
 
+    manager.docker("network", "create", "-d", "overlay", "over")
+    beside = ("service", "create", "--detach", "--no-resolve-image", "--mode", "global", "--endpoint-mode", "dnsrr")
+    manager.docker(*beside, "--name", "inner", "--network", "over", "busybox", "sleep", "3600")
+    manager.docker(*beside, "--name", "both", "--network", "over", "--network", "lan", "busybox", "sleep", "3600")
+    for number, node in enumerate(nodes):
+        finds = partial(_finds_beside, node, nodes)
+        wait_until(finds, f"the names on both networks on node {number}", LIMIT_S, poll_s=1.0)
+    manager.docker("service", "rm", "both", "inner")
+    wait_until(lambda: _removed(manager, "over"), "the removal of the overlay", LIMIT_S, poll_s=1.0)
+
     manager.docker("service", "rm", "web")
     wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
     wait_until(lambda: _removed(manager, "lan"), "the removal of the network", LIMIT_S, poll_s=1.0)
@@ -71,6 +81,25 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
         while (remains := left(node, state)) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert remains == []
+
+
+def _finds_beside(node: Lab, nodes: Sequence[Lab]) -> bool:
+    """Return whether a task on an overlay and on our network finds the services of both."""
+    try:
+        (task,) = tasks(node, "both")
+        return all(
+            resolve(node, task, service) == {_address(other, service) for other in nodes}
+            and reaches(node.container(task), _address(node, service))
+            for service in ("web", "inner")
+        )
+    except (CommandFailed, LabError, ValueError):  # not all tasks run yet
+        return False
+
+
+def _address(node: Lab, service: str) -> str:
+    """Return the address of the task of a service on a node."""
+    (task,) = tasks(node, service)
+    return str(node.container(task).link("eth0").addresses[0].ip)
 
 
 def _subnet(number: int) -> str:
