@@ -61,7 +61,17 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
         before = [node.state() for node in nodes]
         create(manager, "shared")
         service = ("service", "create", "--detach", "--no-resolve-image", "--endpoint-mode", "dnsrr", "--name", "web")
-        running = ("--replicas", "4", "--restart-delay", "1s", "busybox", "sleep", "3600")
+        running = (
+            "--replicas",
+            "4",
+            "--replicas-max-per-node",
+            "2",
+            "--restart-delay",
+            "1s",
+            "busybox",
+            "sleep",
+            "3600",
+        )
         manager.docker(*service, "--network", "shared", *running)
         wait_connected(nodes)
 
