@@ -57,6 +57,8 @@ def daemon_pids(lab: Lab) -> list[str]:
 def list_on(subnet: str, *, publishes: bool = False) -> JsonObject:
     """Return the network configuration list `lan`, a bridge with a subnet, which may publish ports."""
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet}]]}
+    if publishes:  # answers to other hosts need a way
+        ipam = {**ipam, "routes": [{"dst": "0.0.0.0/0"}]}
     main: JsonObject = {"type": "bridge", "bridge": "cni-lan", "isGateway": True, "ipMasq": True, "ipam": ipam}
     plugins: list[JsonObject] = [main, {"type": "firewall"}]
     if publishes:
