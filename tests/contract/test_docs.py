@@ -142,10 +142,19 @@ def _events(*methods: str) -> set[str]:
     found: set[str] = set()
     for path in (*(ROOT / "cnm_bridge").rglob("*.py"), *(ROOT / "cni_invoker" / "execution").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in methods:
+            if isinstance(call, ast.Call) and _level_of(call) in methods:
                 texts = [word.value for word in call.args if isinstance(word, ast.Constant)]
                 found.update(text for text in texts if isinstance(text, str) and EVENT.fullmatch(text))
     return found
+
+
+def _level_of(call: ast.Call) -> str | None:
+    """Return the level of a call that logs, `log.info(…)` or the library's `log_event(log, logging.INFO, …)`."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    if isinstance(call.func, ast.Name) and call.func.id == "log_event" and isinstance(call.args[1], ast.Attribute):
+        return call.args[1].attr.lower()
+    return None
 
 
 def test_logged_events_are_real() -> None:

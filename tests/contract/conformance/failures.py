@@ -75,9 +75,9 @@ async def last_error(case: Case, scene: Scene) -> None:
 
 async def last_words(case: Case, scene: Scene) -> None:
     """The standard error of a plugin that printed a CNI error is also shown and logged."""
-    logged: list[tuple[str, str]] = []
+    logged: list[tuple[str, object]] = []
     handler = logging.Handler()
-    handler.emit = lambda record: logged.append((record.msg, str(record.__dict__.get("line"))))  # type: ignore[method-assign]
+    handler.emit = lambda record: logged.append((record.__dict__["event"], record.__dict__.get("line")))  # type: ignore[method-assign]
     logger = logging.getLogger("cni_invoker.execution.answer")
     level = logger.level
     logger.addHandler(handler)

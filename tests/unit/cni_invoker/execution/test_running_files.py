@@ -50,11 +50,16 @@ def test_plugins_that_run_now(tmp_path: Path) -> None:
     """Each has its name, its verb and its age; one that has ended is not among them."""
     assert find_running(tmp_path / "missing") == ()
     with RunningPlugins(tmp_path).keep("c1") as on_started:
-        with subprocess.Popen(["/bin/sleep", "60"], env={"CNI_COMMAND": "ADD"}) as process:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(["/bin/cat"], env={"CNI_COMMAND": "ADD"}, stdin=pipe, stdout=pipe, bufsize=0) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"-")
+            process.stdout.read(1)  # it runs: before, the kernel may not show its command
             on_started(process.pid)
             (found,) = find_running(tmp_path)
             process.kill()
-        assert (found.plugin, found.verb, found.container_id) == ("sleep", "ADD", "c1")
+        assert (found.plugin, found.verb, found.container_id) == ("cat", "ADD", "c1")
         assert 0 <= found.age_s < 60
         assert find_running(tmp_path) == ()
 

@@ -17,6 +17,7 @@ from cni_bridge_state import (
     ReservationInput,
 )
 from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.model.naming import staging_path
 
 CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
 RECORD = EndpointRecord(
@@ -74,7 +75,10 @@ def test_documents_of_different_records_are_kept_apart() -> None:
 
 
 def test_what_the_plugins_of_a_reservation_received() -> None:
-    """The IPAM plugin received requests for addresses, and no identity; the others the other way round."""
+    """The IPAM plugin received requests for addresses, and no identity; the others the other way round.
+
+    It ran in the staging namespace, whatever the path of the others.
+    """
     netns, own, identified = Path("/run/netns/1"), (("IP", "10.1.0.2"),), (("IP", "10.1.0.2"), ("NAME", "web"))
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "args": {"cni": {"labels": []}}}
     reserved = replace(
@@ -87,7 +91,8 @@ def test_what_the_plugins_of_a_reservation_received() -> None:
     known = replace(reserved, reservation_input=ReservationInput(plugin=ipam, args=own))
     endpoint = Endpoint(replace(RECORD, attachment=known))
     assert [endpoint.attachment_of(index, netns=netns).args for index in (0, 1)] == [own, (("NAME", "web"),)]
-    assert endpoint.attachment_of(0, netns=netns).netns == str(netns)
+    paths = [endpoint.attachment_of(index, netns=netns).netns for index in (0, 1)]
+    assert paths == [str(staging_path(Path("/run/cni-bridge"), reserved.id)), str(netns)]
     assert endpoint.network.plugins[0].document == ipam
     stored_before = Endpoint(replace(RECORD, attachment=reserved))
     assert stored_before.attachment_of(0, netns=netns).args == identified
