@@ -130,7 +130,10 @@ async def test_arguments_that_no_plugin_can_receive(
 async def test_a_link_of_another_network(
     store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
 ) -> None:
-    """No plugin made a link; one of the same name, which a container has on another network, keeps all it has."""
+    """No plugin made a link; one of the same name, which a container has on another network, keeps all it has.
+
+    Each DEL receives the path of ADD, where the staging namespace is mounted then.
+    """
     sandbox.ip(
         f"link add eth0 address {OTHER_MAC} type veth peer name other",
         "address add 10.9.0.2/24 dev eth0",
@@ -142,8 +145,9 @@ async def test_a_link_of_another_network(
         assert sandbox.addresses("eth0") == ["10.9.0.2/24"]
         assert sandbox.altnames("eth0") == ()
     assert deleted_by(fakes) == ["third", "firewall", "bridge"]
-    received = {command.environment["CNI_NETNS"] for command in fakes.commands if command.verb == "DEL"}
-    assert received == {str(pin.parents[1] / "netns" / ID)}
+    deletes = [command for command in fakes.commands if command.verb == "DEL"]
+    assert {command.environment["CNI_NETNS"] for command in deletes} == {str(pin)}
+    assert {None, sandbox.path.stat().st_ino}.isdisjoint(command.netns_inode for command in deletes)
 
 
 async def test_a_link_without_a_mac_of_the_container(

@@ -35,6 +35,7 @@ class Command:
         environment: Its environment, as far as it concerns CNI and tracing.
         stdin: Its standard input.
         pid: Its process ID.
+        netns_inode: The inode of the namespace that was at CNI_NETNS, None if there was none.
         orphaned_plugins: The ID of the process that it left behind, None without one.
     """
 
@@ -43,6 +44,7 @@ class Command:
     environment: Mapping[str, str]
     stdin: JsonObject
     pid: int
+    netns_inode: int | None
     orphaned_plugins: int | None
 
     @classmethod
@@ -55,6 +57,7 @@ class Command:
             environment={key: str(value) for key, value in get_object(record, "environment").items()},
             stdin=get_object(record, "stdin"),
             pid=get_int(record, "pid"),
+            netns_inode=find_int(record, "netns_inode"),
             orphaned_plugins=find_int(record, "left_behind"),
         )
 

@@ -98,6 +98,14 @@ def leave_behind(seconds: float) -> int:
     return child
 
 
+def inode_of(netns: str) -> int | None:
+    """Return the inode of the namespace that is mounted at a path, None if nothing is there."""
+    try:
+        return os.stat(netns).st_ino
+    except OSError:
+        return None
+
+
 def delegate(asked: Mapping[str, object]) -> NoReturn:
     """Become the IPAM plugin, with the same input and environment (CNI SPEC section 4)."""
     ipam = asked.get("ipam")
@@ -154,6 +162,7 @@ def main() -> None:
         "environment": {key: value for key, value in os.environ.items() if key.startswith(("CNI_", "TRACE", "BAGG"))},
         "stdin": asked,
         "pid": os.getpid(),
+        "netns_inode": inode_of(os.environ.get("CNI_NETNS", "")),
         "left_behind": leave_behind(behaviour["leave_behind_s"]) if "leave_behind_s" in behaviour else None,
     }
     record_call(log, record)
