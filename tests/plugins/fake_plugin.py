@@ -101,7 +101,7 @@ def leave_behind(seconds: float) -> int:
 def inode_of(netns: str) -> int | None:
     """Return the inode of the namespace that is mounted at a path, None if nothing is there."""
     try:
-        return os.stat(netns).st_ino
+        return Path(netns).stat().st_ino if netns else None
     except OSError:
         return None
 
