@@ -5,7 +5,7 @@ There is one file per attachment, `<directory>/results/<network>-<container ID>-
 (`record`). The differences are compatible with libcni:
 
 * A new attachment is on disk when `put` returns. Later states replace it atomically, and are not waited for: after a
-  power failure there is the first state or a later one, always whole (docs/decisions/0047). libcni's may be empty then,
+  power failure there is the first state or a later one, always whole (docs/decisions/0048). libcni's may be empty then,
   and the attachment cannot be deleted (cni#1055).
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
   second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
@@ -24,6 +24,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -164,7 +165,7 @@ class FileCache:
             files = [self._results / name for name in sorted(_names(self._results)) if name in asked or name not in own]
         found = []
         for file in files:
-            cached = _read(file)
+            cached = self._read(file)
             if cached is not None and not isinstance(cached, CachedAttachment):
                 raise CacheDamaged(file, _BARE)
             found += [cached] if cached is not None else []
@@ -224,9 +225,10 @@ class FileCache:
             if file.stat().st_size:
                 raise
             first = _read(self._begun / file.name)
-            if first is None:
+            if not isinstance(first, CachedAttachment):
                 raise
-            return first
+            # How many have printed a result since is lost, and their DEL must not count as done if it fails.
+            return replace(first, added_plugins=None)
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
