@@ -70,6 +70,7 @@ async def test_calls_without_effect(tmp_path: Path, call: str, answer: JsonObjec
             "cni.ipam: no net configuration with name",
         ),
         ("RequestPool", b'{"AddressSpace": "x", "Pool": "10.1.2.0/99"}', "RequestPool: Pool: "),
+        ("RequestPool", json.dumps(DOCKERD["RequestPool"]["swarm"]).encode(), "make the network without --ipam-driver"),
         ("RequestAddress", b'{"PoolID": "default/10.0.0.0", "Address": ""}', "is not one of cni-bridge"),
         ("RequestAddress", json.dumps({"PoolID": POOL, "Address": "10.1.2.x"}).encode(), "Address: "),
         (

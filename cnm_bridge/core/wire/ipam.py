@@ -22,7 +22,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_str
 from cni_bridge_state import PoolId
-from cnm_bridge.core.errors import BadRequest
+from cnm_bridge.core.errors import BadRequest, Refused
+from cnm_bridge.core.wire.requests import GLOBAL_SPACE
 
 _GATEWAY: Final = "com.docker.network.gateway"
 _TYPE: Final = "RequestAddressType"
@@ -96,7 +97,14 @@ def parse_request_pool(body: JsonObject) -> RequestPool:
 
     Raises:
         BadRequest: A subnet is invalid.
+        Refused: It is for a network of a swarm. Its manager assigns addresses for all nodes, and only those of this
+            host's containers can be compared with Docker: the others would be taken for unused, and assigned again.
     """
+    if find_str(body, "AddressSpace") == GLOBAL_SPACE:
+        raise Refused(
+            "cni-bridge assigns no addresses to networks of a swarm, because a host does not know which ones other "
+            "nodes use; make the network without --ipam-driver"
+        )
     options = find_object(body, "Options") or {}
     subnet = _parse_subnet(body, "Pool")
     return RequestPool(

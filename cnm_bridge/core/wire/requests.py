@@ -45,7 +45,9 @@ _DOCKERS_OWN: Final = "com.docker.network."
 _TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
 """Options of an endpoint with a text value that Docker adds; all others with such a value are the user's."""
 
-OWN_SPACES: Final = ("CniBridgeLocal", "CniBridgeGlobal")
+LOCAL_SPACE: Final = "CniBridgeLocal"
+GLOBAL_SPACE: Final = "CniBridgeGlobal"
+OWN_SPACES: Final = (LOCAL_SPACE, GLOBAL_SPACE)
 """This driver's address spaces, as Docker's IPAM driver: the local and the global one. CreateNetwork does not name the
 IPAM driver, but the space."""
 

@@ -46,6 +46,7 @@ class Announcer:
     _due: dict[EndpointId, Announcements] = field(default_factory=dict, init=False)
     _running: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _placed: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
+    _placed_again: set[EndpointId] = field(default_factory=set, init=False)
 
     def join(self, endpoint: Endpoint) -> bool:
         """Record that an endpoint has been joined; return whether its addresses are to be announced."""
@@ -58,12 +59,15 @@ class Announcer:
 
     def placed(self, endpoint_id: EndpointId) -> None:
         """Start to announce, if that is due: the link is in its sandbox, or may be; does not block."""
-        if endpoint_id in self._due and endpoint_id not in self._running:
+        if endpoint_id in self._running:  # it may have looked for the link too early
+            self._placed_again.add(endpoint_id)
+        elif endpoint_id in self._due:
             self._placed.put_nowait(endpoint_id)
 
     def forget(self, endpoint_id: EndpointId) -> None:
         """Announce no more for an endpoint; does not block."""
         self._due.pop(endpoint_id, None)
+        self._placed_again.discard(endpoint_id)
         running = self._running.pop(endpoint_id, None)
         if running is not None:
             running.cancel()
@@ -81,6 +85,9 @@ class Announcer:
     def _end(self, endpoint_id: EndpointId, task: asyncio.Task[None]) -> None:
         if self._running.get(endpoint_id) is task:
             del self._running[endpoint_id]
+            if endpoint_id in self._placed_again:
+                self._placed_again.remove(endpoint_id)
+                self.placed(endpoint_id)
 
     async def _announce(self, endpoint_id: EndpointId) -> None:
         """Announce the addresses as often as the network's options say; a link that is not there yet stays due."""
@@ -95,6 +102,9 @@ class Announcer:
                 addresses = await self.kernel.announce(Path(record.sandbox_key), Endpoint(record).altname)
             except KernelError as exc:  # the container reaches others all the same
                 log.debug("endpoint.not_announced", endpoint_id=endpoint_id, error=str(exc))
+                break
+            except Exception:  # a bug must be logged; it must not end the announcements of other endpoints
+                log.exception("announcement.bug", endpoint_id=endpoint_id)
                 break
             if addresses is None:
                 return

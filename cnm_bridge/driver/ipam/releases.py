@@ -38,7 +38,9 @@ class PendingRelease:
     Attributes:
         attempts: How many attempts have failed.
         error: Why the last one failed, None if none has.
-        is_tried: Set after the first attempt, and when it has completed.
+        is_tried: Set when an attempt has ended; cleared by those who wait for the next one.
+        is_done: Set when it has completed.
+        wake: Set to end the pause after a failed attempt.
     """
 
     attempts: int = 0
@@ -104,10 +106,12 @@ class Releases:
         Raises:
             StateError: It cannot be stored; nothing has been changed.
         """
-        async with self._locks.hold(record.id):
-            stored = self._store.ipam.find_address(record.id)
-            if stored is not None and stored.phase is not AddressPhase.RELEASING:
-                await self._store.ipam.put_address(replace(stored, phase=AddressPhase.RELEASING))
+        stored = self._store.ipam.find_address(record.id)
+        if stored is not None and stored.phase is not AddressPhase.RELEASING:  # otherwise a DEL may hold the lock
+            async with self._locks.hold(record.id):
+                stored = self._store.ipam.find_address(record.id)
+                if stored is not None:
+                    await self._store.ipam.put_address(replace(stored, phase=AddressPhase.RELEASING))
         if stored is None:
             return
         if self._find_holders(record.id):
@@ -128,14 +132,17 @@ class Releases:
                 if leaving:
                     await self._teardowns.wait_left(leaving)
                 for one in pending:
+                    if not one.is_done.is_set():
+                        one.is_tried.clear()
                     one.wake.set()
+                for one in pending:
                     await one.is_tried.wait()
 
     async def run(self) -> None:
         """Run the pending releases until cancelled. Then it can be called again, and continues with all of them."""
-        self._added = asyncio.Queue()
         with suppress(KernelError):  # tried again when the next address is released
             await self._plugins.tidy(lambda: self._store.ipam.is_empty)
+        self._added = asyncio.Queue()  # no await before all are in it: none is added twice
         for record_id in self._pending:
             self._added.put_nowait(record_id)
         async with asyncio.TaskGroup() as tasks:

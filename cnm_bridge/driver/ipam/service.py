@@ -122,9 +122,8 @@ class IpamService:
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
-        left = self.store.ipam.in_pool(pool_id)
+        await self.release_all(self.store.ipam.in_pool(pool_id))
         await self.store.ipam.remove_pool(pool_id)
-        await self.release_all(left)
 
     async def request_address(self, request: RequestAddress, caller: ProcessRecord | None) -> IpInterface:
         """Reserve an address, and return it with its prefix length.
@@ -139,12 +138,12 @@ class IpamService:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
         section = self.sections.find(pool.section)
         if request.address is None:
-            return await self._reserve_any(section, pool, request)
+            return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)
         async with self._locks.hold((pool.section, request.address)):
             await self._refuse_held(pool, request.address, is_gateway=request.is_gateway)
             if is_assignable(section, pool, request.address):
-                return await self._reserve(section, pool, request)
+                return await self._reserve_after_releases(section, pool, request)
             return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
 
     async def release_address(self, request: ReleaseAddress) -> None:
@@ -160,8 +159,10 @@ class IpamService:
         """Release some addresses; wait for the first attempts, for a limited time."""
         await asyncio.gather(*(self.releases.release(record, _PATIENCE_S) for record in records))
 
-    async def _reserve_any(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
-        """Reserve any address; if the plugin has none, once more after the releases that were pending meanwhile."""
+    async def _reserve_after_releases(
+        self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress
+    ) -> IpInterface:
+        """Reserve an address; if the plugin refuses, once more after the releases that were pending meanwhile."""
         pending = self._releases_of(section)
         try:
             return await self._reserve(section, pool, request)

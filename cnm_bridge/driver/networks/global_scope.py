@@ -7,6 +7,7 @@ and CreateEndpoint. An error of AllocateNetwork on the manager is not shown (the
 its tasks stay `New`), so all is refused here, where `docker service ps` shows it.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,8 @@ __all__ = ["GlobalScope"]
 log = structlog.get_logger()
 
 _IPV4: Final = 4
+_PATIENCE_S: Final = 1.0
+"""How long Docker, which waits for the reply, is asked. While it boots it accepts connections and does not answer."""
 _GATEWAYS: Final = ("isGateway", "isDefaultGateway")
 
 
@@ -53,8 +56,9 @@ class GlobalScope:
                 f"{len(versions) or 'none'}; make it with one --subnet, that of the CNI configuration"
             )
         try:
-            engine = await self.engine.describe()
-        except EngineUnavailable as exc:  # a node that boots: Docker has had the network before
+            async with asyncio.timeout(_PATIENCE_S):
+                engine = await self.engine.describe()
+        except (EngineUnavailable, TimeoutError) as exc:  # a node that boots: Docker has had the network before
             log.info("engine.swarm_unknown", error=str(exc))
             return
         if engine.is_swarm_node is False:
