@@ -112,7 +112,8 @@ class CachedDeletion:
                 used,
                 begun.attachment,
                 result,
-                added_plugins=cached.added_plugins,
+                # After a power failure the record may be its first state, which knows of no result: see `FileCache`.
+                added_plugins=cached.added_plugins if cached.boot_id == self.boot_id else None,
                 deleted=cached.deleted or (),
                 hooks=DeleteHooks(is_needed=partial(self._is_needed, cached, result, force=force)),
                 on_deleted=store,

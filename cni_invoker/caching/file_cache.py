@@ -222,9 +222,7 @@ class FileCache:
         try:
             return _read(file)
         except CacheDamaged:
-            if file.stat().st_size:
-                raise
-            first = _read(self._begun / file.name)
+            first = _read(self._begun / file.name) if _is_empty(file) else None
             if not isinstance(first, CachedAttachment):
                 raise
             # How many have printed a result since is lost, and their DEL must not count as done if it fails.
@@ -284,6 +282,14 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
         raise CacheUnknown(file, f"{exc}; delete the attachment with the program that wrote it") from exc
     except JsonError as exc:
         raise CacheDamaged(file, str(exc)) from exc
+
+
+def _is_empty(file: Path) -> bool:
+    """Return whether a file exists and has no content."""
+    try:
+        return file.stat().st_size == 0
+    except FileNotFoundError:  # removed meanwhile
+        return False
 
 
 def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:

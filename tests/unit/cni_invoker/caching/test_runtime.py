@@ -228,6 +228,21 @@ async def test_add_deletes_an_attachment_of_an_earlier_boot_first(scene: Scene) 
     assert kept.boot_id == BOOT
 
 
+@pytest.mark.parametrize("boot_id", ["earlier", BOOT])
+async def test_a_rejected_del_after_a_power_failure(scene: Scene, boot_id: str) -> None:
+    """A record of an earlier boot may lack results that were not written any more: a rejected DEL is not done."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, boot_id=boot_id, added_plugins=0, result=None))
+    scene.plugins.install("first", DEL={"error": {"code": 7, "msg": "rejected"}})
+    if boot_id == BOOT:
+        await scene.runtime.delete(BLUE, ATTACHMENT)
+    else:
+        with pytest.raises(PluginFailed, match="rejected"):
+            await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert len(await scene.cache.list()) == (boot_id != BOOT)
+
+
 async def test_check_without_an_attachment_is_an_error(scene: Scene) -> None:
     """The SPEC forbids it; a list that does not support CHECK, or disables it, is handled first."""
     offering = network(FIRST, cniVersions=["1.0.0", "1.1.0"])
