@@ -30,6 +30,8 @@ _FILE_BYTES: Final = 1 << 20
 class Sections:
     """The IPAM sections in the configuration directories. They are read anew by each look-up: they have some lines.
 
+    The methods read files, so they are called in a thread.
+
     Attributes:
         directories: The configuration directories.
     """

@@ -95,7 +95,7 @@ class IpamService:
             Refused: There is no such section, or it does not have what is requested.
             CniError: Its plugin is missing or too old.
         """
-        section = self._find_section(request)
+        section = await self._find_section(request)
         chosen = choose_pool(section, request)
         if request.subnet is None and self._repeated.is_endless((section.name, chosen.subnet)):
             raise Refused(
@@ -111,14 +111,14 @@ class IpamService:
         log.info("pool.given", pool_id=pool_id)
         return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
 
-    def _find_section(self, request: RequestPool) -> IpamSection:
+    async def _find_section(self, request: RequestPool) -> IpamSection:
         """Return the section that a request names, or the only one with its subnet."""
         name = section_name(request.options)
         if name is not None:
-            return self.sections.find(name)
+            return await asyncio.to_thread(self.sections.find, name)
         if request.subnet is None:
             raise BadOption(OPTION, f"it is missing; {NAME_IT}")
-        return self.sections.find_with_subnet(request.subnet)
+        return await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
@@ -136,7 +136,7 @@ class IpamService:
         pool = self.store.ipam.find_pool(request.pool) or await self._make_again(request.pool, caller)
         if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
-        section = self.sections.find(pool.section)
+        section = await asyncio.to_thread(self.sections.find, pool.section)
         if request.address is None:
             return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)
@@ -243,7 +243,8 @@ class IpamService:
             options={},
             is_ipv6=found.subnet.version != 4,  # noqa: PLR2004
         )
-        record = _new_pool(pool_id, choose_pool(self.sections.find(found.section), request), caller)
+        section = await asyncio.to_thread(self.sections.find, found.section)
+        record = _new_pool(pool_id, choose_pool(section, request), caller)
         await self.store.ipam.put_pool(record)
         log.warning("pool.rebuilt", pool_id=pool_id)
         return record
