@@ -8,6 +8,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def test_there_are_six_programs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed for this Python")
 def test_types(tmp_path: Path) -> None:
     """Each of them passes `mypy --strict`, which looks for problems of the library's own types."""
     programs = read_programs(CNI_INVOKER)

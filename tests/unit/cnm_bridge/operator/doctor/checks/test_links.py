@@ -3,6 +3,7 @@
 """Bridges, MTUs and rules that do not fit the lists are found, with commands for a shell."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
@@ -58,6 +59,7 @@ def with_mtu(plugin: JsonObject, mtu: int, text: str | None = None) -> Facts:
     return replace(HEALTHY, networks=(network,), engine=engine, links=links, routes=UPLINK)
 
 
+@pytest.mark.skipif(shutil.which("sed") is None, reason="sed is not installed")
 def test_an_mtu_above_the_uplinks(tmp_path: Path) -> None:
     """The command edits the file and nothing else in it, and restarts the containers."""
     assert codes(with_mtu(BRIDGE, 1500)) == []
