@@ -176,11 +176,7 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
         OSError: The directory cannot be read.
     """
     found = []
-    try:
-        files = sorted(directory.iterdir())
-    except FileNotFoundError:
-        return ()
-    for file in files:
+    for file in _files(directory):
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
             runs = _runs(file.name)
             execution = _parse(file)
@@ -200,11 +196,7 @@ def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
         OSError: The directory cannot be read.
     """
     found = []
-    try:
-        files = sorted(directory.iterdir())
-    except FileNotFoundError:
-        return ()
-    for file in files:
+    for file in _files(directory):
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
             execution = _parse(file)
             pid, started = execution.leader or (0, 0)
@@ -220,6 +212,14 @@ def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
                     )
                 )
     return tuple(sorted(found, key=lambda one: -one.age_s))
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of a directory in order, none if it does not exist."""
+    try:
+        return sorted(directory.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _runs(name: str) -> bool:

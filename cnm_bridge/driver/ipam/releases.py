@@ -76,7 +76,7 @@ class Releases:
         return self._pending
 
     def add_unfinished(self) -> int:
-        """Begin the releases that an earlier run of the daemon left; return how many there are.
+        """Begin the releases that the previous run of the daemon left; return how many there are.
 
         An address that is PENDING was not given to Docker: its call was never answered.
         """
