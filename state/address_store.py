@@ -13,7 +13,7 @@ The ID of an address is CNI's container ID of its reservation: the address itsel
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, TypeVar
+from typing import Final
 
 from cni_bridge_state.address_records import (
     ADDRESS_TRANSITIONS,
@@ -23,12 +23,12 @@ from cni_bridge_state.address_records import (
     AddressRecord,
     PoolId,
 )
-from cni_bridge_state.codec import parse_address, parse_pool, render_address, render_pool
+from cni_bridge_state.codec import render_value
 from cni_bridge_state.damaged_records import DamagedRecord, load_all
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import WrongPhase
+from cni_bridge_state.index import Index
 
-Key = TypeVar("Key")
 Address = IPv4Address | IPv6Address
 
 POOLS: Final = "pool/"
@@ -46,16 +46,18 @@ class AddressStore:
         self._db = db
         self._pools: dict[PoolId, AddressPoolRecord] = {}
         self._addresses: dict[AddressId, AddressRecord] = {}
-        self._by_address: dict[tuple[str, Address], dict[AddressId, None]] = {}
-        self._by_pool: dict[PoolId, dict[AddressId, None]] = {}
+        self._by_address = Index[AddressRecord](
+            lambda record: () if record.address is None else ((record.section, record.address.ip),)
+        )
+        self._by_pool = Index[AddressRecord](lambda record: (record.pool,))
 
     def load(self) -> Iterator[DamagedRecord]:
         """Parse the content of the database; yield what is damaged."""
         self._pools.clear()
         for record_id in tuple(self._addresses):
             self._forget_address(record_id)
-        yield from load_all(self._db, POOLS, parse_pool, self._keep_pool)
-        yield from load_all(self._db, ADDRESSES, parse_address, self._keep_address)
+        yield from load_all(self._db, POOLS, AddressPoolRecord, self._keep_pool)
+        yield from load_all(self._db, ADDRESSES, AddressRecord, self._keep_address)
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +74,7 @@ class AddressStore:
 
     async def put_pool(self, record: AddressPoolRecord) -> None:
         """Store a pool, in place of an earlier record."""
-        await self._db.write({f"{POOLS}{record.id}": render_pool(record)}, on_written=partial(self._keep_pool, record))
+        await self._db.write({f"{POOLS}{record.id}": render_value(record)}, on_written=partial(self._keep_pool, record))
 
     async def remove_pool(self, pool_id: PoolId) -> None:
         """Remove the record of a pool, if there is one."""
@@ -88,11 +90,11 @@ class AddressStore:
 
     def find_holders(self, section: str, address: Address) -> tuple[AddressRecord, ...]:
         """Return the records that hold an address of a section: at most one, besides those of a shared gateway."""
-        return tuple(self._addresses[record_id] for record_id in self._by_address.get((section, address), ()))
+        return self._by_address.find((section, address))
 
     def in_pool(self, pool_id: PoolId) -> tuple[AddressRecord, ...]:
         """Return the addresses of a pool, the oldest first."""
-        return tuple(self._addresses[record_id] for record_id in self._by_pool.get(pool_id, ()))
+        return self._by_pool.find(pool_id)
 
     async def put_address(self, record: AddressRecord) -> None:
         """Store an address's next phase.
@@ -102,7 +104,7 @@ class AddressStore:
         """
         self._check(record.id, record.phase)
         kept = partial(self._keep_address, record)
-        await self._db.write({f"{ADDRESSES}{record.id}": render_address(record)}, on_written=kept)
+        await self._db.write({f"{ADDRESSES}{record.id}": render_value(record)}, on_written=kept)
 
     async def remove_address(self, record_id: AddressId) -> None:
         """Remove an address's record, which must be in RELEASING: its DEL is done.
@@ -128,21 +130,11 @@ class AddressStore:
     def _keep_address(self, record: AddressRecord) -> None:
         self._forget_address(record.id)
         self._addresses[record.id] = record
-        self._by_pool.setdefault(record.pool, {})[record.id] = None
-        if record.address is not None:
-            self._by_address.setdefault((record.section, record.address.ip), {})[record.id] = None
+        self._by_pool.add(record)
+        self._by_address.add(record)
 
     def _forget_address(self, record_id: AddressId) -> None:
         record = self._addresses.pop(record_id, None)
-        if record is None:
-            return
-        _discard(self._by_pool, record.pool, record_id)
-        if record.address is not None:
-            _discard(self._by_address, (record.section, record.address.ip), record_id)
-
-
-def _discard(index: dict[Key, dict[AddressId, None]], key: Key, record_id: AddressId) -> None:
-    found = index.get(key, {})
-    found.pop(record_id, None)
-    if not found:
-        index.pop(key, None)
+        if record is not None:
+            self._by_pool.discard(record)
+            self._by_address.discard(record)

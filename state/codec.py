@@ -2,9 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Converts between records, their documents, and stored values; pure.
 
-A document is a JSON object that matches the schema of its kind, such as `spec/state/endpoint.json`; `tables.py` says
-which field of the record is under which name. A stored value is a document after a line with its
-checksum:
+A document is a JSON object that matches the schema of its kind, such as `spec/state/endpoint.json`; see `documents.py`.
+A stored value is a document after a line with its checksum:
 
 ```
 5b1fc2a9
@@ -18,7 +17,7 @@ which takes a millisecond each.
 
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from cni_bridge_spec import (
     JsonError,
@@ -31,71 +30,36 @@ from cni_bridge_spec import (
     render_json,
 )
 from cni_bridge_state.address_records import AddressPoolRecord, AddressRecord
+from cni_bridge_state.documents import parse, render
 from cni_bridge_state.errors import RecordDamaged
-from cni_bridge_state.forms import Fields
 from cni_bridge_state.records import EndpointRecord, NetworkRecord
-from cni_bridge_state.tables import ADDRESS, ADDRESS_POOL, ENDPOINT, NETWORK
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+KINDS: Final[Mapping[str, type]] = {
+    "network": NetworkRecord,
+    "endpoint": EndpointRecord,
+    "pool": AddressPoolRecord,
+    "address": AddressRecord,
+}
+"""What a key begins with, before a slash → the kind of its record."""
 
 _DIGITS: Final = 8
 """The length of a checksum, a CRC-32."""
 
 
-def render_network(record: NetworkRecord) -> bytes:
-    """Return the stored value of a network record."""
-    return join_checksum(render_json(NETWORK.render(record)))
+def render_value(record: object) -> bytes:
+    """Return the stored value of a record."""
+    return join_checksum(render_json(render(record)))
 
 
-def render_endpoint(record: EndpointRecord) -> bytes:
-    """Return the stored value of an endpoint record."""
-    return join_checksum(render_json(ENDPOINT.render(record)))
-
-
-def render_pool(record: AddressPoolRecord) -> bytes:
-    """Return the stored value of a pool's record."""
-    return join_checksum(render_json(ADDRESS_POOL.render(record)))
-
-
-def render_address(record: AddressRecord) -> bytes:
-    """Return the stored value of an address's record."""
-    return join_checksum(render_json(ADDRESS.render(record)))
-
-
-def parse_pool(key: str, value: bytes) -> AddressPoolRecord:
-    """Return the pool's record stored under `key`.
+def parse_value(kind: type[R], key: str, value: bytes) -> R:
+    """Return the record stored under `key`.
 
     Raises:
-        RecordDamaged: The value is not such a record, or it is that of another key.
+        RecordDamaged: The value is not a record of this kind, or it is that of another key.
     """
-    return _parse(ADDRESS_POOL, key, document_of(key, value))
-
-
-def parse_address(key: str, value: bytes) -> AddressRecord:
-    """Return the address's record stored under `key`.
-
-    Raises:
-        RecordDamaged: The value is not such a record, or it is that of another key.
-    """
-    return _parse(ADDRESS, key, document_of(key, value))
-
-
-def parse_network(key: str, value: bytes) -> NetworkRecord:
-    """Return the network record stored under `key`.
-
-    Raises:
-        RecordDamaged: The value is not a network record, or it is that of another key.
-    """
-    return _parse(NETWORK, key, document_of(key, value))
-
-
-def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
-    """Return the endpoint record stored under `key`.
-
-    Raises:
-        RecordDamaged: The value is not an endpoint record, or it is that of another key.
-    """
-    return _parse(ENDPOINT, key, document_of(key, value))
+    return _parse(kind, key, document_of(key, value))
 
 
 def value_of(key: str, document: JsonValue) -> bytes:
@@ -123,7 +87,7 @@ def value_of_migrated(key: str, document: JsonObject) -> bytes:
     Raises:
         RecordDamaged: It cannot be read, or belongs to another key.
     """
-    _parse(_FIELDS[_kind_of(key)], key, document)
+    _parse(KINDS[_kind_of(key)], key, document)
     return join_checksum(render_json(document))
 
 
@@ -164,18 +128,10 @@ def _kind_of(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _parse(fields: Fields[T], key: str, document: JsonObject) -> T:
+def _parse(kind: type[R], key: str, document: JsonObject) -> R:
     try:
         if document.get("id") != key.partition("/")[2]:
             raise JsonError(f"it is the record of {get_str(document, 'id')}")
-        return fields.parse(document)
+        return parse(kind, document)
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
-
-
-_FIELDS: Final[Mapping[str, Fields[Any]]] = {
-    "network": NETWORK,
-    "endpoint": ENDPOINT,
-    "pool": ADDRESS_POOL,
-    "address": ADDRESS,
-}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_state.codec import parse_value
 from cni_bridge_state.damage import Damage, copy_path, remove_old_copies
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import RecordDamaged, StateUnusable
@@ -21,13 +22,11 @@ DamagedRecord = tuple[str, bytes, RecordDamaged]
 """Its key, its value, and what is wrong with it."""
 
 
-def load_all(
-    db: Database, prefix: str, parse: Callable[[str, bytes], Record], keep: Callable[[Record], None]
-) -> Iterator[DamagedRecord]:
+def load_all(db: Database, prefix: str, kind: type[Record], keep: Callable[[Record], None]) -> Iterator[DamagedRecord]:
     """Parse and keep all records of a kind; yield the damaged ones."""
     for key, value in db.scan(prefix):
         try:
-            keep(parse(key, value))
+            keep(parse_value(kind, key, value))
         except RecordDamaged as exc:
             yield key, value, exc
 

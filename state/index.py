@@ -1,38 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An in-memory index of endpoints by values in their records (addresses, sandbox).
+"""An in-memory index of records by values in them (addresses, sandbox, pool), so that a look-up does not scan all."""
 
-A lookup does not scan all of them.
-"""
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
 
-from collections.abc import Callable, Iterable
-
-from cni_bridge_state.records import EndpointId, EndpointRecord
+R = TypeVar("R")
 
 
-class Index:
-    """The endpoints by a key of their records.
+class Index(Generic[R]):
+    """Records by a key in them.
 
     Args:
         keys_of: Gives the keys under which a record is found.
     """
 
-    def __init__(self, keys_of: Callable[[EndpointRecord], Iterable[str]]) -> None:
+    def __init__(self, keys_of: Callable[[R], Iterable[Hashable]]) -> None:
         self._keys_of = keys_of
-        self._found: dict[str, tuple[EndpointId, ...]] = {}  # few each: a set would take four times the memory
+        self._found: dict[Hashable, tuple[R, ...]] = {}  # few each: a set would take four times the memory
 
-    def add(self, record: EndpointRecord) -> None:
+    def add(self, record: R) -> None:
         """Add a record."""
         for key in self._keys_of(record):
-            self._found[key] = (*self._found.get(key, ()), record.id)
+            self._found[key] = (*self._found.get(key, ()), record)
 
-    def discard(self, record: EndpointRecord) -> None:
+    def discard(self, record: R) -> None:
         """Remove a record."""
         for key in self._keys_of(record):
-            found = tuple(endpoint_id for endpoint_id in self._found.pop(key, ()) if endpoint_id != record.id)
+            found = tuple(one for one in self._found.pop(key, ()) if one is not record)
             if found:
                 self._found[key] = found
 
-    def find(self, keys: Iterable[str]) -> list[EndpointId]:
-        """Return the endpoints found under any of some keys, in order."""
-        return sorted({endpoint_id for key in keys for endpoint_id in self._found.get(key, ())})
+    def find(self, *keys: Hashable) -> tuple[R, ...]:
+        """Return the records found under any of some keys, each once; those of one key in the order of `add`."""
+        return tuple({id(one): one for key in keys for one in self._found.get(key, ())}.values())

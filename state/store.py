@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
 from cni_bridge_state.address_store import ADDRESSES, POOLS, AddressStore
-from cni_bridge_state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from cni_bridge_state.codec import render_value
 from cni_bridge_state.damage import find_copies
 from cni_bridge_state.damaged_records import leave, load_all, set_aside
 from cni_bridge_state.db import Database
@@ -66,8 +66,8 @@ class Store:
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
-        self._by_address = Index(lambda record: record.addresses)
-        self._by_sandbox = Index(lambda record: (str(record.sandbox),) if record.sandbox_key else ())
+        self._by_address = Index[EndpointRecord](lambda record: record.addresses)
+        self._by_sandbox = Index[EndpointRecord](lambda record: (record.sandbox,) if record.sandbox_key else ())
         self._by_attachment: dict[AttachmentId, EndpointId] = {}
         self._on_removed: list[Callable[[EndpointId], None]] = []
         self._on_phase: list[Callable[[EndpointRecord, bool], None]] = []
@@ -191,7 +191,7 @@ class Store:
     async def put_network(self, record: NetworkRecord) -> None:
         """Store a network's record, in place of an earlier one."""
         kept = partial(self._keep_network, record)
-        await self._db.write({f"{_NETWORKS}{record.id}": render_network(record)}, on_written=kept)
+        await self._db.write({f"{_NETWORKS}{record.id}": render_value(record)}, on_written=kept)
 
     async def remove_network(self, network_id: NetworkId) -> None:
         """Remove a network's record, if there is one."""
@@ -206,11 +206,11 @@ class Store:
 
     def endpoints_with_address(self, addresses: Iterable[str]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that have any of some addresses in `EndpointRecord.addresses`, by ID."""
-        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_address.find(addresses))
+        return tuple(sorted(self._by_address.find(*addresses), key=lambda record: record.id))
 
     def endpoints_in_sandbox(self, sandbox: Path) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were joined to a sandbox, by ID."""
-        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_sandbox.find((str(sandbox),)))
+        return tuple(sorted(self._by_sandbox.find(sandbox), key=lambda record: record.id))
 
     def find_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord | None:
         """Return the endpoint's record, None if there is none."""
@@ -285,7 +285,7 @@ class Store:
 
     async def _write_endpoint(self, record: EndpointRecord, *, sync: bool = True) -> None:
         kept = partial(self._store_endpoint, record)
-        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)}, on_written=kept, sync=sync)
+        await self._db.write({f"{_ENDPOINTS}{record.id}": render_value(record)}, on_written=kept, sync=sync)
 
     def _load(self) -> None:
         """Parse the content of the database; set damaged records aside."""
@@ -293,8 +293,8 @@ class Store:
         for endpoint_id in tuple(self._endpoints):
             self._forget_endpoint(endpoint_id)
         damaged = (
-            *load_all(self._db, _NETWORKS, parse_network, self._keep_network),
-            *load_all(self._db, _ENDPOINTS, parse_endpoint, self._keep_endpoint),
+            *load_all(self._db, _NETWORKS, NetworkRecord, self._keep_network),
+            *load_all(self._db, _ENDPOINTS, EndpointRecord, self._keep_endpoint),
             *self.ipam.load(),
         )
         # Without space for the migration nothing can be written: the next start sets damaged records aside.

@@ -18,7 +18,7 @@ from cni_bridge_state import (
     Phase,
     RequestedInterface,
 )
-from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.codec import render_value
 from cni_bridge_state.store import Store
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine
@@ -138,10 +138,10 @@ async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, b
             internal=False,
             options={"cni.network": "lan"},
         )
-        entries[f"network/{record.id}"] = render_network(record)
+        entries[f"network/{record.id}"] = render_value(record)
     for number in range(count):
         joined = make_record(number, run_dir, boot_id, sandbox_of(number, count))
-        entries[f"endpoint/{joined.id}"] = render_endpoint(joined)
+        entries[f"endpoint/{joined.id}"] = render_value(joined)
     store._db.write_now(entries)  # thousands of synced writes would take long
     store.close()
     Store.open(directory).close()  # LevelDB sorts the large write now, as it would have done between small ones

@@ -13,7 +13,7 @@ import plyvel
 import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, StateUnusable
-from cni_bridge_state.codec import document_of, render_endpoint
+from cni_bridge_state.codec import document_of, render_value
 from cni_bridge_state.store import Store
 from tests.records import endpoint
 from tests.unit.state.made_up_migrations import MIGRATIONS, as_version, write_older
@@ -151,7 +151,7 @@ async def test_no_space_to_migrate(disk: Path) -> None:
     """A store that cannot be migrated opens with all records, refuses writes, and migrates when there is space."""
     directory = disk / "state"
     names = [f"{number:064x}" for number in range(70)]
-    documents = [document_of(f"endpoint/{name}", render_endpoint(endpoint(name))) for name in names]
+    documents = [document_of(f"endpoint/{name}", render_value(endpoint(name))) for name in names]
     older = [as_version(2, document) for document in documents]
     write_older(directory, {"schema": 2, "meta": {}, "networks": [], "endpoints": older})
     with plyvel.DB(str(directory / "leveldb")) as db:

@@ -69,7 +69,7 @@ def before_its_join(endpoint: dict[str, Any]) -> dict[str, Any]:
         return older
     plugins = len(attachment["configuration"]["plugins"])
     attachment = {**attachment, "netns": f"/run/cni-bridge/netns/{attachment['id']}"}
-    pending = {"answered": 1, "deleted": [*range(1, plugins + 1)], "result": reserved, "firstProcess": None}
+    pending = {"addedPlugins": 1, "deleted": [*range(1, plugins + 1)], "result": reserved, "firstProcess": None}
     return {**older, **pending, "attachment": attachment}
 
 

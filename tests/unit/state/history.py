@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
-from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.codec import render_value
 from cni_bridge_state.store import Store
 
 __all__ = ["Content", "Damage", "History", "content", "make_history"]
@@ -57,8 +57,8 @@ class History:
 
 def content(store: Store) -> Content:
     """Return the content of a store, as stored."""
-    networks = {f"network/{record.id}": render_network(record) for record in store.networks()}
-    return networks | {f"endpoint/{record.id}": render_endpoint(record) for record in store.endpoints()}
+    networks = {f"network/{record.id}": render_value(record) for record in store.networks()}
+    return networks | {f"endpoint/{record.id}": render_value(record) for record in store.endpoints()}
 
 
 async def make_history(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:

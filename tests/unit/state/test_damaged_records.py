@@ -9,7 +9,7 @@ import plyvel
 import pytest
 
 from cni_bridge_state import EndpointRecord, NetworkRecord
-from cni_bridge_state.codec import join_checksum, render_endpoint, render_network
+from cni_bridge_state.codec import join_checksum, render_value
 from cni_bridge_state.store import Store
 
 
@@ -67,8 +67,8 @@ def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, 
 
 def test_a_record_under_another_key(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> None:
     """The ID in a record must be that of its key; otherwise it is set aside."""
-    put(directory, "network/" + "b" * 64, render_network(network))
-    put(directory, "endpoint/" + "f" * 64, render_endpoint(endpoint))
+    put(directory, "network/" + "b" * 64, render_value(network))
+    put(directory, "endpoint/" + "f" * 64, render_value(endpoint))
     store = Store.open(directory)
     assert [finding.lost for finding in store.findings] == [("b" * 64,), ("f" * 64,)]
     assert store.networks() == (network,)

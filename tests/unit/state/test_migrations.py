@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
 from cni_bridge_state import EndpointRecord, ImportRefused, NetworkRecord
-from cni_bridge_state.codec import join_checksum, parse_endpoint, parse_network
+from cni_bridge_state.codec import join_checksum, parse_value
 from cni_bridge_state.migrations import MIGRATIONS as OF_THIS_RELEASE
 from cni_bridge_state.migrations import SCHEMA_VERSION, Migrations
 from cni_bridge_state.store import Store
@@ -55,8 +55,8 @@ def test_an_older_state_is_migrated(
         store.close()
         entries = stored(tmp_path / "older")
         assert entries["meta/schema"] == b"3"
-        assert parse_network(f"network/{network.id}", entries[f"network/{network.id}"]) == network
-        assert parse_endpoint(f"endpoint/{endpoint.id}", entries[f"endpoint/{endpoint.id}"]) == endpoint
+        assert parse_value(NetworkRecord, f"network/{network.id}", entries[f"network/{network.id}"]) == network
+        assert parse_value(EndpointRecord, f"endpoint/{endpoint.id}", entries[f"endpoint/{endpoint.id}"]) == endpoint
 
 
 @pytest.mark.parametrize("damage", [b"no JSON", b"[]", b'{"snapshot": 7}'])
