@@ -36,11 +36,7 @@ ADDRESSES: Final = "address/"
 
 
 class AddressStore:
-    """Typed records of pools and addresses in a `Database`; as in a `Store`, a change is on disk when it returns.
-
-    Args:
-        db: The database.
-    """
+    """Typed records of pools and addresses in a `Database`; as in a `Store`, a change is on disk when it returns."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -108,8 +108,6 @@ class ApiRoom:
 
     Attributes:
         methods: The calls that the daemon answers.
-        calls: Docker's running calls.
-        connections: The connections to the plugin socket.
     """
 
     methods: tuple[Method, ...]

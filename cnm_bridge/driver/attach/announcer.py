@@ -35,10 +35,6 @@ class Announcer:
     """Announces addresses, once libnetwork has placed the link.
 
     After a restart of the daemon nothing is announced again: the neighbours know the addresses.
-
-    Attributes:
-        store: The records.
-        kernel: Sends the announcements.
     """
 
     store: Store

@@ -23,11 +23,7 @@ DEAD: Final = "its sandbox and its link are gone"
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Finds endpoints that are dead, abandoned, or without their link.
-
-    Attributes:
-        kernel: Knows sandboxes, links and processes.
-    """
+    """Finds endpoints that are dead, abandoned, or without their link."""
 
     kernel: Kernel
 

@@ -85,10 +85,6 @@ class PlaceFinder:
     """Knows sandboxes and their containers.
 
     Attributes:
-        store: The records of the other endpoints of a sandbox.
-        kernel: Finds the processes of a sandbox.
-        owners: Finds the container of a sandbox.
-        release: The engine's release.
         run_dir: The parent directory of our own mounts.
     """
 

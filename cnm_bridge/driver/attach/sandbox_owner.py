@@ -41,13 +41,7 @@ class SandboxOwner:
 
 @dataclass(slots=True)
 class SandboxOwners:
-    """Finds owners of sandboxes.
-
-    Attributes:
-        kernel: Finds the processes in a sandbox.
-        engine: Lists containers.
-        release: Knows whether the engine answers.
-    """
+    """Finds owners of sandboxes."""
 
     kernel: Kernel
     engine: Engine

@@ -68,14 +68,7 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSync:
-    """Syncs the sandboxes of endpoints.
-
-    Attributes:
-        store: The records.
-        kernel: Changes sandboxes.
-        locks: The locks of endpoints.
-        announcer: Learns when a link is in its sandbox.
-    """
+    """Syncs the sandboxes of endpoints."""
 
     store: Store
     kernel: Kernel

@@ -25,19 +25,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class JoinedEndpoints:
-    """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
-
-    Attributes:
-        store: The records.
-        port_publisher: Publishes ports.
-        unpublished: Decides whether a network may leave ports unpublished.
-        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
-        dns: Brings the name servers of results into containers.
-        contention: Waits for endpoints that have the ports and are being torn down.
-        locks: The locks of endpoints.
-        first_processes: Knows whether the container of an endpoint has ended.
-        missed_ports: The requests for ports that were not completed.
-    """
+    """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them."""
 
     store: Store
     port_publisher: PortPublisher

@@ -27,14 +27,7 @@ It waits for what is known to be needed, calls `Contention.note_leaving`, and ru
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Repeats an attempt to create or join an endpoint as long as `Contention` says.
-
-    Attributes:
-        store: The records.
-        teardowns: Undoes failed attempts.
-        contention: Waits for endpoints that are being deleted, and evicts dead ones.
-        locks: The locks of endpoints.
-    """
+    """Repeats an attempt to create or join an endpoint as long as `Contention` says."""
 
     store: Store
     teardowns: TeardownQueue

@@ -39,13 +39,7 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class DnsFiles:
-    """Edits the resolv.conf of containers, once for each endpoint.
-
-    Attributes:
-        store: The records.
-        kernel: Edits the file.
-        owners: Finds the container.
-    """
+    """Edits the resolv.conf of containers, once for each endpoint."""
 
     store: Store
     kernel: Kernel

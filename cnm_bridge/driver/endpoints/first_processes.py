@@ -30,14 +30,7 @@ _AT_ONCE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class FirstProcesses:
-    """Finds first processes and stores them in the records of joined endpoints.
-
-    Attributes:
-        store: The records.
-        kernel: Looks at processes, and waits for links.
-        owners: Finds the container of a sandbox.
-        locks: The locks of endpoints.
-    """
+    """Finds first processes and stores them in the records of joined endpoints."""
 
     store: Store
     kernel: Kernel

@@ -47,12 +47,6 @@ class PortPublisher:
 
     The caller holds the endpoint's lock. Each port is claimed when it is chosen, so no two endpoints can have it. Only
     one endpoint at a time chooses: of two that request the same ports, one receives all of them.
-
-    Attributes:
-        store: The records, which contain the ports that the previous run published.
-        runtime: Runs the plugins.
-        free: Checks the ports of the host's programs.
-        claims: The ports of endpoints; removed with an endpoint's record.
     """
 
     store: Store

@@ -51,15 +51,6 @@ class EndpointService:
     Every call is idempotent: repeated with the same ID it returns the same reply.
 
     Attributes:
-        store: The records.
-        networks: Plans the plugins' input.
-        attempts: Runs the plugins, and undoes failures.
-        attachers: The attacher of each mode.
-        owners: Knows the owner of each address.
-        teardowns: Tears endpoints down in the background.
-        rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
-        joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
-        locks: The locks of endpoints.
         run_dir: The directory that contains the staging namespaces.
         boot_id: The kernel's boot ID.
     """

@@ -41,12 +41,7 @@ _MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """Accepts that a network cannot publish ports, unless it is certain that the container has no other network.
-
-    Attributes:
-        store: The records; reasons are dropped with the record of the endpoint.
-        engine: Knows the networks of containers.
-    """
+    """Accepts that a network cannot publish ports, unless it is certain that the container has no other network."""
 
     store: Store
     engine: Engine
@@ -89,7 +84,6 @@ class MissedPorts:
     """Keeps requests for ports that were not completed; one without ports revokes them.
 
     Attributes:
-        store: The records, with the requests that the previous run had not completed.
         publish: Executes such a request.
     """
 

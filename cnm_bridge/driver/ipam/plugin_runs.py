@@ -30,8 +30,6 @@ class PluginRuns:
     """Runs ADD and DEL of IPAM plugins.
 
     Args:
-        runtime: Runs plugins.
-        kernel: Makes the namespace, and removes it.
         run_dir: The directory that it is in.
     """
 

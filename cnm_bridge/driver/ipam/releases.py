@@ -51,14 +51,7 @@ class PendingRelease:
 
 
 class Releases:
-    """The pending releases.
-
-    Args:
-        store: The records.
-        plugins: Runs DEL.
-        teardowns: The pending teardowns of endpoints.
-        locks: The locks of addresses, by ID.
-    """
+    """The pending releases."""
 
     def __init__(
         self, store: Store, plugins: PluginRuns, teardowns: TeardownQueue, locks: KeyedLocks[AddressId]

@@ -31,9 +31,6 @@ class Sections:
     """The IPAM sections in the configuration directories. They are read anew by each look-up: they have some lines.
 
     The methods read files, so they are called in a thread.
-
-    Attributes:
-        directories: The configuration directories.
     """
 
     directories: ConfigurationDirectories

@@ -69,15 +69,7 @@ _UNDO_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpamService:
-    """Gives Docker pools and addresses.
-
-    Attributes:
-        store: The records.
-        sections: The IPAM sections on disk.
-        runtime: Checks plugins.
-        plugins: Runs them.
-        releases: Releases addresses.
-    """
+    """Gives Docker pools and addresses."""
 
     store: Store
     sections: Sections

@@ -33,10 +33,6 @@ class UnclaimedAddresses:
     """Compares pools and addresses with the engine, and releases what it has lost.
 
     Attributes:
-        store: The records.
-        engine: Lists the networks.
-        kernel: Knows which addresses are in use.
-        service: Releases addresses.
         driver: This driver's name in Docker.
         grace_s: The pause between two comparisons, in seconds.
         settled_s: The age from which on an address that the engine does not have is unclaimed, in seconds.

@@ -35,13 +35,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(slots=True)
 class ConfigurationWatch:
-    """Looks for changes of the lists on disk while the daemon runs, and validates what has changed.
-
-    Attributes:
-        store: The networks and endpoints.
-        directories: The lists on disk.
-        runtime: Checks whether plugins can be run.
-    """
+    """Looks for changes of the lists on disk while the daemon runs, and validates what has changed."""
 
     store: Store
     directories: ConfigurationDirectories

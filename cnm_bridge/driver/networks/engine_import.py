@@ -19,13 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class EngineImport:
-    """Makes records of networks from the engine's description.
-
-    Attributes:
-        store: The records.
-        engine: The Docker Engine API.
-        locks: The locks of networks.
-    """
+    """Makes records of networks from the engine's description."""
 
     store: Store
     engine: Engine

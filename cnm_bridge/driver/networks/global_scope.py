@@ -30,11 +30,7 @@ _GATEWAYS: Final = ("isGateway", "isDefaultGateway")
 
 @dataclass(frozen=True, slots=True)
 class GlobalScope:
-    """What networks of global scope need.
-
-    Attributes:
-        engine: Knows whether the host is in a swarm; asked while Docker waits.
-    """
+    """What networks of global scope need."""
 
     engine: Engine
 

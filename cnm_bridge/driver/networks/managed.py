@@ -30,7 +30,6 @@ class ManagedNetworks:
 
     Args:
         wanted: The managed networks.
-        engine: Docker's networks.
         driver: This driver's name in Docker.
     """
 

@@ -32,9 +32,6 @@ class NetworkNameResolver:
     """Learns and stores the names of networks that use the configuration of their own name.
 
     Attributes:
-        store: The records.
-        engine: Knows the names.
-        locks: The locks of networks.
         patience_s: Time limit of `wait`, in seconds.
     """
 

@@ -52,18 +52,10 @@ class NetworkService:
     """Creates, deletes and resolves networks.
 
     Attributes:
-        store: The records.
-        directories: The network configuration lists on disk.
-        runtime: Checks whether plugins can be run.
-        name_resolver: Learns the names of networks that use the configuration of their own name.
-        engine_import: Imports networks that have no record.
-        release: The engine's release, which determines the possible attach modes.
         attach: How to attach endpoints for which `cni.attach` is not set.
         allow_inline: Whether a network may bring its own list.
         global_scope: What networks need if this instance has the scope global, None if it has not.
         arg_names: The names of arguments of plugins that an operator has listed.
-        managed: The networks that the operator lists.
-        locks: The locks of networks.
     """
 
     store: Store

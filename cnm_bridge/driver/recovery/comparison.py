@@ -59,15 +59,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares the records with the engine and the kernel.
-
-    Attributes:
-        store: The records.
-        engine: Lists the networks and endpoints of Docker.
-        liveness: Finds dead endpoints.
-        networks: Knows the CNI networks in use.
-        audit: Finds objects without a record.
-    """
+    """Compares the records with the engine and the kernel."""
 
     store: Store
     engine: TrustedEngine

@@ -51,14 +51,7 @@ class DhcpState:
 
 @dataclass(frozen=True, slots=True)
 class LeaseKeeper:
-    """Watches the daemons of all joined endpoints with DHCP.
-
-    Attributes:
-        store: The records.
-        daemons: Connects to the daemons.
-        leases: Gets leases again.
-        locks: The locks of endpoints.
-    """
+    """Watches the daemons of all joined endpoints with DHCP."""
 
     store: Store
     daemons: DhcpDaemons

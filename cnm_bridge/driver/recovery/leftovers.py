@@ -34,13 +34,7 @@ class RemoveLeftovers:
     """Removes leftovers: staging namespaces, links, and the plugins' artifacts.
 
     Attributes:
-        store: The records.
-        networks: Finds the configuration of the artifacts' CNI network.
-        kernel: Removes links and namespaces.
-        teardowns: Tears down leftovers whose configuration is known.
-        locks: The locks of endpoints.
         run_dir: The parent directory of the staging namespaces.
-        lost_records: Makes the record for a teardown.
     """
 
     store: Store
@@ -123,11 +117,6 @@ class EvictLeftovers:
     link is in no sandbox is removed, too: without its record it cannot be joined.
 
     Attributes:
-        audit: Finds the leftovers.
-        networks: Knows the lists in use.
-        kernel: Finds the links in sandboxes.
-        remove: Removes the leftovers of one endpoint.
-        teardowns: The pending teardowns.
         run_dir: The parent directory of our own mounts.
     """
 

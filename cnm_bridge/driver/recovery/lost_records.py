@@ -19,7 +19,6 @@ class LostRecords:
     """Makes such records; see `rebuilt_record`.
 
     Attributes:
-        kernel: Looks into pinned sandboxes.
         run_dir: The parent directory of staging namespaces and pins.
         boot_id: The kernel's boot ID.
     """

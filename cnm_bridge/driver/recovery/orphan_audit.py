@@ -97,8 +97,6 @@ class OrphanAudit:
     """Scans the host for objects without a record.
 
     Args:
-        store: The records.
-        kernel: Lists links and staging namespaces.
         run_dir: The parent directory of the staging namespaces.
     """
 

@@ -120,9 +120,6 @@ class InventoryCheck:
     """Compares the endpoints of the engine and the kernel with the records.
 
     Attributes:
-        store: The records.
-        engine: Lists the networks and endpoints of Docker.
-        kernel: Lists the links in sandboxes.
         driver: This driver's name in Docker.
         run_dir: The parent directory of the staging namespaces.
     """

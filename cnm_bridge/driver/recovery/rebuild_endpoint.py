@@ -37,13 +37,6 @@ class RebuildEndpoint:
     and by its addresses, taken from its link in the pinned sandbox, or from Docker.
 
     Attributes:
-        store: The records.
-        networks: Finds the configuration of a network.
-        engine: Knows the sandboxes of containers.
-        engine_import: Asks the engine for networks.
-        locks: The locks of endpoints.
-        lost_records: Makes the record.
-        kernel: Looks whether something of an endpoint is left.
         run_dir: The parent directory of the pins.
     """
 

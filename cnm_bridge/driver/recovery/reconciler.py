@@ -52,15 +52,6 @@ class Reconciler:
     """Runs rounds of comparison and repair.
 
     Attributes:
-        engine: The engine; a round runs whenever it comes up.
-        comparison: Finds the differences.
-        in_use: Finds endpoints in use.
-        networks: Removes the records of networks.
-        managed: Creates the networks that the operator lists.
-        teardowns: Tears endpoints down.
-        rebuild_endpoint: Creates records of endpoints that Docker has and that have none.
-        remove_leftovers: Removes objects of our own endpoints without a record.
-        unclaimed_addresses: Releases addresses that Docker has requested and lost.
         interval_s: The pause between two rounds, in seconds.
         grace_s: The pause between the two comparisons of a round, in seconds.
     """

@@ -31,12 +31,7 @@ _LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOrphan:
-    """Removes orphans.
-
-    Attributes:
-        audit: Knows the orphans.
-        kernel: Knows which addresses are in use.
-    """
+    """Removes orphans."""
 
     audit: OrphanAudit
     kernel: Kernel

@@ -49,10 +49,6 @@ class TrustedEngine:
     """Asks the engine for what belongs to this driver.
 
     Attributes:
-        store: The records, and the ID of the trusted engine.
-        engine: Lists the networks and endpoints of Docker.
-        engine_import: Creates records of networks that Docker has and that have none.
-        release: Receives the engine's release.
         driver: This driver's name in Docker.
     """
 

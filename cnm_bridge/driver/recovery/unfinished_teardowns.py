@@ -35,12 +35,6 @@ class UnfinishedTeardowns:
     """Finds endpoints that the previous run left half created or half deleted, and dead ones; adds their teardowns.
 
     Attributes:
-        store: The records.
-        teardowns: Tears endpoints down.
-        orphaned_plugins: Kills the plugins that a killed daemon left running.
-        liveness: Finds dead endpoints.
-        in_use: Finds endpoints in use.
-        journal: Reports the plugins that have ended, and the endpoints that are gone.
         boot_id: The kernel's boot ID.
         limit_s: How long `wait` waits, and after a reboot, how long it waits for the next DEL to end.
         boot_limit_s: How long it waits after a reboot.

@@ -52,11 +52,7 @@ def _ignore(_: EndpointId) -> None:
 
 @dataclass(slots=True)
 class AddressOwners:
-    """Finds the endpoints that have an address or may receive it, except those being deleted.
-
-    Attributes:
-        store: The records.
-    """
+    """Finds the endpoints that have an address or may receive it, except those being deleted."""
 
     store: Store
     _claims: dict[EndpointId, _Claim] = field(default_factory=dict, init=False)
@@ -134,8 +130,6 @@ class UnrecordedLinks:
     such a link still exists.
 
     Attributes:
-        store: The records.
-        kernel: Reads links and addresses.
         run_dir: The parent directory of staging namespaces and pins, which are not containers.
     """
 

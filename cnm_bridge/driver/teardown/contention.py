@@ -61,10 +61,6 @@ class ContentionResolver:
     """Waits for pending teardowns, and tears down dead endpoints.
 
     Attributes:
-        store: The records.
-        liveness: Finds the endpoints that are dead.
-        in_use: Finds the endpoints in use.
-        teardowns: Tears endpoints down.
         evictions: The number of dead endpoints of each CNI network that have been torn down for any call.
     """
 

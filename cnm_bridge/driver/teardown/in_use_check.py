@@ -46,7 +46,6 @@ class InUseCheck:
     """Finds endpoints in use, and logs each of them once.
 
     Attributes:
-        kernel: Lists the links of all namespaces.
         run_dir: The parent directory of staging namespaces and pins, which do not count as use.
     """
 

@@ -40,11 +40,6 @@ class TeardownLoop:
     plugins of the ended ones would compete for the processors with those of the starting ones.
 
     Attributes:
-        store: The records.
-        teardown: Undoes all that was done for an endpoint, with the checks that attempts in the background need.
-        pending: The pending teardowns.
-        locks: The locks of endpoints.
-        slots: Limits concurrent teardowns.
         quiet_s: Returns the seconds since Docker's last call about any other endpoint.
     """
 

@@ -33,14 +33,6 @@ class TeardownQueue:
 
     A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it. All others
     begin at once.
-
-    Attributes:
-        store: The records.
-        loop: Attempts each teardown until it completes.
-        pending: The pending teardowns.
-        locks: The locks of endpoints.
-        owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
-        slots: Limits concurrent teardowns.
     """
 
     store: Store

@@ -34,16 +34,7 @@ _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teardown:
-    """Tears an endpoint down.
-
-    Attributes:
-        store: The records.
-        attachers: The attacher of each mode, which detaches its endpoints.
-        owners: Finds the owners of addresses.
-        unrecorded: Finds running containers whose endpoint has no record.
-        slots: Limits concurrent plugins of teardowns.
-        pending: The pending teardowns.
-    """
+    """Tears an endpoint down."""
 
     store: Store
     attachers: Attachers
@@ -190,15 +181,7 @@ def first_pending_plugin(record: EndpointRecord) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTeardown:
-    """Tears an endpoint down, unless a container runs on it.
-
-    Attributes:
-        store: The records.
-        attachers: The attacher of each mode, which knows what a joined endpoint's record has.
-        teardown: Undoes all that was done for an endpoint.
-        in_use: Finds endpoints in use.
-        orphaned_plugins: Kills the plugins that a killed daemon left running.
-    """
+    """Tears an endpoint down, unless a container runs on it."""
 
     store: Store
     attachers: Attachers

@@ -27,7 +27,6 @@ class Pair:
     """Two containers with a web server each, on one network. All that it makes has `cni-bridge-test` in its name.
 
     Args:
-        docker: The docker command.
         network: The name of the network.
         publishes: Whether the second container publishes its port.
         is_torn_down: Returns whether the daemon knows none of these endpoints; True if it cannot be asked.

@@ -28,11 +28,7 @@ class Actions:
     """Executes the requests.
 
     Attributes:
-        teardowns: The pending teardowns.
-        reconciler: Compares records, engine and kernel.
-        audit: Finds orphans.
         release_orphan: Removes an orphan.
-        ipam: Knows the addresses that the engine does not have.
     """
 
     teardowns: TeardownQueue

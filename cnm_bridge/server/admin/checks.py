@@ -58,13 +58,7 @@ class _Finding:
 
 @dataclass(slots=True)
 class EndpointChecks:
-    """Checks endpoints.
-
-    Attributes:
-        store: The records.
-        runtime: Runs the plugins' CHECK.
-        kernel: Looks into sandboxes.
-    """
+    """Checks endpoints."""
 
     store: Store
     runtime: Runtime

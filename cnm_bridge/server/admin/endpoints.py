@@ -24,15 +24,7 @@ from cnm_bridge.system.journal import Journal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDocuments:
-    """Builds the documents.
-
-    Attributes:
-        store: The records.
-        unpublished: Knows the endpoints whose ports are not published.
-        teardowns: The pending teardowns.
-        journal: Has the last executions of plugins.
-        watch: Knows the endpoints whose list has changed since.
-    """
+    """Builds the documents."""
 
     store: Store
     unpublished: Unpublished

@@ -21,15 +21,7 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpamDocuments:
-    """Describes pools and addresses, and releases addresses that may be another engine's.
-
-    Attributes:
-        store: The records.
-        releases: The pending releases.
-        unclaimed: Knows the addresses that the engine does not have.
-        service: Releases addresses.
-        kernel: Knows which addresses are in use.
-    """
+    """Describes pools and addresses, and releases addresses that may be another engine's."""
 
     store: Store
     releases: Releases

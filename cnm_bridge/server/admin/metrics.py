@@ -40,14 +40,6 @@ class Metrics:
     """Builds the answers to scrapes.
 
     Attributes:
-        store: The networks and endpoints.
-        teardowns: The pending teardowns.
-        reconcile: Knows whether the engine is up.
-        audit: Finds orphans.
-        unpublished: Knows the endpoints whose ports are not published.
-        releases: The pending releases of addresses.
-        directories: The configurations, whose addresses are counted.
-        journal: Calls and executions.
         state_dir: The directory of the records.
     """
 

@@ -28,16 +28,8 @@ class Status:
     """Builds the status document.
 
     Attributes:
-        store: The networks and endpoints.
-        teardowns: The pending teardowns.
-        reconcile: Knows whether the engine is up.
-        audit: Finds orphans.
-        unpublished: Knows the endpoints whose ports are not published.
-        dhcp: Knows the CNI DHCP daemons, and the endpoints that have lost their lease.
-        watch: Knows the endpoints whose list has changed since.
         running_dir: The directory that records the running plugins.
         state_dir: The directory of the state.
-        ipam: Describes pools and addresses.
     """
 
     store: Store

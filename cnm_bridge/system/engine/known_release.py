@@ -14,11 +14,7 @@ _FIRST_ANSWER_S: Final = 1.0
 
 
 class KnownRelease:
-    """The release that the engine reported last, in this run of the daemon or in an earlier one.
-
-    Args:
-        store: Keeps the release.
-    """
+    """The release that the engine reported last, in this run of the daemon or in an earlier one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

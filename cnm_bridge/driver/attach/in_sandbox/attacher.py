@@ -57,14 +57,6 @@ class SandboxAttacher:
     """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
 
     Attributes:
-        store: Keeps the records.
-        runtime: Runs the plugins.
-        kernel: Prepares the sandbox, and finishes the link.
-        places: Decides whether the link is made in the sandbox.
-        move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
-        detacher: Undoes the attachment.
-        leases: Knows the CNI DHCP daemon that keeps a lease, and releases leases.
-        sandbox_sync: Gives the default routes that libnetwork adds the attributes of the plugins' routes.
         run_dir: The parent directory of pins and staging namespaces.
     """
 

@@ -39,11 +39,6 @@ class SandboxDetacher:
     """Runs DEL in sandboxes.
 
     Attributes:
-        runtime: Runs the plugins' DEL.
-        kernel: Finds links, and removes pins.
-        places: Knows whether a container still runs.
-        move: Runs DEL for a link in a namespace, or for a veth that replaces it.
-        leases: Releases the leases of links that leave a running container.
         run_dir: The parent directory of pins and staging namespaces.
     """
 

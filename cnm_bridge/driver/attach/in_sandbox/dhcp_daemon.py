@@ -47,11 +47,7 @@ class DhcpConnection:
 
 @dataclass(frozen=True, slots=True)
 class DhcpDaemons:
-    """Finds DHCP daemons by their sockets.
-
-    Attributes:
-        kernel: Finds the start time of a process, which distinguishes it from later ones with the same ID.
-    """
+    """Finds DHCP daemons by their sockets."""
 
     kernel: Kernel
 

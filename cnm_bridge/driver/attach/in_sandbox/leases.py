@@ -25,12 +25,7 @@ _NO_SLOT: Final = DeleteHooks(slot=nullcontext)
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Gets leases again and releases them.
-
-    Attributes:
-        runtime: Runs the IPAM plugin.
-        daemons: Finds the daemon that keeps a lease.
-    """
+    """Gets leases again and releases them."""
 
     runtime: Runtime
     daemons: DhcpDaemons

@@ -32,16 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveAttacher:
-    """Attaches via a staging namespace (`state.AttachMode.MOVE`).
-
-    Attributes:
-        store: Keeps the records.
-        runtime: Runs the plugins.
-        kernel: Moves the links.
-        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
-        detacher: Undoes the attachment.
-        places: Knows the names that links of a sandbox have.
-    """
+    """Attaches via a staging namespace (`state.AttachMode.MOVE`)."""
 
     store: Store
     runtime: Runtime

@@ -50,12 +50,7 @@ class DeletePlace:
 
 @dataclass(frozen=True, slots=True)
 class MoveDetacher:
-    """Brings links back and runs DEL.
-
-    Attributes:
-        runtime: Runs the plugins' DEL.
-        kernel: Brings links back.
-    """
+    """Brings links back and runs DEL."""
 
     runtime: Runtime
     kernel: Kernel
