@@ -13,7 +13,6 @@ from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.engine import Engine, KnownRelease
-from cnm_bridge.system.engine.ipam_engine import IpamEngine
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel, has_chain
 from cnm_bridge.system.process.tuning import find_plugin_oom_score
@@ -49,7 +48,7 @@ class Resources:
     running_dir: Path
     kernel: Kernel
     boot_id: str
-    engine: IpamEngine
+    engine: Engine
     engine_in_calls: Engine
     engine_at_join: Engine
     release: KnownRelease
@@ -86,7 +85,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         running_dir=running_dir,
         kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
         boot_id=read_boot_id(),
-        engine=IpamEngine(settings.docker_host, settings.engine_background_timeout_s),
+        engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
         engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
         engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
         release=KnownRelease(store),

@@ -12,7 +12,7 @@ import pytest
 from cni_bridge_state import NetworkId, NetworkRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.recovery.plugin_gc import InventoryCheck
-from cnm_bridge.system.engine.ipam_engine import IpamEngine
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace
@@ -33,7 +33,7 @@ class Host:
 
     async def find_gap(self) -> str | None:
         """Run the check under test."""
-        engine = IpamEngine(self.engine.host, 5)
+        engine = Engine(self.engine.host, 5)
         return await InventoryCheck(
             store=self.store, engine=engine, kernel=self.kernel, driver="cni-bridge", run_dir=self.run_dir
         ).find_gap()

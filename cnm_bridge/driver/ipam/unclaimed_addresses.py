@@ -20,7 +20,7 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.ipam.unclaimed import Unclaimed, find_unclaimed
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.system.engine.ipam_engine import IpamEngine
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ class UnclaimedAddresses:
     """
 
     store: Store
-    engine: IpamEngine
+    engine: Engine
     kernel: Kernel
     service: IpamService
     driver: str

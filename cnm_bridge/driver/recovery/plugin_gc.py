@@ -27,7 +27,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.driver.ipam.plugin_runs import attachment_of_address
-from cnm_bridge.system.engine.ipam_engine import IpamEngine
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
@@ -125,7 +125,7 @@ class InventoryCheck:
     """
 
     store: Store
-    engine: IpamEngine
+    engine: Engine
     kernel: Kernel
     driver: str
     run_dir: Path

@@ -14,16 +14,15 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 import aiohttp
 from aiodocker import Docker, DockerError
-from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
-from cni_bridge_spec import JsonError, JsonObject, find_str, get_object, get_str
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_str, get_object, get_str
 from cnm_bridge.core.engine_facts import (
     EngineContainer,
     EngineDescription,
@@ -36,6 +35,7 @@ from cnm_bridge.core.engine_facts import (
     has_other_network,
     is_on_this_host,
 )
+from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork, has_ipam_driver
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.process.sockets import find_peer
@@ -90,31 +90,26 @@ class Engine:
         Before Engine 24 the ID comes from `/etc/docker`, so that two engines of a host may have the same.
         """
         async with self._asked() as docker:
-            answer: object = await docker.system.info()
-        with self._read():
-            info = _json_object(answer, "the answer to GET /info")
+            info = await _info(docker)
             return " ".join(filter(None, (get_str(info, "ID"), find_str(info, "DockerRootDir"))))
 
     async def release(self) -> EngineRelease | None:
         """Return the engine's release, None if its version has no number."""
         async with self._asked() as docker:
-            answer: object = await docker.system.info()
-        with self._read():
-            return _release(answer)
+            info = await _info(docker)
+            return _release(info)
 
     async def describe(self) -> EngineDescription:
         """Return what `docker info` shows of the engine."""
         async with self._asked() as docker:
-            answer: object = await docker.system.info()
-        with self._read():
-            return EngineDescription.from_json(_json_object(answer, "the answer to GET /info"))
+            info = await _info(docker)
+            return EngineDescription.from_json(info)
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
         """Return the IDs of the networks of the driver with this name."""
         async with self._asked() as docker:
-            answer: object = await docker.networks.list(filters={"driver": driver})
-        with self._read():
-            return tuple(get_str(network, "Id") for network in _json_objects(answer, "the answer to GET /networks"))
+            found = await _networks(docker, driver)
+            return tuple(get_str(network, "Id") for network in found)
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network with its endpoints, None if the engine's host does not have it.
@@ -123,17 +118,18 @@ class Engine:
         a swarm is created when the host's first task on it starts, and deleted with the last.
         """
         async with self._asked() as docker:
-            try:
-                answer: object = await DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
-            except DockerError as exc:
-                if exc.status == _NOT_FOUND:
-                    return None
-                raise
-        with self._read():
-            found = _json_object(answer, "the answer to GET /networks/ID")
-            if not is_on_this_host(found):
+            found = await _network(docker, network_id)
+            if found is None or not is_on_this_host(found):
                 return None
             return await asyncio.to_thread(EngineNetwork.from_json, found)  # it may have thousands of endpoints
+
+    async def ipam_networks(self, driver: str) -> tuple[EngineIpamNetwork, ...]:
+        """Return the networks, of any driver, whose IPAM driver has this name, with the addresses that they have."""
+        async with self._asked() as docker:
+            listed = await _networks(docker)
+            ids = [get_str(one, "Id") for one in listed if has_ipam_driver(one, driver)]
+            shown = [await _network(docker, network_id) for network_id in ids]
+            return tuple(EngineIpamNetwork.from_json(one) for one in shown if one is not None)
 
     async def find_network_named(self, name: str) -> EngineNetwork | None:
         """Return the network with a name, None if there is none."""
@@ -151,20 +147,14 @@ class Engine:
             await docker.networks.create(dict(body))
 
     async def remove_network(self, network_id: str) -> None:
-        """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile.
-
-        Raises:
-            EngineUnavailable: There is no valid answer, or the engine refuses; the text says why.
-        """
+        """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile."""
         async with self._asked() as docker:
             await DockerNetwork(docker, network_id).delete()  # type: ignore[no-untyped-call]
 
     async def subnets(self) -> tuple[tuple[str, IpNetwork], ...]:
         """Return the subnets that Docker's own IPAM uses, of all drivers, each with the name of its network."""
         async with self._asked() as docker:
-            answer: object = await docker.networks.list()
-        with self._read():
-            found = _json_objects(answer, "the answer to GET /networks")
+            found = await _networks(docker)
             return tuple((get_str(network, "Name"), pool.subnet) for network in found for pool in find_pools(network))
 
     async def network_name(self, network_id: str) -> str | None:
@@ -183,20 +173,13 @@ class Engine:
             return False
         filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
         async with self._asked() as docker:
-            answer: object = [
-                _shown(container, "Names", "NetworkSettings")
-                for container in await docker.containers.list(all="true", filters=filters)
-            ]
-        with self._read():
-            shown = _json_objects(answer, "the answer to GET /containers/json")
+            shown = await _containers(docker, "Names", "NetworkSettings", filters=filters)
             return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
 
     async def network_names(self) -> Mapping[str, str]:
         """Return the name of each network, by ID."""
         async with self._asked() as docker:
-            answer: object = await docker.networks.list()
-        with self._read():
-            found = _json_objects(answer, "the answer to GET /networks")
+            found = await _networks(docker)
             return {get_str(network, "Id"): get_str(network, "Name") for network in found}
 
     async def containers(self) -> tuple[EngineContainer, ...]:
@@ -205,12 +188,8 @@ class Engine:
         Not for the daemon: the answer for thousands of containers is parsed in one turn of the event loop.
         """
         async with self._asked() as docker:
-            answer: object = [
-                _shown(container, "Id", "Names", "Image", "State", "NetworkSettings")
-                for container in await docker.containers.list(all="true")
-            ]
-        with self._read():
-            return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
+            shown = await _containers(docker, "Id", "Names", "Image", "State", "NetworkSettings")
+            return tuple(map(EngineContainer.from_json, shown))
 
     async def start_errors(self, networks: frozenset[str]) -> Mapping[str, str]:
         """Return why the last start of containers has failed, by the container's name.
@@ -222,21 +201,17 @@ class Engine:
                 that were never started.
         """
         filters = json.dumps({"status": ["created", "exited"]})
-        errors: dict[str, str] = {}
+        answers: list[JsonValue] = []
         async with self._asked() as docker:
             for container in await docker.containers.list(all="true", filters=filters):
-                if networks.isdisjoint(container["NetworkSettings"]["Networks"]):
-                    continue
-                with suppress(DockerError):  # it was removed meanwhile
-                    shown: object = await container.show()
-                    errors.update(self._start_error(shown))
-        return errors
-
-    def _start_error(self, answer: object) -> Mapping[str, str]:
-        with self._read():
-            shown = _json_object(answer, "the answer to GET /containers/ID/json")
-            error = find_str(get_object(shown, "State"), "Error")
-            return {get_str(shown, "Name").removeprefix("/"): error} if error else {}
+                if not networks.isdisjoint(container["NetworkSettings"]["Networks"]):
+                    with suppress(DockerError):  # it was removed meanwhile
+                        answers.append(await container.show())
+            shown = _objects(answers, "the answer to GET /containers/ID/json")
+            errors = {
+                get_str(one, "Name").removeprefix("/"): find_str(get_object(one, "State"), "Error") for one in shown
+            }
+            return {name: error for name, error in errors.items() if error}
 
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
         """Return those of some containers, one of which is being started or connected, that the engine lists.
@@ -244,13 +219,9 @@ class Engine:
         Like `is_only_network`, it may be asked by a call.
         """
         filters = json.dumps({"id": list(container_ids)})
+        keys = ("Id", "Names", "Image", "Labels", "HostConfig", "NetworkSettings")
         async with self._asked() as docker:
-            answer: object = [
-                _shown(container, "Id", "Names", "Image", "Labels", "HostConfig", "NetworkSettings")
-                for container in await docker.containers.list(all="true", filters=filters)
-            ]
-        with self._read():
-            shown = _json_objects(answer, "the answer to GET /containers/json")
+            shown = await _containers(docker, *keys, filters=filters)
             return tuple(map(StartingContainer.from_json, shown))
 
     async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
@@ -259,14 +230,9 @@ class Engine:
         Not for calls: the engine answers only when it does not start or stop the container.
         """
         async with self._asked() as docker:
-            try:
-                answer: object = await docker.containers.container(container_id).show()
-            except DockerError as exc:
-                if exc.status == _NOT_FOUND:
-                    return None
-                raise
-        with self._read():
-            return find_sandbox(_json_object(answer, "the answer to GET /containers/ID/json"), endpoint_id)
+            query = docker.containers.container(container_id).show()
+            shown = await _unless_missing(query, "the answer to GET /containers/ID/json")
+            return None if shown is None else find_sandbox(shown, endpoint_id)
 
     async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
@@ -278,8 +244,7 @@ class Engine:
 
         async def announce(docker: Docker) -> None:
             with suppress(*_NO_ANSWER, *_MISSHAPEN):
-                answer: object = await docker.system.info()
-                on_up(_release(answer))
+                on_up(_release(await _info(docker)))
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
@@ -313,14 +278,6 @@ class Engine:
             kind = EngineRefused if is_refused else EngineUnavailable
             raise kind(f"{self._name} {_describe(exc)}") from exc
         except _MISSHAPEN as exc:
-            raise EngineUnavailable(f"{self._name}: {exc}") from exc
-
-    @contextmanager
-    def _read(self) -> Iterator[None]:
-        """Turn errors of reading an answer into `EngineUnavailable`."""
-        try:
-            yield
-        except ValueError as exc:
             raise EngineUnavailable(f"{self._name} sent an invalid answer: {exc}") from exc
 
     @property
@@ -328,32 +285,46 @@ class Engine:
         return f"Docker Engine at {self._host}"
 
 
-def _shown(container: DockerContainer, *keys: str) -> dict[str, object]:
-    """Return the JSON of a container that aiodocker has listed."""
-    return {key: container[key] for key in keys}
+async def _info(docker: Docker) -> JsonObject:
+    return as_object(await docker.system.info(), "the answer to GET /info")
 
 
-def _release(info: object) -> EngineRelease | None:
-    version = find_str(_json_object(info, "the answer to GET /info"), "ServerVersion")
-    return EngineRelease.parse(version or "")
+async def _networks(docker: Docker, driver: str | None = None) -> tuple[JsonObject, ...]:
+    """Return all networks as they are listed, or those of a driver."""
+    answer = await docker.networks.list(filters={"driver": driver} if driver else None)
+    return _objects(answer, "the answer to GET /networks")
 
 
-def _json_object(value: object, what: str) -> JsonObject:
-    """Return a parsed JSON value that must be an object.
-
-    Raises:
-        JsonError: It is not an object; `what` names it in the text.
-    """
-    if isinstance(value, dict):
-        return value
-    raise JsonError(f"{what} must be an object")
+async def _network(docker: Docker, network_id: str) -> JsonObject | None:
+    query = DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
+    return await _unless_missing(query, "the answer to GET /networks/ID")
 
 
-def _json_objects(value: object, what: str) -> tuple[JsonObject, ...]:
-    """Return a parsed JSON value that must be an array of objects; errors as in `_json_object`."""
-    if isinstance(value, list):
-        return tuple(_json_object(item, f"each item of {what}") for item in value)
-    raise JsonError(f"{what} must be an array")
+async def _containers(docker: Docker, *keys: str, **filters: str) -> tuple[JsonObject, ...]:
+    """Return these keys of all containers, also of those that do not run."""
+    listed = await docker.containers.list(all="true", **filters)
+    return _objects([{key: one[key] for key in keys} for one in listed], "the answer to GET /containers/json")
+
+
+def _release(info: JsonObject) -> EngineRelease | None:
+    return EngineRelease.parse(find_str(info, "ServerVersion") or "")
+
+
+def _objects(answer: JsonValue, what: str) -> tuple[JsonObject, ...]:
+    """Return an answer that must be an array of objects; `what` names it in the error."""
+    if not isinstance(answer, list):
+        raise JsonError(f"{what} must be an array")
+    return tuple(as_object(item, f"each item of {what}") for item in answer)
+
+
+async def _unless_missing(query: Awaitable[JsonValue], what: str) -> JsonObject | None:
+    """Return the answer to a query, None if the engine does not have what is asked for; errors as in `_objects`."""
+    try:
+        return as_object(await query, what)
+    except DockerError as exc:
+        if exc.status == _NOT_FOUND:
+            return None
+        raise
 
 
 def _describe(exc: BaseException) -> str:
