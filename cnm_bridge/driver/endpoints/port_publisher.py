@@ -8,11 +8,12 @@ with the ports.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -32,13 +33,49 @@ from cnm_bridge.core.planning.ports import (
 )
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
 from cnm_bridge.system.kernel import HostPorts
-from cnm_bridge.system.scheduling.interruptible_work import Interruptible
 from cnm_bridge.system.scheduling.time_slice import TimeSlice
 
 log = structlog.get_logger()
 
 _LOGGED: Final = 100
 """The number of ports of one container that are logged."""
+
+
+T = TypeVar("T")
+
+
+class _Publication:
+    """The publication of one endpoint's ports, which a Leave interrupts; its long steps go through `step`."""
+
+    def __init__(self) -> None:
+        self._interrupted: str | None = None
+        self._step: asyncio.Timeout | None = None
+
+    async def step(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run one step and return its result.
+
+        Raises:
+            Interrupted: The work was interrupted before or during the step. The step has ended.
+        """
+        if self._interrupted is not None:
+            coroutine.close()
+            raise Interrupted(self._interrupted)
+        try:
+            async with asyncio.timeout(None) as self._step:
+                return await coroutine
+        except TimeoutError:
+            if self._interrupted is None:
+                raise
+            raise Interrupted(self._interrupted) from None
+        finally:
+            self._step = None
+
+    def interrupt(self, reason: str) -> None:
+        """Cancel the current step and refuse later ones; does not block."""
+        if self._interrupted is None:
+            self._interrupted = reason
+            if self._step is not None:
+                self._step.reschedule(asyncio.get_running_loop().time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +91,7 @@ class PortPublisher:
     free: HostPorts
     claims: PortClaims
     _choosing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _under_way: Interruptible[EndpointId] = field(default_factory=Interruptible, init=False)
+    _under_way: dict[EndpointId, _Publication] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.store.when_removed(self.claims.release)
@@ -95,11 +132,11 @@ class PortPublisher:
             )
         result = Result.from_document(record.result)
         refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
-        with self._under_way.begin(record.id) as work:
+        with self._publication(record.id) as publication:
             earlier, chosen = await self._claim(record, requests)
             new = (mapping for mapping in chosen if mapping not in earlier)
             try:
-                await work.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
+                await publication.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
             except BaseException:
                 await self._discard(record.id, new)
                 raise
@@ -108,15 +145,15 @@ class PortPublisher:
                 await self.store.put_endpoint(changed)  # from here on a DEL with these ports is pending
             except StateError:
                 await self._discard(record.id, new)
-                await work.step(self._restore(record, publishers, result))
+                await publication.step(self._restore(record, publishers, result))
                 raise
             await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
             try:
-                await work.step(self._add(changed, publishers, result))
+                await publication.step(self._add(changed, publishers, result))
             except Interrupted:
                 raise
             except BaseException:
-                await work.step(self._take_back(changed, publishers))
+                await publication.step(self._take_back(changed, publishers))
                 raise
         log.info("endpoint.published", count=len(chosen), ports=[str(mapping) for mapping in islice(chosen, _LOGGED)])
         return changed
@@ -127,7 +164,18 @@ class PortPublisher:
         A plugin that hangs or publishes thousands of ports must not hold the endpoint for minutes.
         """
         reason = f"endpoint {endpoint_id} leaves its container, or is no longer its gateway; no port is published"
-        self._under_way.interrupt(endpoint_id, reason)
+        publication = self._under_way.get(endpoint_id)
+        if publication is not None:
+            publication.interrupt(reason)
+
+    @contextmanager
+    def _publication(self, endpoint_id: EndpointId) -> Iterator[_Publication]:
+        """Yield the publication of an endpoint's ports, which can be interrupted until the end of the block."""
+        publication = self._under_way[endpoint_id] = _Publication()
+        try:
+            yield publication
+        finally:
+            del self._under_way[endpoint_id]
 
     def has_ports(self, record: EndpointRecord) -> bool:
         """Return whether ports of an endpoint are published, as far as its record says."""

@@ -18,12 +18,11 @@ from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find
 from cnm_bridge.core.planning.addresses.addressing import static_addresses
 from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.operator.networks.wanted import WantedNetwork
+from cnm_bridge.operator.plugin_needs import bridges
 
 _Subnet = IPv4Network | IPv6Network
 
 _BRIDGE: Final = "bridge"
-_DEFAULT_BRIDGE: Final = "cni0"
-"""The bridge of a plugin `bridge` that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +71,6 @@ def find_collisions(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
             yield f"{found}; choose another --subnet" + ("" if wanted.parent is None else " or --range")
 
 
-def bridges_of(network: NetworkConfigurationList) -> frozenset[str]:
-    """Return the names of the bridges that a list makes or uses."""
-    named = (plugin.document.get("bridge") for plugin in network.plugins if plugin.type == _BRIDGE)
-    return frozenset(name if isinstance(name, str) and name else _DEFAULT_BRIDGE for name in named)
-
-
 def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     name = wanted.name
     if name in host.docker_networks:
@@ -106,7 +99,7 @@ def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
 def _find_bridge(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     name = bridge_name(wanted.name)
     for other in host.lists:
-        if other.name != wanted.name and name in bridges_of(other):
+        if other.name != wanted.name and name in bridges(other):
             yield f"the list {other.name} in {other.source} uses the bridge {name}; choose another NAME"
     link = host.links.get(name)
     if link is None:

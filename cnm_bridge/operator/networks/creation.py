@@ -2,10 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plans a network, without changing anything, and makes what was planned."""
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,6 @@ from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_op
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
 from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, find_collisions
-from cnm_bridge.operator.networks.docker_request import DockerRequest, show_file
 from cnm_bridge.operator.networks.list_document import (
     NFTABLES_KEYS,
     Backend,
@@ -36,8 +36,8 @@ from cnm_bridge.operator.networks.list_document import (
     newest_version,
     render_list,
 )
-from cnm_bridge.operator.networks.list_file import find_taken_paths, list_path, write_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
+from cnm_bridge.operator.whole_file import write_whole
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
@@ -47,6 +47,52 @@ ENGINE_LIMIT_S: Final = 60.0
 _ATTACH: Final = "cni.attach"
 _KUBELET: Final = Path("/var/lib/kubelet")
 """Where a kubelet is, or was, its directory is."""
+
+_MODE: Final = 0o644
+_SUFFIX: Final = ".conflist"
+_FURTHER: Final = "*.conf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerRequest:
+    """A request for a Docker network.
+
+    Attributes:
+        name: Its name.
+        driver: The name of this driver in Docker.
+        options: Its options.
+        internal: Whether it has no gateway.
+        release: The engine's release, which decides how Docker's own addresses are switched off.
+    """
+
+    name: str
+    driver: str
+    options: Mapping[str, str] = field(hash=False)
+    internal: bool
+    release: EngineRelease
+
+    @property
+    def command(self) -> str:
+        """The docker command, for a shell."""
+        flags = ["--ipv4=false"] if self.release.makes_sandbox_first else ["--ipam-driver", "null"]
+        flags += ["--internal"] if self.internal else []
+        options = [part for key, value in self.options.items() for part in ("-o", f"{key}={value}")]
+        return shlex.join(["docker", "network", "create", "-d", self.driver, *flags, *options, self.name])
+
+    @property
+    def body(self) -> JsonObject:
+        """The body of `POST /networks/create`."""
+        addressing: JsonObject = (
+            {"EnableIPv4": False} if self.release.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
+        )
+        return {
+            "Name": self.name,
+            "Driver": self.driver,
+            "Options": dict(self.options),
+            "Internal": self.internal,
+            "CheckDuplicate": True,
+            **addressing,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,3 +302,35 @@ def _require_nftables(found: Preflight) -> None:
                 f"this host has nft and no iptables, and {plugin.path} knows iptables only: apt-get install iptables, "
                 "or install the CNI project's plugins in a newer release (1.9 does)"
             )
+
+
+def list_path(directory: Path, name: str) -> Path:
+    """Return the path of a new list."""
+    return directory / f"{name}{_SUFFIX}"
+
+
+def find_taken_paths(file: Path) -> frozenset[Path]:
+    """Return what exists of a new list's paths: its file, and the folder from which plugins would be added to it."""
+    folder = file.with_suffix("")
+    taken = {file} if file.exists() or file.is_symlink() else set()
+    return frozenset(taken | ({folder} if any(folder.glob(_FURTHER)) else set()))
+
+
+def write_list(file: Path, text: str) -> None:
+    """Write a new list, which every user may read; make its directory if it is missing.
+
+    Raises:
+        Refused: The file exists, or cannot be written; nothing is left of it.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text.encode(), mode=_MODE, replaces=False)
+    except OSError as exc:
+        raise Refused(f"cannot write {file}: {exc.strerror}; nothing was changed") from exc
+    except Refused as exc:
+        raise Refused(f"{exc}; nothing was changed") from exc
+
+
+def show_file(path: Path, text: str) -> str:
+    """Return the commands that write a text with whole lines into a file, for a shell."""
+    return f"mkdir -p {shlex.quote(str(path.parent))}\ncat >{shlex.quote(str(path))} <<'END'\n{text}END"

@@ -16,9 +16,9 @@ from cnm_bridge.core.planning.addresses.address_ranges import reservation_direct
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
-from cnm_bridge.operator.networks.collisions import bridges_of
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
 from cnm_bridge.operator.networks.list_document import bridge_name
+from cnm_bridge.operator.plugin_needs import bridges
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 
@@ -161,7 +161,7 @@ async def _remove_bridge(
     A bridge of another name may be the operator's own.
     """
     name = bridge_name(network.name)
-    if name not in bridges_of(network) or any(name in bridges_of(other) for other in others):
+    if name not in bridges(network) or any(name in bridges(other) for other in others):
         return []
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     waited_s = 0.0

@@ -36,6 +36,9 @@ from cnm_bridge.system.kernel import Kernel
 _LIMIT_S: Final = 20.0
 """Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""
 
+_Finding = tuple[str, str]
+"""A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
+
 _KEPT_S: Final = 5.0
 """How long the host's artifacts are kept for the next endpoint of the same run."""
 
@@ -46,14 +49,6 @@ _SBR: Final = "sbr"
 _IPV4: Final = 4
 
 _DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
-
-
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
-
-    about: str
-    what: str
 
 
 @dataclass(slots=True)
@@ -109,10 +104,10 @@ class EndpointChecks:
         if endpoint.sandbox is None:
             notes.append(_NO_SANDBOX)
         elif found is None:
-            yield _Finding("link", f"it is not in the sandbox {endpoint.sandbox}")
+            yield "link", f"it is not in the sandbox {endpoint.sandbox}"
         else:
-            for about, what in _differences(endpoint, found):
-                yield _Finding(about, what)
+            for difference in _differences(endpoint, found):
+                yield difference
         for one in _missing(endpoint, owned, notes):
             yield one
         if found is not None:
@@ -162,9 +157,9 @@ class EndpointChecks:
                         f"plugin {plugin.type}: its CHECK crashed ({exc.crash}), so what it made is not checked"
                     )
                 else:
-                    yield _Finding(plugin.type, str(exc))
+                    yield plugin.type, str(exc)
             except TimeoutError:
-                yield _Finding(plugin.type, f"CHECK did not end within {_LIMIT_S:g} s")
+                yield plugin.type, f"CHECK did not end within {_LIMIT_S:g} s"
 
 
 def _parse_since(parameters: Mapping[str, str]) -> float:
@@ -174,7 +169,7 @@ def _parse_since(parameters: Mapping[str, str]) -> float:
         raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
 
 
-def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str]]:
+def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[_Finding]:
     """Yield what the link in the sandbox lacks."""
     if endpoint.snapshot is None:
         return find_missing_addresses(known_addresses(endpoint), found)
@@ -185,14 +180,14 @@ def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[tuple[str, str
 def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
     plugins, addresses = get_objects(endpoint.record.attachment.configuration, "plugins"), known_addresses(endpoint)
     for one in find_missing_reservations(plugins, addresses, owned.reservations):
-        yield _Finding("reservation", f"{one} is missing")
+        yield "reservation", f"{one} is missing"
     if shutil.which("iptables-save") is None:
         notes.append("rules are not examined, because there is no iptables-save")
         return
     # The ports of a rebuilt record are for DEL only.
     given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
     for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
-        yield _Finding("rule", f"{one} is missing")
+        yield "rule", f"{one} is missing"
 
 
 def _unsuitable_addresses(endpoint: Endpoint) -> str | None:
@@ -244,6 +239,6 @@ def _render(record: EndpointRecord, findings: Iterable[_Finding], notes: Iterabl
     return {
         "id": record.id,
         "phase": record.phase.value,
-        "findings": [{"about": one.about, "what": one.what} for one in findings],
+        "findings": [{"about": about, "what": what} for about, what in findings],
         "notes": [*notes],
     }

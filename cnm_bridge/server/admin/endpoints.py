@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import AttachMode, EndpointId
+from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
@@ -109,7 +109,7 @@ class EndpointDocuments:
 
 def _find_mac(endpoint: Endpoint) -> str | None:
     requested = endpoint.record.requested.mac
-    if requested and endpoint.record.attachment.mode is AttachMode.MOVE:
+    if requested and not endpoint.record.attachment.mode.in_sandbox:
         return requested.lower()  # libnetwork sets it when it moves the link, after the snapshot
     if endpoint.snapshot is not None:
         return endpoint.snapshot.link.mac

@@ -7,7 +7,6 @@ with TLS) in `/etc/docker/plugins`. Source: moby, `pkg/plugins/discovery.go`.
 """
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.settings.types import Directory, File
+from cnm_bridge.operator.whole_file import write_whole
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SOCKETS: Final = Path("/run/docker/plugins")
@@ -61,7 +61,7 @@ def install_spec(
         if not replace:
             _refuse_other(file, content, _files(directory, name))
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _write(file, content)
+        write_whole(file, content.encode(), mode=0o644)
         for other in _files(directory, name):
             if other != file:
                 other.unlink()
@@ -121,14 +121,3 @@ def _target(content: str) -> str:
         return str(json.loads(content)["Addr"])
     except (ValueError, TypeError, KeyError):
         return content.strip()[:_SHOWN] or "nothing"
-
-
-def _write(file: Path, content: str) -> None:
-    """Write a file atomically."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(content, "utf-8")
-        unfinished.chmod(0o644)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -12,8 +12,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
 from cnm_bridge.operator.cli.output.values import count
-from cnm_bridge.operator.cli.redaction.lines import REDACTED, redact_lines
-from cnm_bridge.operator.cli.redaction.names import is_secret_name
+from cnm_bridge.operator.cli.redaction.lines import REDACTED, is_secret_name, redact_lines
 
 _NAMES: Final = ("name", "key")
 """Of a pair with `value`: how Kubernetes writes variables, and CNI arguments are stored."""

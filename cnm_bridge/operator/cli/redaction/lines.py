@@ -10,20 +10,28 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from cnm_bridge.operator.cli.redaction.names import is_secret_name
-
 REDACTED: Final = "[redacted]"
-
 _LINE_CHARACTERS: Final = 8192
 """A longer line, unless it has a JSON object, is truncated."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _ASSIGNS: Final = re.compile(r"""(?:\[[^]]{0,64}\])?[\\"']*\s*[:=>]""")
 _PAIR: Final = re.compile(r"""(?<![\w.-])(?:(?:name|key)[\\"']*\s*[:=]\s*[\\"']*([\w.-]+)|value[\\"']*\s*[:=])""")
 """The halves of a name and its value, as Kubernetes writes variables; of the first one, the name."""
+
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
 _KEY_END: Final = "-----END"
 _QUOTES: Final = ('"""', "'''", '"', "'")
 _BRACKETS: Final = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ENDINGS: Final = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "psk")
+_SECRETS: Final = frozenset({"pass", "pwd", "credential", "authorization", "auth"})
+_OF_KEYS: Final = frozenset({"api", "private", "access", "encryption", "shared", "preshared"})
+"""What may stand before `key` anywhere in a name, such as `access_key_id`; elsewhere only a last `key` is secret."""
+
+_OPEN_KEYS: Final = (["public"], ["sandbox"])
+_FLAG: Final = "pass-vlan-input-dev"
+"""The kernel's `bridge-nf-pass-vlan-input-dev` is not a password; any other name with `pass` as a word may be one."""
 
 
 def redact_lines(lines: Sequence[str], redact_json: Callable[[str], str | None]) -> Iterator[str]:
@@ -175,3 +183,16 @@ class _Value:
 
 def _indent_of(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a name such as `dbPassword`, `client-key-data` or `--token` says that its value is secret."""
+    words = [word.lower() for word in _WORD.findall(name.removesuffix(_FLAG))]
+    singular = [word if word.endswith("ss") else word.removesuffix("s") for word in words]
+    if any(word in _SECRETS or word.endswith(_ENDINGS) for word in singular):
+        return True
+    pairs = list(zip(["", *singular], singular, strict=False))
+    if any(word == "key" and before in _OF_KEYS for before, word in pairs):
+        return True
+    kept = len(words) - (words[-1:] == ["data"])
+    return words[kept - 1 : kept] == ["key"] and words[kept - 2 : kept - 1] not in _OPEN_KEYS

@@ -11,7 +11,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, Verdict
-from cnm_bridge.operator.doctor.needs import bridges, forwarding_links
+from cnm_bridge.operator.plugin_needs import bridges, forwarding_links
 
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
 _FEW: Final = 3

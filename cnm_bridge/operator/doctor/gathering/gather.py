@@ -36,7 +36,7 @@ from cnm_bridge.operator.doctor.gathering.installation import (
 )
 from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
 from cnm_bridge.operator.doctor.gathering.networks import gather_networks
-from cnm_bridge.operator.doctor.needs import needed_modules
+from cnm_bridge.operator.plugin_needs import needed_modules
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 

@@ -12,9 +12,10 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, bridges_of, find_collisions
+from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, find_collisions
 from cnm_bridge.operator.networks.list_document import Backend, make_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
+from cnm_bridge.operator.plugin_needs import bridges
 
 BLUE = parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"])
 LAN = parse_wanted("lan", subnets=["192.0.2.0/24"], ranges=["192.0.2.64/26"], parent="eth0", mtu=1500)
@@ -177,6 +178,6 @@ def test_several_causes() -> None:
 
 def test_the_bridges_of_a_list() -> None:
     """A plugin `bridge` without a name uses cni0."""
-    assert bridges_of(listed({"type": "bridge"}, {"type": "bridge", "bridge": "br1"})) == {"cni0", "br1"}
+    assert set(bridges(listed({"type": "bridge"}, {"type": "bridge", "bridge": "br1"}))) == {"cni0", "br1"}
     document = make_list(BLUE, backend=Backend.IPTABLES, cni_version="1.0.0")
-    assert bridges_of(NetworkConfigurationList.from_document(document)) == {"cni-blue"}
+    assert set(bridges(NetworkConfigurationList.from_document(document))) == {"cni-blue"}

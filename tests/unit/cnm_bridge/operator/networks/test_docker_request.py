@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.engine_facts import EngineRelease
-from cnm_bridge.operator.networks.docker_request import DockerRequest, show_file
+from cnm_bridge.operator.networks.creation import DockerRequest, show_file
 
 
 @pytest.mark.parametrize(

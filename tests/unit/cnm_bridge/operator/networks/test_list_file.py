@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.operator.networks.list_file import find_taken_paths, list_path, write_list
+from cnm_bridge.operator.networks.creation import find_taken_paths, list_path, write_list
 
 
 def test_a_new_list(tmp_path: Path) -> None:
