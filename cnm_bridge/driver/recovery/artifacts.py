@@ -24,11 +24,10 @@ import asyncio
 import fcntl
 import os
 import re
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha512
+from hashlib import sha256, sha512
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -36,6 +35,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
+from cnm_bridge.system.process.commands import run_command
 
 IFB_KIND: Final = "ifb"
 """The kernel's name for the kind of the links that `bandwidth` creates."""
@@ -52,7 +52,6 @@ log = structlog.get_logger()
 
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
 _LIMIT_S: Final = 10.0
-_KILL_LIMIT_S: Final = 1.0
 _CHAIN: Final = re.compile(r":(?P<chain>\S+) ")
 _APPENDED: Final = re.compile(r"-A (?P<chain>\S+) ")
 _OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\" id: \\"(?P<id>[^"\\]+)\\"')
@@ -63,8 +62,9 @@ class PluginArtifact:
     """An object that a plugin created, and should have removed.
 
     Attributes:
-        network: The CNI network's name.
-        container_id: The container ID that it was created for; for our own containers, the attachment's ID.
+        network: The CNI network's name, `?` if unknown.
+        container_id: The container ID that it was created for; for our own containers, the attachment's ID; `?` if
+            unknown.
         what: A description that lets an operator find it: a path such as `/var/lib/cni/networks/lan/10.1.2.3`, or the
             command that would create the rule, `iptables -t nat -A POSTROUTING …`.
         address: The reserved address; None if it is not a reservation.
@@ -74,6 +74,11 @@ class PluginArtifact:
     container_id: str
     what: str
     address: str | None = None
+
+    @property
+    def id(self) -> str:
+        """An ID by which an operator names it: twelve digits, the same in every run."""
+        return sha256(f"{self.network} {self.container_id} {self.what}".encode()).hexdigest()[:12]
 
 
 def ifb_name(network: str, container_id: str) -> str:
@@ -288,28 +293,13 @@ def parse_rules(text: str, command: str = "iptables") -> SavedRules:
 async def read_rules(command: str, *arguments: str, limit_s: float = _LIMIT_S) -> str:
     """Return the output of iptables-save or ip6tables-save; empty if it fails."""
     try:
-        process = await asyncio.create_subprocess_exec(command, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
-    except OSError as exc:  # a host without iptables has no such rules
-        log.debug("rules.unread", command=command, error=str(exc))
-        return ""
-    try:
-        async with asyncio.timeout(limit_s):
-            output, _ = await process.communicate()
+        done = await run_command(command, *arguments, limit_s=limit_s)
     except TimeoutError:
         log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
-        return ""
-    finally:
-        await _kill(process)
-    if process.returncode:
-        log.debug("rules.unread", command=command, status=process.returncode)
-        return ""
-    return output.decode("utf-8", "replace")  # a comment can contain any bytes
-
-
-async def _kill(process: Process) -> None:
-    """Kill a process that is still running. If it hangs in the kernel, continue without waiting for its end."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError, TimeoutError):
-            process.kill()
-            async with asyncio.timeout(_KILL_LIMIT_S):
-                await process.wait()
+    except OSError as exc:  # a host without iptables has no such rules
+        log.debug("rules.unread", command=command, error=str(exc))
+    else:
+        if done.is_good:
+            return done.output
+        log.debug("rules.unread", command=command, error=done.error)
+    return ""

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -57,26 +56,6 @@ _LIBCNI_RESULTS: Final = tuple(directory / "results" for directory in CACHE_DIRE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
-    """An object without a record, which may belong to another program.
-
-    Attributes:
-        network: The CNI network's name, `?` if unknown.
-        container_id: The container ID that it was created for, `?` if unknown.
-        what: A description that lets an operator find it.
-    """
-
-    network: str
-    container_id: str
-    what: str
-
-    @property
-    def id(self) -> str:
-        """An ID by which an operator names it: twelve digits, the same in every run."""
-        return sha256(f"{self.network} {self.container_id} {self.what}".encode()).hexdigest()[:12]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
     """What is left of an endpoint whose record was lost.
 
@@ -105,8 +84,8 @@ class OrphanAudit:
         self._kernel = kernel
         self._run_dir = run_dir
         self._directories = staging_directory(run_dir), pin_directory(run_dir)
-        self._found: frozenset[Orphan] = frozenset()
-        self._orphans: tuple[Orphan, ...] = ()
+        self._found: frozenset[PluginArtifact] = frozenset()
+        self._orphans: tuple[PluginArtifact, ...] = ()
         self._unwritten: tuple[Path, ...] = ()
 
     @property
@@ -115,7 +94,7 @@ class OrphanAudit:
         return self._unwritten
 
     @property
-    def orphans(self) -> tuple[Orphan, ...]:
+    def orphans(self) -> tuple[PluginArtifact, ...]:
         """The objects that the last two scans both found, and that may belong to another program."""
         return self._orphans
 
@@ -124,18 +103,18 @@ class OrphanAudit:
         """Whether the last scan found an orphan that the previous one did not find."""
         return not self._found <= set(self._orphans)
 
-    def forget(self, orphan: Orphan) -> None:
+    def forget(self, orphan: PluginArtifact) -> None:
         """Drop an orphan that has been removed."""
         self._orphans = tuple(one for one in self._orphans if one != orphan)
         self._found -= {orphan}
 
-    def find_owner(self, orphan: Orphan) -> str | None:
+    def find_owner(self, orphan: PluginArtifact) -> str | None:
         """Return who owns an object now, in words; None if it is still unowned. Blocks while files are listed."""
         if self._store.find_attachment(AttachmentId(orphan.container_id)) is not None:
             return "an endpoint of cni-bridge"
         if self._store.ipam.find_address(AddressId(orphan.container_id)) is not None:
             return "a container whose address cni-bridge has given Docker"
-        files = sorted(_list_cache_files())
+        files = sorted(list_cache_files())
         if any(file.startswith(f"{orphan.network}-{orphan.container_id}-") for file in files):
             return "a container of another runtime, which has it in libcni's cache"
         if orphan.container_id != _UNKNOWN:
@@ -173,10 +152,10 @@ class OrphanAudit:
 
     async def _look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject]
-    ) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...], tuple[Path, ...]]:
+    ) -> tuple[Mapping[AttachmentId, Leftovers], tuple[PluginArtifact, ...], tuple[Path, ...]]:
         """Return the leftovers, the orphans and the unwritten reservations."""
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
-        records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
+        records, cache_files = self._store.endpoints(), await asyncio.to_thread(list_cache_files)
         addresses = self._store.ipam.addresses()
         others = await self._find_others()
         links = await self._kernel.host_links()
@@ -188,7 +167,7 @@ class OrphanAudit:
         stored = (*(record.attachment.configuration for record in records), *reserved)
         directories = await asyncio.to_thread(data_directories, itertools.chain(configurations, stored))
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
-        cache_files |= await asyncio.to_thread(_list_cache_files)
+        cache_files |= await asyncio.to_thread(list_cache_files)
         others |= await self._find_others()
         scan = _Scan(
             networks=names,
@@ -207,7 +186,7 @@ class OrphanAudit:
     async def _find_others(self) -> frozenset[AttachmentId]:
         return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
 
-    async def _update(self, found: tuple[Orphan, ...]) -> None:
+    async def _update(self, found: tuple[PluginArtifact, ...]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
         self._found = frozenset(found)
         for orphan in self._orphans:
@@ -243,7 +222,7 @@ class _Scan:
     empty_chains: tuple[EmptyChain, ...]
 
 
-def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
+def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[PluginArtifact, ...]]:
     """Return the leftovers of our endpoints, and the orphans; pure."""
     known = {record.attachment.id: record.attachment.network for record in scan.records}
     known |= {AttachmentId(record.id): record.section for record in scan.addresses}
@@ -264,11 +243,11 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     }
     files = sorted(scan.cache_files)
     with_id = [
-        Orphan(network=artifact.network, container_id=artifact.container_id, what=artifact.what)
+        artifact
         for container_id, found in artifacts.items()
         if container_id not in known and container_id not in ours and container_id not in scan.others
         for artifact in found
-        if artifact.network in scan.networks and not _is_cached(artifact, files)
+        if artifact.network in scan.networks and not is_cached(artifact, files)
     ]
     hashed = (
         *((name, f"link {name} (ifb)") for name in _bandwidth_links(scan.links)),
@@ -280,7 +259,9 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
         *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
         *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours | scan.others),
     )
-    unowned = (Orphan(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned)
+    unowned = (
+        PluginArtifact(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned
+    )
     return leftovers, (*with_id, *unowned)
 
 
@@ -302,7 +283,7 @@ def _bandwidth_links(links: Iterable[Link]) -> frozenset[str]:
     return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
 
 
-def _list_cache_files() -> frozenset[str]:
+def list_cache_files() -> frozenset[str]:
     """Return the names of other runtimes' cache files."""
     found: set[str] = set()
     for directory in _LIBCNI_RESULTS:
@@ -311,7 +292,7 @@ def _list_cache_files() -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_cached(artifact: PluginArtifact, files: Sequence[str]) -> bool:
+def is_cached(artifact: PluginArtifact, files: Sequence[str]) -> bool:
     """Return whether a runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath).
 
     Args:

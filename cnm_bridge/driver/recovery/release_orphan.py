@@ -9,7 +9,6 @@ network namespace has its address.
 import asyncio
 import re
 import shlex
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Final
 import structlog
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.recovery.artifacts import is_chain_name, remove_reservation
-from cnm_bridge.driver.recovery.orphan_audit import Orphan, OrphanAudit
+from cnm_bridge.driver.recovery.artifacts import PluginArtifact, is_chain_name, remove_reservation
+from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.process.commands import run_command
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class ReleaseOrphan:
     audit: OrphanAudit
     kernel: Kernel
 
-    async def __call__(self, orphan: Orphan) -> None:
+    async def __call__(self, orphan: PluginArtifact) -> None:
         """Remove an orphan.
 
         Raises:
@@ -61,7 +61,7 @@ class ReleaseOrphan:
         self.audit.forget(orphan)
         log.info("orphan.released", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
 
-    def _addresses_of(self, orphan: Orphan) -> frozenset[str]:
+    def _addresses_of(self, orphan: PluginArtifact) -> frozenset[str]:
         """Return the addresses of all orphans with the same container ID."""
         same = [one.what for one in self.audit.orphans if one.container_id == orphan.container_id]
         if orphan.what.startswith("/"):
@@ -70,7 +70,7 @@ class ReleaseOrphan:
         return frozenset(match["address"].lower() for text in texts for match in _ADDRESS.finditer(text))
 
 
-def _remove_reservation(orphan: Orphan) -> None:
+def _remove_reservation(orphan: PluginArtifact) -> None:
     try:
         if not remove_reservation(Path(orphan.what), orphan.container_id):
             raise Refused(f"{orphan.what} no longer belongs to {orphan.container_id}; nothing has been changed")
@@ -92,16 +92,13 @@ async def _remove_rule(command: Sequence[str]) -> None:
 
 
 async def _run(*command: str) -> None:
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
     try:
-        async with asyncio.timeout(_LIMIT_S):
-            _, error = await process.communicate()
+        done = await run_command(*command, limit_s=_LIMIT_S)
     except TimeoutError as exc:
-        process.kill()
         raise Refused(f"{shlex.join(command)} did not end within {_LIMIT_S:g} s") from exc
-    if process.returncode:
-        raise Refused(f"{shlex.join(command)} failed: {error.decode('utf-8', 'replace').strip()}")
+    if not done.is_good:
+        raise Refused(f"{shlex.join(command)} failed: {done.error}")
 
 
-def _del_link(orphan: Orphan) -> str:
+def _del_link(orphan: PluginArtifact) -> str:
     return f"ip link del {orphan.what.split()[1]}"

@@ -11,7 +11,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
-from cnm_bridge.driver.recovery.orphan_audit import Orphan, OrphanAudit
+from cnm_bridge.driver.recovery.artifacts import PluginArtifact
+from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -107,7 +108,7 @@ class Actions:
         }
 
 
-def _modified_at(orphan: Orphan) -> int | None:
+def _modified_at(orphan: PluginArtifact) -> int | None:
     """Return when the file of a reservation was written; None for everything else."""
     if not orphan.what.startswith("/"):
         return None

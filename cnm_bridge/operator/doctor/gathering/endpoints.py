@@ -3,8 +3,7 @@
 """Reads what the running daemon holds, and compares the reservations on disk with it."""
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
@@ -16,7 +15,7 @@ from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.recovery.artifacts import find_reservations
-from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, Orphan
+from cnm_bridge.driver.recovery.orphan_audit import is_cached, list_cache_files
 from cnm_bridge.operator.doctor.facts import JoinedEndpoint, StaleReservation
 
 _YOUNG_S: Final = 60.0
@@ -73,24 +72,12 @@ def find_stale(network: NetworkConfigurationList, known: frozenset[str]) -> tupl
     except JsonError:
         return ()
     found = [one for directory in directories for one in find_reservations(Path(directory), network.name).owned]
-    cached = tuple(_cached())
+    cached = sorted(list_cache_files())
     return tuple(
-        StaleReservation(
-            file=one.what,
-            leftover=Orphan(network=one.network, container_id=one.container_id, what=one.what).id,
-        )
+        StaleReservation(file=one.what, leftover=one.id)
         for one in found
-        if one.container_id not in known
-        and not any(name.startswith(f"{network.name}-{one.container_id}-") for name in cached)
-        and _is_old(Path(one.what))
+        if one.container_id not in known and not is_cached(one, cached) and _is_old(Path(one.what))
     )
-
-
-def _cached() -> Iterator[str]:
-    """Yield the names of the files in libcni's cache."""
-    for directory in CACHE_DIRECTORIES:
-        with suppress(OSError):
-            yield from (file.name for file in (directory / "results").iterdir())
 
 
 def _is_old(file: Path) -> bool:
