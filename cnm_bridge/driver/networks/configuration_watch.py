@@ -76,7 +76,7 @@ class ConfigurationWatch:
     async def outdated(self) -> Mapping[NetworkId, int]:
         """Return how many endpoints of each network were made before their list changed, or was removed.
 
-        Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
+        Endpoints without a digest do not count: they were rebuilt, or made from an inline list.
         The lists are those that are on disk now.
         """
         index = await asyncio.to_thread(self.directories.index)

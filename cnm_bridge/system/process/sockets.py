@@ -106,8 +106,7 @@ class SocketFile:
 def open_sockets(settings: Settings) -> Iterator[Sockets]:
     """Yield the sockets that systemd passed, and listen at the paths of the others; errors as in `listening`.
 
-    systemd names the admin socket `admin`. Any other name is that of the plugin socket, because units of earlier
-    versions gave it none.
+    systemd names the admin socket `admin`. Any other name is that of the plugin socket: a unit need not give it one.
     """
     given = dict(take_sockets())
     admin = given.pop(_ADMIN, None)

@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from cni_bridge_spec import (
     get_strings,
 )
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -38,11 +38,6 @@ from cnm_bridge.system.engine import Engine
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
 """An answer about thousands of endpoints takes the daemon a sixth of a second."""
-
-_TOO_OLD: Final = (
-    "the daemon is older than this command and does not report teardowns under way, so --wait is not possible; restart "
-    "it after an upgrade (systemctl restart cni-bridge)"
-)
 
 _NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
 _ENDPOINTS: Final = (
@@ -102,8 +97,6 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
     """
     client = AdminClient(socket)
     document = client.get("status")
-    if wait is not None and not _knows_teardowns(document):
-        raise DaemonError(_TOO_OLD, ExitStatus.NO_DAEMON)
     deadline, pause_s = time.monotonic() + (wait or 0), _PAUSE_S
     while wait is not None and _has_teardowns(document) and time.monotonic() < deadline:
         time.sleep(pause_s)
@@ -141,9 +134,9 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
     ]
     not_published = [one for one in endpoints if find_str(one, "notPublished")]
     changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
-    untried: list[JsonObject] = [{"endpointId": one} for one in _untried(status)]
+    untried: list[JsonObject] = [{"endpointId": one} for one in get_strings(status, "untriedTeardowns")]
     further = (
-        (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in _running(status)]),
+        (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in get_objects(status, "runningPlugins")]),
         (_CHANGED, changed),
         (_POOLS, get_objects(status, "pools")),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
@@ -168,12 +161,7 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
 
 def _has_teardowns(status: JsonObject) -> bool:
     """Return whether a teardown is pending, tried or not."""
-    return bool(_untried(status) or get_objects(status, "pendingTeardowns"))
-
-
-def _knows_teardowns(status: JsonObject) -> bool:
-    """Return whether the daemon reports teardowns that have not failed yet; an older one does not."""
-    return "untriedTeardowns" in status
+    return bool(get_strings(status, "untriedTeardowns") or get_objects(status, "pendingTeardowns"))
 
 
 def _verdict(status: JsonObject) -> str:
@@ -197,7 +185,8 @@ def _verdict(status: JsonObject) -> str:
     if problems:
         return f"attention: {'; '.join(problems)}"
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
-    under_way = f", {count(len(_untried(status)), 'teardown')} under way" if _untried(status) else ""
+    untried = len(get_strings(status, "untriedTeardowns"))
+    under_way = f", {count(untried, 'teardown')} under way" if untried else ""
     return f"fine: the Docker Engine answers; {networks}, {endpoints}{under_way}"
 
 
@@ -207,7 +196,7 @@ def _find_on_host(status: JsonObject) -> Iterator[str]:
         disk = get_object(status, "disk")
         free = get_int(disk, "freeBytes") >> 20
         yield f"{get_str(disk, 'path')} has {free} MiB left, and without space no container starts"
-    for one in _running(status):
+    for one in get_objects(status, "runningPlugins"):
         if _age_s(one) > _SLOW_S:
             yield f"{get_str(one, 'plugin')} {get_str(one, 'verb')} has been running for {_age_s(one):.0f} s"
 
@@ -217,17 +206,8 @@ def _is_disk_full(status: JsonObject) -> bool:
     return free is not None and free < _LITTLE_BYTES
 
 
-def _running(status: JsonObject) -> Sequence[JsonObject]:
-    """Return the plugins that run now; an older daemon does not report them."""
-    return get_objects(status, "runningPlugins") if "runningPlugins" in status else ()
-
-
 def _age_s(plugin: JsonObject) -> float:
     return float(str(plugin["ageS"]))
-
-
-def _untried(status: JsonObject) -> Sequence[str]:
-    return get_strings(status, "untriedTeardowns") if _knows_teardowns(status) else ()
 
 
 def _find_dhcp_problems(status: JsonObject) -> list[JsonObject]:

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.commands.status import show_status
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import render
@@ -173,11 +172,3 @@ def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert str(tmp_path / "none.sock") in result.output
     assert "cni-bridge state show" in result.output
-
-
-def test_waiting_for_a_daemon_that_does_not_report_teardowns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is older than the command; without an error a script would take a teardown under way for none."""
-    monkeypatch.setattr(AdminClient, "get", lambda *_: STATUS)
-    result = CliRunner().invoke(main, ["status", "--wait", "1", "--admin-socket", str(tmp_path / "a")])
-    assert result.exit_code == 3
-    assert "restart it after an upgrade" in result.output
