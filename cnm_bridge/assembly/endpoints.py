@@ -42,7 +42,7 @@ def make_endpoints(
 ) -> EndpointRoom:
     """Return the objects of the room."""
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
-    unpublished = Unpublished(resources.store, resources.engine_in_calls)
+    unpublished = Unpublished(resources.store, resources.engine_in_calls, resources.kernel)
     attempts = Attempts(resources.store, teardown.queue, teardown.contention, attach.locks)
     dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
     first_processes = FirstProcesses(resources.store, resources.kernel, attach.owners, attach.locks)
@@ -67,6 +67,7 @@ def make_endpoints(
             teardowns=teardown.queue,
             rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,
+            unpublished=unpublished,
             locks=attach.locks,
             run_dir=resources.settings.run_dir,
             boot_id=resources.boot_id,

@@ -9,6 +9,7 @@ from cnm_bridge.core.engine_facts.container import (
     find_sandbox,
     has_name,
     has_other_network,
+    is_only_network,
 )
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, find_pools, is_on_this_host
@@ -28,4 +29,5 @@ __all__ = [
     "has_name",
     "has_other_network",
     "is_on_this_host",
+    "is_only_network",
 ]

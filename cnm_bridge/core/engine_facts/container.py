@@ -15,7 +15,7 @@ start. A network that a running container is being connected to is not included 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -68,6 +68,7 @@ class StartingContainer:
         name: Its name.
         image: The image, as it was given to `docker run`.
         labels: Its labels.
+        state: E.g. `created`, `exited`, `running`; a container that is being started does not run yet.
         document: The whole element of `GET /containers/json`.
     """
 
@@ -75,6 +76,7 @@ class StartingContainer:
     name: str
     image: str
     labels: Mapping[str, str] = field(hash=False)
+    state: str = ""
     document: JsonObject = field(hash=False, default_factory=dict)
 
     @classmethod
@@ -90,6 +92,7 @@ class StartingContainer:
             name=_own_name(document),
             image=find_str(document, "Image") or "",
             labels={key: get_str(labels, key) for key in labels},
+            state=find_str(document, "State") or "",
             document=document,
         )
 
@@ -119,6 +122,7 @@ def _own_name(document: JsonObject) -> str:
     return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
 
 
+_RUNS: Final = frozenset({"running", "paused"})
 _OF_ANOTHER: Final = "container:"
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
@@ -163,10 +167,27 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
         JsonError: A key is missing or its value has another type.
         ValueError: The document is incomplete.
     """
+    return not all(_are_network(container, network))
+
+
+def is_only_network(network: EngineNetwork, containers: Iterable[StartingContainer]) -> bool:
+    """Return whether some of the containers are being started on a network, and none of those has another network.
+
+    Args:
+        network: The network.
+        containers: Those that have processes, one of which may be that of a container that is being started.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+    """
+    waiting = (container.document for container in containers if container.state not in _RUNS)
+    starting = [found for found in (tuple(_are_network(document, network)) for document in waiting) if any(found)]
+    return bool(starting) and all(map(all, starting))
+
+
+def _are_network(container: JsonObject, network: EngineNetwork) -> Iterator[bool]:
+    """Yield for each network of a container whether it is `network`."""
     networks = get_object(get_object(container, "NetworkSettings"), "Networks")
-    return any(
-        name != network.name
-        and not network.id.startswith(name)
-        and find_str(get_object(networks, name), "NetworkID") != network.id
-        for name in networks
-    )
+    for name in networks:
+        is_called_so = name == network.name or network.id.startswith(name)
+        yield is_called_so or find_str(get_object(networks, name), "NetworkID") == network.id

@@ -14,7 +14,8 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_str, get_int, get_list, get_str
 from cni_bridge_state import EndpointId, PortRequest
-from cnm_bridge.core.errors import Refused
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
+from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import IpInterface
 
 CAPABILITY: Final = "portMappings"
@@ -22,6 +23,21 @@ ANY_PORT: Final[JsonObject] = {CAPABILITY: [{"hostPort": 1, "containerPort": 1, 
 """For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
 """IP protocol number → name, for the protocols that have ports."""
+
+
+def publishing_plugins(network: NetworkConfigurationList) -> tuple[PluginConfiguration, ...]:
+    """Return the plugins of a list that publish ports; the first one makes the link and cannot run again."""
+    return tuple(plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities)
+
+
+def cannot_publish(network: NetworkConfigurationList) -> CannotPublish:
+    """Return the error for a list without such a plugin."""
+    where = "" if network.source is None else f" ({network.source})"
+    return CannotPublish(
+        f"ports cannot be published (-p, -P): CNI configuration {network.name}{where} has no plugin after its first "
+        'with the capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } to its '
+        "plugins, and start the container again"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

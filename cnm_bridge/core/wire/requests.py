@@ -100,12 +100,14 @@ class CreateEndpoint:
         endpoint_id: Docker's endpoint ID.
         requested: The values that Docker has chosen; the reply must not contain them.
         options: The user's `driver-opt` options, including Docker's own.
+        has_ports: Whether the container publishes ports, on this or another of its networks.
     """
 
     network_id: NetworkId
     endpoint_id: EndpointId
     requested: RequestedInterface
     options: Mapping[str, str]
+    has_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
         endpoint_id=_endpoint_id(body),
         requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
+        has_ports=bool(get_objects(options, _PORT_MAP)),
     )
 
 

@@ -22,13 +22,15 @@ from cni_bridge_state import EndpointId, EndpointRecord, PortRequest, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cni_invoker.advanced import with_plugins
-from cnm_bridge.core.errors import CannotPublish, Interrupted
+from cnm_bridge.core.errors import Interrupted
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.ports import (
     CAPABILITY,
     PortClaims,
     PortMapping,
+    cannot_publish,
     parse_mappings,
+    publishing_plugins,
     refuse_other_families,
 )
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
@@ -124,12 +126,7 @@ class PortPublisher:
         """
         publishers = _publishers(record)
         if publishers is None:
-            name = record.attachment.network
-            raise CannotPublish(
-                f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
-                'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
-                "to its plugins"
-            )
+            raise cannot_publish(Endpoint(record).chain)
         result = Result.from_document(record.result)
         refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
         with self._publication(record.id) as publication:
@@ -301,12 +298,9 @@ def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:
 
 
 def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
-    """Return the end of the list, from the first plugin that publishes ports; None if there is none.
-
-    The first plugin of the list makes the link and cannot run again.
-    """
+    """Return the part of the list that publishes ports, None if there is none."""
     network = Endpoint(record).chain
-    chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]
+    chosen = publishing_plugins(network)
     return with_plugins(network, chosen) if chosen else None
 
 

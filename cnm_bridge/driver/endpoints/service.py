@@ -32,6 +32,7 @@ from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointRefere
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -63,6 +64,7 @@ class EndpointService:
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
     joined: JoinedEndpoints
+    unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
     run_dir: Path
     boot_id: str
@@ -92,6 +94,7 @@ class EndpointService:
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 network, plan = await self.networks.plan(request)
+                await self.unpublished.refuse_early(request, plan.configuration)
                 planned = planned_record(
                     request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
                 )

@@ -219,7 +219,7 @@ class Engine:
         Like `is_only_network`, it may be asked by a call.
         """
         filters = json.dumps({"id": list(container_ids)})
-        keys = ("Id", "Names", "Image", "Labels", "HostConfig", "NetworkSettings")
+        keys = ("Id", "Names", "Image", "Labels", "State", "HostConfig", "NetworkSettings")
         async with self._asked() as docker:
             shown = await _containers(docker, *keys, filters=filters)
             return tuple(map(StartingContainer.from_json, shown))

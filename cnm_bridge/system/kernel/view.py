@@ -14,6 +14,7 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
     find_latest_first_process,
+    find_recent_cgroups,
     find_start,
     is_inhabited,
 )
@@ -240,6 +241,21 @@ class KernelView:
         def find() -> tuple[SandboxProcess, ...]:
             with attempt("look for processes of", str(sandbox)):
                 return find_first_processes(sandbox, self._processes)
+
+        return await self._run(find)
+
+    async def find_recent_cgroups(self) -> frozenset[str]:
+        """Return the cgroups of the latest processes: the text of `/proc/<pid>/cgroup`. None if none is visible.
+
+        Raises:
+            KernelError: `/proc` cannot be read.
+        """
+        if not self._sees_processes:
+            return frozenset()
+
+        def find() -> frozenset[str]:
+            with attempt("look for", "the latest processes"):
+                return find_recent_cgroups(self._processes)
 
         return await self._run(find)
 
