@@ -5,16 +5,19 @@
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from click_man.core import write_man_pages
+from click_man.core import generate_man_page
 
 from cni_invoker.cli import tool
 from cnm_bridge import __version__
+from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.main import main as cni_bridge
 
 TARGET = Path(__file__).parent / "man"
+WHOLE = 1 << 16
 UNFILLED = re.compile(r"^\x08\n(.*?)(?=^\.)", re.DOTALL | re.MULTILINE)
 """A paragraph whose lines click keeps apart, which click-man passes on with its mark."""
 
@@ -25,9 +28,48 @@ def main(date: str) -> None:
     TARGET.mkdir()
     (cni_invoker,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
     for name, command in (("cni-bridge", cni_bridge), ("cni-invoker", cni_invoker)):
-        write_man_pages(name, command, version=__version__, target_dir=str(TARGET), date=date)
-    for page in TARGET.iterdir():
-        page.write_text(UNFILLED.sub(r".nf\n\1.fi\n", page.read_text("utf-8")), "utf-8")
+        for context in contexts(click.Context(command, info_name=name)):
+            page = context.command_path.replace(" ", "-")
+            (TARGET / f"{page}.1").write_text(render(context, date), "utf-8")
+
+
+def contexts(context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command and of all below it."""
+    yield context
+    for name, command in getattr(context.command, "commands", {}).items():
+        yield from contexts(click.Context(command, info_name=name, parent=context))
+
+
+def render(context: click.Context, date: str) -> str:
+    """Return the page of a command: click-man's, with whole sentences and the further sections."""
+    command = context.command
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.short_help = one.get_short_help_str(WHOLE)  # click-man cuts others
+    page = UNFILLED.sub(r".nf\n\1.fi\n", generate_man_page(context, version=__version__, date=date))
+    return page + "".join(f"{line}\n" for line in further_sections(context))
+
+
+def further_sections(context: click.Context) -> Iterator[str]:
+    """Yield the lines of the sections that click does not have."""
+    command = context.command
+    related = [] if context.parent is None else [context.parent.command_path]
+    if isinstance(command, Command):
+        yield ".SH EXAMPLES"
+        yield ".nf"
+        yield from (escape(example) for example in command.examples)
+        yield ".fi"
+        yield ".SH EXIT STATUS"
+        for status, text in command.exits.items():
+            yield from (".TP", str(int(status)), escape(text))
+        related += [name for name in command.see_also if name not in related]
+    yield ".SH SEE ALSO"
+    yield ",\n".join(f".BR {escape(name.replace(' ', '-'))} (1)" for name in related) or "https://www.cni.dev"
+
+
+def escape(text: str) -> str:
+    """Return a text as roff shows it literally."""
+    text = text.replace("\\", "\\\\").replace("-", "\\-")
+    return f"\\&{text}" if text.startswith((".", "'")) else text
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_what_an_operator_sees(scene: Scene) -> None:
         assert f"-A {part} " in rules
     assert "portmap" in command(lab, "inspect", name).stdout
 
-    events = [json.loads(line) for line in command(lab, "events", *LAST, "--format", "json").stdout.splitlines()]
+    events = [json.loads(line) for line in command(lab, "events", *LAST, "--json").stdout.splitlines()]
     mine = [event for event in events if event.get("endpointId") == described["id"]]
     assert {"NetworkDriver.CreateEndpoint", "NetworkDriver.Join"} <= {event.get("rpc") for event in mine}
     assert [event["phase"] for event in mine if event["event"] == "endpoint.phase"][-1] == "joined"

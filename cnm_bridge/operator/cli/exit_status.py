@@ -9,7 +9,7 @@ from functools import wraps
 
 import click
 
-from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.errors import BadOption, BridgeError
 
 
 class ExitStatus(IntEnum):
@@ -27,7 +27,7 @@ class ExitStatus(IntEnum):
 def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
     """Return a command's function that ends the process with the exit status that `command` returns.
 
-    A `BridgeError` ends it with its text, and with the exit status that it has, else 1.
+    A `BridgeError` ends it with its text, and with the exit status that it has, else 2 for an option, else 1.
     """
 
     @wraps(command)
@@ -36,6 +36,7 @@ def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
             sys.exit(command(*args, **own))
         except BridgeError as exc:
             click.echo(f"cni-bridge: {exc}", err=True)
-            sys.exit(getattr(exc, "exit_status", ExitStatus.FINDINGS))
+            default = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
+            sys.exit(getattr(exc, "exit_status", default))
 
     return run

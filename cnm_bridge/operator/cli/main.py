@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from cnm_bridge import __version__
-from cnm_bridge.operator.cli.command_group import CommandGroup
+from cnm_bridge.operator.cli.command import ASKS, NAME, CommandGroup
+from cnm_bridge.operator.cli.exit_status import ExitStatus
 
 _COMMANDS: Final = {
     "check": (
@@ -90,8 +91,15 @@ class _MainGroup(CommandGroup):
 @click.group(
     cls=_MainGroup,
     commands=_Imported(),
+    examples=("doctor", "network create blue --subnet 10.22.0.0/16", "status"),
+    exits={
+        ExitStatus.FINE: "It was done.",
+        ExitStatus.FINDINGS: "Something needs attention, or could not be done; the output says what.",
+        **ASKS,
+    },
+    see_also=("doctor", "network create", "status", "serve"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="cni-bridge", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
     """Docker networks made by CNI plugins."""

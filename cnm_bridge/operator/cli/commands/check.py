@@ -11,6 +11,7 @@ import click
 from cni_bridge_spec import JsonObject, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -23,7 +24,21 @@ from cnm_bridge.operator.cli.settings.options import with_settings
 _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
 
 
-@click.command("check")
+@click.command(
+    "check",
+    cls=Command,
+    examples=(
+        "check",
+        "check web",
+        "check --json web",
+    ),
+    exits={
+        ExitStatus.FINE: "Nothing differs.",
+        ExitStatus.FINDINGS: "Something differs.",
+        **ASKS,
+    },
+    see_also=("inspect", "status", "gc"),
+)
 @click.argument("name", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
@@ -35,8 +50,6 @@ def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[Shown, E
     NAME is a container, an address, or the beginning of an ID. Compared are the link in the sandbox, its addresses and
     routes, reservations and iptables rules; and each plugin runs its CHECK, if its list has CNI 0.4.0 or newer. Rules
     of nftables are checked by plugins only, and default routes as far as the container has them.
-
-    The exit status is 0 if nothing differs, else 1; 2 if NAME is unknown; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     return _check_endpoints(client, take_inventory(client, docker_host), name)

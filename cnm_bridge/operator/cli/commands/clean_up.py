@@ -11,6 +11,7 @@ import click
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -31,7 +32,20 @@ _EXAMINED: Final = (
 )
 
 
-@click.command("gc")
+@click.command(
+    "gc",
+    cls=Command,
+    examples=(
+        "gc",
+        "gc --json",
+    ),
+    exits={
+        ExitStatus.FINE: "Nothing is left.",
+        ExitStatus.FINDINGS: "Something is left.",
+        **ASKS,
+    },
+    see_also=("release", "retry", "status"),
+)
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
@@ -41,13 +55,25 @@ def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
     This takes some seconds, because only what two comparisons find counts. What is certainly cni-bridge's own is
     removed; the rest may belong to another runtime, and is shown with an ID for `cni-bridge release`. The bridge of the
     plugin bridge (cni0, …) is not a leftover: the plugin never deletes it, because containers share it.
-
-    The exit status is 0 if nothing is left, else 1; 3 if the daemon does not answer.
     """
     return show_left(AdminClient(socket).post("compare"), is_compared=True)
 
 
-@click.command("retry")
+@click.command(
+    "retry",
+    cls=Command,
+    examples=(
+        "retry",
+        "retry 77ad0a1b2c3d",
+    ),
+    exits={
+        ExitStatus.FINE: "Nothing is left.",
+        ExitStatus.FINDINGS: "Something is left.",
+        ExitStatus.USAGE: "ENDPOINT has no failed teardown, or an option is wrong.",
+        **NO_DAEMON,
+    },
+    see_also=("status", "gc"),
+)
 @click.argument("endpoints", metavar="[ENDPOINT]...", nargs=-1)
 @asks_daemon
 @templates_have(*_FIELDS)
@@ -57,9 +83,6 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
 
     ENDPOINT is the beginning of an endpoint's ID, as `cni-bridge status` shows it. The daemon repeats failed teardowns
     by itself, at least every five minutes.
-
-    The exit status is 0 if nothing is left, else 1; 2 if ENDPOINT has no failed teardown; 3 if the daemon does not
-    answer.
     """
     client = AdminClient(socket)
     if not endpoints:
@@ -69,7 +92,20 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
     return show_left(documents[-1])
 
 
-@click.command("release")
+@click.command(
+    "release",
+    cls=Command,
+    examples=(
+        "gc",
+        "release 5e0f2a",
+    ),
+    exits={
+        ExitStatus.FINE: "Nothing is left.",
+        ExitStatus.FINDINGS: "Something is left, or was not removed.",
+        **ASKS,
+    },
+    see_also=("gc",),
+)
 @click.argument("leftovers", metavar="ID...", nargs=-1, required=True)
 @asks_daemon
 @templates_have(*_FIELDS)
@@ -79,9 +115,6 @@ def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[Shown, ExitSta
 
     Before each is removed, it is examined once more: what belongs to an endpoint or is in libcni's cache, and an
     address that any network namespace has, is kept.
-
-    The exit status is 0 if nothing is left, 1 if something is left or was not removed, 2 if an ID is unknown, 3 if the
-    daemon does not answer.
     """
     client = AdminClient(socket)
     known = client.get("leftovers")

@@ -38,7 +38,21 @@ class _UnknownNetwork(Refused):
     exit_status = ExitStatus.USAGE
 
 
-@click.command(cls=CommandWithSettings)
+@click.command(
+    "test",
+    cls=CommandWithSettings,
+    examples=(
+        "test blue",
+        "test --outside 192.0.2.1 blue",
+        "test --json blue",
+    ),
+    exits={
+        ExitStatus.FINE: "All steps succeeded.",
+        ExitStatus.FINDINGS: "A step failed.",
+        ExitStatus.USAGE: "NETWORK is unknown, or an option is wrong.",
+    },
+    see_also=("doctor", "check"),
+)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
@@ -53,7 +67,7 @@ def test(
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
-    after a failure and after Ctrl-C. The exit status is 1 if a step fails.
+    after a failure and after Ctrl-C.
     """
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)

@@ -28,7 +28,21 @@ from cnm_bridge.operator.doctor.report import Report
 _LIMIT_S: Final = 10.0
 
 
-@click.command(cls=CommandWithSettings)
+@click.command(
+    "doctor",
+    cls=CommandWithSettings,
+    examples=(
+        "doctor",
+        "doctor --quick",
+        "doctor --json",
+    ),
+    exits={
+        ExitStatus.FINE: "There are only notes.",
+        ExitStatus.FINDINGS: "There are errors or warnings.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("status", "check"),
+)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
@@ -39,8 +53,7 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
     Each finding comes with the command that fixes it. No daemon is needed; if one answers at the --admin-socket, where
-    systemd may start it, its own settings are used, changed by the options given here. The exit status is 0 if there
-    are only notes, else 1.
+    systemd may start it, its own settings are used, changed by the options given here.
     """
     settings = daemon_settings(context, given)
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))

@@ -15,8 +15,9 @@ import click
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, render_json
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows, templates_have, with_formats
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format
 from cnm_bridge.operator.cli.output.table import SHORT
 
@@ -29,16 +30,28 @@ _INDENT: Final = 30
 _COLUMNS: Final = (("COUNT", "count"), ("FAILED", "failed"), ("MEAN MS", "mean"), ("MAX MS", "max"))
 
 
-@click.command("events")
+@click.command(
+    "events",
+    cls=Command,
+    examples=(
+        "events",
+        "events --last 50 --no-follow",
+        "events --no-follow --json",
+        "events --no-follow --format '{{.Time}} {{.Event}}'",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        **ASKS,
+    },
+    see_also=("top", "inspect"),
+)
 @click.option(
     "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many earlier ones first."
 )
 @click.option("--no-follow", is_flag=True, help="Do not wait for further ones.")
-@click.option(
-    "--format", "fmt", metavar="FORMAT", default="table", show_default=True, help="table, json, or a template."
-)
 @asks_daemon
 @templates_have(*_EVENT)
+@with_formats
 def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
@@ -46,8 +59,6 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and how many.
 
     With --format json each line is a JSON object. In a template what an event lacks is empty.
-
-    The exit status is 0; 3 if the daemon does not answer.
     """
     chosen = parse_format(fmt)
     try:
@@ -63,7 +74,19 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     return ExitStatus.FINE
 
 
-@click.command("top")
+@click.command(
+    "top",
+    cls=Command,
+    examples=(
+        "top",
+        "top --watch",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        **ASKS,
+    },
+    see_also=("events",),
+)
 @asks_daemon
 @templates_have("Name", "Count", "Failed", "Mean", "Max")
 @shows
@@ -71,8 +94,6 @@ def top(socket: Path) -> tuple[Shown, ExitStatus]:
     """Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.
 
     The figures are those of the events that the daemon keeps in memory.
-
-    The exit status is 0; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     return show_figures(client.get("status"), client.lines("events", last="100000", follow="0")), ExitStatus.FINE

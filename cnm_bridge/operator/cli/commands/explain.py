@@ -3,7 +3,6 @@
 """`cni-bridge explain`: shows what would be done for a container, without doing it."""
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv6Interface
@@ -12,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from cni_bridge_spec import render_json
 from cni_bridge_state import AttachmentId, RequestedInterface
 from cni_invoker import (
     Attachment,
@@ -26,7 +24,7 @@ from cni_invoker import (
 from cni_invoker.advanced import requests_for_add
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
-from cnm_bridge.core.errors import BadOption, BridgeError, EngineUnavailable, Refused
+from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.core.model.dhcp import attachment_with_identifier
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.model.reserved_list import with_reservation
@@ -37,7 +35,9 @@ from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
+from cnm_bridge.operator.cli.output.options import shows_once, templates_have
+from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
@@ -72,7 +72,21 @@ class _Interface(click.ParamType[Any]):
             self.fail(f"{value!r} is not an address with a prefix length, such as {self._example}", param, ctx)
 
 
-@click.command(cls=CommandWithSettings)
+@click.command(
+    "explain",
+    cls=CommandWithSettings,
+    examples=(
+        "explain blue",
+        "explain --option cni.ips=10.22.0.9 --json blue",
+        "explain --format '{{.Attach.Mode}}' blue",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        ExitStatus.FINDINGS: "A container on NETWORK would be refused.",
+        ExitStatus.USAGE: "NETWORK or an option is unknown.",
+    },
+    see_also=("inspect", "network create"),
+)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
     "-o",
@@ -86,9 +100,14 @@ class _Interface(click.ParamType[Any]):
 @click.option("--ip6", type=_Interface(IPv6Interface, "fd00::9/64"), help="The same for IPv6.")
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
 @click.option("--internal", is_flag=True, help="As given to docker network create.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("network")
 @click.pass_context
+@exits
+@templates_have(
+    *("DockerNetwork", "Name", "Source", "CniVersion", "Addresses", "Mac", "IfnamePrefix", "Identity", "Dhcp", "Dns"),
+    *("Attach", "Plugins", "SandboxSync", "Warnings"),
+)
+@shows_once
 def explain(
     context: click.Context,
     /,
@@ -98,17 +117,14 @@ def explain(
     ip6: IPv6Interface | None,
     mac_address: str | None,
     internal: bool,
-    as_json: bool,
     network: str,
     **given: object,
-) -> None:
+) -> tuple[Shown, ExitStatus]:
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
     NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
     No daemon is needed; if one runs at the --admin-socket, its own settings are used, changed by the options given
     here.
-
-    The exit status is 0; 1 if a container on it would be refused; 2 if NETWORK or an option is unknown.
     """
     requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
     chosen = dict(_split(option) for option in options)
@@ -116,11 +132,10 @@ def explain(
     settings = daemon_settings(context, given)
     try:
         found = asyncio.run(_explain(settings, network, chosen, requested, internal=internal))
-    except (BridgeError, CniError, OSError) as exc:
-        click.echo(f"cni-bridge: {exc}", err=True)
-        wrong = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
-        sys.exit(getattr(exc, "exit_status", wrong))
-    click.echo(render_json(found.render_json()).decode() if as_json else found.render_text())
+    except (CniError, OSError) as exc:
+        raise Refused(str(exc)) from exc
+    document = found.render_json()
+    return Shown(document=document, rows=[document], parts=[found.render_text()]), ExitStatus.FINE
 
 
 async def _explain(

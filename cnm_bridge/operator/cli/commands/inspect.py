@@ -22,6 +22,7 @@ from cni_bridge_spec import (
 )
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import NO_DAEMON, Command
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -41,7 +42,21 @@ _PLUGINS: Final = (
 )
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    cls=Command,
+    examples=(
+        "inspect web",
+        "inspect 10.22.0.2",
+        "inspect --format '{{json .Result}}' web",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        ExitStatus.USAGE: "NAME is unknown or has no endpoint, or an option is wrong.",
+        **NO_DAEMON,
+    },
+    see_also=("check", "ls"),
+)
 @click.argument("name")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
@@ -53,8 +68,6 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitSt
     That is the list of plugins with its arguments, what the plugins returned and how long they took, what was synced
     into the sandbox, and what exists of it on the host. With --format json it includes the list itself, which may
     contain credentials.
-
-    The exit status is 0; 2 if NAME is unknown or has no endpoint; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     inventory = take_inventory(client, docker_host)

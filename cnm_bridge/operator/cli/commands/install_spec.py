@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import click
 
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.types import Directory, File
 from cnm_bridge.operator.whole_file import write_whole
 
@@ -25,7 +27,20 @@ _SHOWN: Final = 100
 _SUFFIXES: Final = (".spec", ".json")
 
 
-@click.command("install-spec")
+@click.command(
+    "install-spec",
+    cls=Command,
+    examples=(
+        "install-spec unix:///run/cni-bridge.sock",
+        "install-spec --name remote --replace tcp://127.0.0.1:9000",
+    ),
+    exits={
+        ExitStatus.FINE: "The file is there.",
+        ExitStatus.FINDINGS: "It was not written.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("serve",),
+)
 @click.option("--name", default="cni-bridge", show_default=True, help="The driver's name in Docker.")
 @click.option(
     "--directory",
@@ -52,8 +67,6 @@ def install_spec(
     """Write the file by which Docker finds the driver at ADDRESS: unix:///PATH, tcp://HOST:PORT or https://HOST:PORT.
 
     Docker prefers a socket of the same name in /run/docker/plugins.
-
-    The exit status is 0; 1 if the file is not written; 2 if an option is wrong.
     """
     try:
         suffix, content = _render(name, address, {"CAFile": tls_ca, "CertFile": tls_cert, "KeyFile": tls_key})

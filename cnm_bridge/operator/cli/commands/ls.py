@@ -12,6 +12,7 @@ import click
 from cni_bridge_spec import JsonObject, find_int, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -41,7 +42,21 @@ _NETWORKS: Final = (
 )
 
 
-@click.command("ls")
+@click.command(
+    "ls",
+    cls=Command,
+    examples=(
+        "ls",
+        "ls blue",
+        "ls --networks",
+        "ls --format '{{.Container}} {{.Ports}}'",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        **ASKS,
+    },
+    see_also=("inspect", "status"),
+)
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
@@ -55,8 +70,6 @@ def ls(
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?".
-
-    The exit status is 0; 2 if NETWORK is unknown; 3 if the daemon does not answer.
     """
     if addresses and (networks or network is not None):
         raise click.UsageError("--addresses lists those of all networks; leave --networks and NETWORK out")

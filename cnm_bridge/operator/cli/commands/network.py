@@ -18,7 +18,7 @@ from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
-from cnm_bridge.operator.cli.command_group import CommandGroup
+from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
@@ -48,12 +48,35 @@ class _NetworkGroup(CommandGroup):
         return super().resolve_command(ctx, [_SAME.get(args[0], args[0]), *args[1:]] if args else args)
 
 
-@click.group("network", cls=_NetworkGroup)
+@click.group(
+    "network",
+    cls=_NetworkGroup,
+    examples=("network create blue --subnet 10.22.0.0/16", "network rm --configuration blue"),
+    exits={ExitStatus.FINE: "It was done.", ExitStatus.FINDINGS: "It was refused.", **ASKS},
+    see_also=("network create", "network rm", "ls"),
+)
 def network() -> None:
     """Make and remove Docker networks; `docker network` does everything else with them."""
 
 
-@network.command("create", cls=CommandWithSettings)
+@network.command(
+    "create",
+    cls=CommandWithSettings,
+    examples=(
+        "network create blue --subnet 10.22.0.0/16",
+        "network create dual --subnet 10.23.0.0/16 --subnet fd23::/64",
+        "network create lan --parent eth0 --subnet 192.0.2.0/24 --range 192.0.2.200-192.0.2.220",
+        "network create leased --parent eth0 --dhcp",
+        "network create --dry-run --json green --subnet 10.24.0.0/16",
+    ),
+    exits={
+        ExitStatus.FINE: "The network was made, or shown.",
+        ExitStatus.FINDINGS: "It cannot be made.",
+        ExitStatus.USAGE: "An option is wrong.",
+        **NO_DAEMON,
+    },
+    see_also=("network rm", "explain", "test"),
+)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
     "--subnet", "subnets", metavar="SUBNET", multiple=True, help="The containers' addresses; one for each IP version."
@@ -115,16 +138,6 @@ def create(
 
     Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
     bridges, files, names. Docker gets the flags that this engine needs. The commands that do the same are shown.
-
-    \b
-    Examples:
-      cni-bridge network create blue --subnet 10.22.0.0/16
-      cni-bridge network create dual --subnet 10.23.0.0/16 --subnet fd23::/64
-      cni-bridge network create lan --parent eth0 --subnet 192.0.2.0/24 --range 192.0.2.200-192.0.2.220
-      cni-bridge network create leased --parent eth0 --dhcp
-      cni-bridge network create --dry-run blue --subnet 10.22.0.0/16
-
-    The exit status is 0; 1 if the network cannot be made; 2 if an option is wrong; 3 if the daemon does not run.
     """
     pairs = _parse(options)
     makes_list = any((subnets, gateways, ranges, parent, parent_type, dhcp, no_masquerade, mtu is not None))
@@ -154,7 +167,21 @@ def create(
     return _show(planned, is_made=not dry_run), ExitStatus.FINE
 
 
-@network.command("rm", cls=CommandWithSettings)
+@network.command(
+    "rm",
+    cls=CommandWithSettings,
+    examples=(
+        "network rm blue",
+        "network rm --configuration blue",
+    ),
+    exits={
+        ExitStatus.FINE: "It was removed.",
+        ExitStatus.FINDINGS: "Something is in use.",
+        ExitStatus.USAGE: "NAME is unknown, or an option is wrong.",
+        **NO_DAEMON,
+    },
+    see_also=("network create",),
+)
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")
 @click.argument("name")
@@ -167,13 +194,6 @@ def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object
 
     With --configuration the file of its CNI configuration list is removed as well, if no other Docker network has the
     list, and the bridge that `network create` has made. Without such a Docker network, only these are removed.
-
-    \b
-    Examples:
-      cni-bridge network rm blue
-      cni-bridge network rm --configuration blue
-
-    The exit status is 0; 1 if something is in use; 2 if NAME is unknown; 3 if the daemon does not run.
     """
     settings = _settings(context, given, is_needed=True)
     with _refusals():

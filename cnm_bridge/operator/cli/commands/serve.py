@@ -10,6 +10,8 @@ from typing import Any, Final
 import click
 
 from cnm_bridge.core.errors import BridgeError, Refused
+from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
@@ -23,7 +25,7 @@ class _UnusableSettings(click.UsageError):
     exit_code = os.EX_CONFIG
 
 
-class _SettingsCommand(click.Command):
+class _SettingsCommand(Command):
     """A command that can read its settings again, and exits with its own status if they are invalid."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -49,13 +51,26 @@ def _read_again(context: click.Context) -> dict[str, Any]:
         raise Refused(exc.format_message()) from exc
 
 
-@click.command("serve", cls=_SettingsCommand)
+@click.command(
+    "serve",
+    cls=_SettingsCommand,
+    examples=(
+        "serve",
+        "serve --attach fast --log-level debug",
+    ),
+    exits={
+        ExitStatus.FINE: "It was stopped by SIGTERM.",
+        ExitStatus.FINDINGS: "An error ended it, or it did not start.",
+        os.EX_CONFIG: "The settings are invalid; a restart is useless.",
+    },
+    see_also=("status", "doctor"),
+)
 @with_settings(*SETTINGS)
 @click.pass_context
 def serve(context: click.Context, /, **given: object) -> None:
     """Run the network driver, until SIGTERM.
 
-    SIGHUP reads the settings again. The exit status is 78 if the settings are invalid, and 1 after any other error.
+    SIGHUP reads the settings again.
     """
     settings = settings_from(given)
     try:

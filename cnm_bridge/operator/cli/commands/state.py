@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -28,8 +28,11 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command_group import CommandGroup
-from cnm_bridge.operator.cli.output.table import SHORT, table
+from cnm_bridge.operator.cli.command import Command, CommandGroup
+from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
+from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.shown import Shown, Table
+from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
@@ -37,37 +40,78 @@ from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
+_NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
+_ENDPOINTS: Final = (
+    *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("ADDRESSES", "addresses")),
+    ("SANDBOX", "sandboxKey"),
+)
+_POOLS: Final = (("POOL", "pool"), ("GATEWAY", "gateway"))
+_ADDRESSES: Final = (
+    *(("ADDRESS ID", "id"), ("POOL", "pool"), ("PHASE", "phase"), ("ADDRESS", "address"), ("CONTAINER", "name")),
+)
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    "state",
+    cls=CommandGroup,
+    examples=("state show", "state export backup.json"),
+    exits={
+        ExitStatus.FINE: "It was done.",
+        ExitStatus.FINDINGS: "It was not done.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("state show", "state export", "state import"),
+)
 def state() -> None:
     """Show, export and import the stored state. `import` needs a stopped daemon."""
 
 
-@state.command()
+@state.command(
+    "show",
+    cls=Command,
+    examples=(
+        "state show",
+        "state show 77ad0a1b2c3d",
+        "state show --json",
+    ),
+    exits={
+        ExitStatus.FINE: "It was shown.",
+        ExitStatus.FINDINGS: "The state cannot be read, or has no such ID.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("state export", "status"),
+)
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
-@click.option("--json", "as_json", is_flag=True, help="Print the complete records as a JSON array.")
 @click.argument("prefix", metavar="[ID]", default="")
-def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: bool, prefix: str) -> None:
+@exits
+@shows_once
+def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints, pools and addresses; with an ID or its beginning, the complete record.
 
-    If a daemon runs with this state, it is asked.
-
-    The exit status is 0; 1 if the state cannot be read, or has no such ID; 2 if an option is wrong.
+    If a daemon runs with this state, it is asked. Templates and --json get the complete records.
     """
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
     found = _find_records(document, prefix)
     if prefix and not found:
         _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
-    if as_json:
-        click.echo(render_json([*found], indent=2).decode())
-    elif prefix:
-        click.echo("\n".join(render_json(record).decode("ascii") for record in found))
-    else:
-        click.echo(_render_overview(document))
+    parts = [render_json(record).decode("ascii") for record in found] if prefix else _overview(document)
+    return Shown(document=[*found], rows=found, parts=parts), ExitStatus.FINE
 
 
-@state.command()
+@state.command(
+    "export",
+    cls=Command,
+    examples=(
+        "state export backup.json",
+        "state export --force backup.json",
+    ),
+    exits={
+        ExitStatus.FINE: "It was written.",
+        ExitStatus.FINDINGS: "The state cannot be read or written.",
+        ExitStatus.USAGE: "An option is wrong, or FILE exists.",
+    },
+    see_also=("state import",),
+)
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.argument("file", type=File(), default=_STDIO)
@@ -76,8 +120,6 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
     owner only.
-
-    The exit status is 0; 1 if the state cannot be read or written; 2 if an option is wrong, or FILE exists.
     """
     if file != _STDIO and file.exists() and not force:
         raise click.UsageError(f"{file} exists, and is not replaced; choose another name, or give --force")
@@ -92,15 +134,25 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
         _fail(str(exc))
 
 
-@state.command("import")
+@state.command(
+    "import",
+    cls=Command,
+    examples=(
+        "state import backup.json",
+        "state import --replace backup.json",
+    ),
+    exits={
+        ExitStatus.FINE: "It was imported.",
+        ExitStatus.FINDINGS: "Nothing was imported.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("state export",),
+)
 @with_settings(STATE_DIR)
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
 @click.argument("file", type=File())
 def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
-    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing.
-
-    The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
-    """
+    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
         document = parse_json(content)
@@ -158,47 +210,26 @@ def _fail(text: str) -> NoReturn:
     sys.exit(1)
 
 
-def _render_overview(document: JsonObject) -> str:
+def _overview(document: JsonObject) -> list[Table | str]:
     """Return a table of networks, one of endpoints, and those of pools and addresses if there are any."""
     found = get_objects(document, "networks")
     names = {get_str(network, "id"): find_str(network, "name") for network in found}
-    networks = [(get_str(one, "id")[:SHORT], find_str(one, "name") or "-", _binding(one)) for one in found]
-    endpoints = [
-        (
-            get_str(one, "id")[:SHORT],
-            names.get(get_str(one, "networkId")) or get_str(one, "networkId")[:SHORT],
-            get_str(one, "phase"),
-            " ".join(_addresses(one)) or "-",
-            find_str(one, "sandboxKey") or "-",
-        )
+    networks: list[JsonObject] = [{**one, "configuration": _binding(one)} for one in found]
+    endpoints: list[JsonObject] = [
+        {
+            **one,
+            "network": names.get(get_str(one, "networkId")) or get_str(one, "networkId")[:SHORT],
+            "addresses": " ".join(_addresses(one)),
+        }
         for one in get_objects(document, "endpoints")
     ]
-    return "\n\n".join(
-        (
-            table(("NETWORK", "NAME", "CONFIGURATION"), networks),
-            table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
-            *_render_ipam(document),
-        )
-    )
-
-
-def _render_ipam(document: JsonObject) -> Iterator[str]:
-    """Yield a table of pools and one of addresses, if there are any."""
-    pools = [(get_str(one, "id"), find_str(one, "gateway") or "-") for one in get_objects(document, "pools")]
-    addresses = [
-        (
-            get_str(one, "id")[:SHORT],
-            get_str(one, "pool"),
-            get_str(one, "phase"),
-            find_str(one, "address") or "-",
-            find_str(one, "name") or "-",
-        )
-        for one in get_objects(document, "addresses")
+    pools: list[JsonObject] = [{**one, "pool": one["id"]} for one in get_objects(document, "pools")]
+    further = ((_POOLS, pools), (_ADDRESSES, get_objects(document, "addresses")))
+    return [
+        Table(columns=_NETWORKS, rows=networks),
+        Table(columns=_ENDPOINTS, rows=endpoints, optional=("sandboxKey",)),
+        *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
     ]
-    if pools:
-        yield table(("POOL", "GATEWAY"), pools)
-    if addresses:
-        yield table(("ADDRESS ID", "POOL", "PHASE", "ADDRESS", "CONTAINER"), addresses)
 
 
 def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:

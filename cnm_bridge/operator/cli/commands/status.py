@@ -25,6 +25,7 @@ from cni_bridge_spec import (
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -79,7 +80,24 @@ _NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares no
 _ENGINE_LIMIT_S: Final = 2.0
 
 
-@click.command()
+@click.command(
+    "status",
+    cls=Command,
+    examples=(
+        "status",
+        "status --wait 30",
+        "status --json",
+    ),
+    exits={
+        ExitStatus.FINE: "All is well.",
+        ExitStatus.FINDINGS: (
+            "Teardowns or releases failed, something is left, a DHCP lease or space on the disk is missing, or after "
+            "--wait teardowns are pending."
+        ),
+        **ASKS,
+    },
+    see_also=("ls", "retry", "gc", "doctor"),
+)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @templates_have(
@@ -91,9 +109,6 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
     """Show networks, endpoints, pending teardowns and leftovers of the running daemon.
 
     The first line says whether anything needs attention. Plugins that run now are shown with their age.
-
-    The exit status is 0 if there are no failed teardowns and releases, no leftovers, no problems of DHCP and no full
-    disk, and after --wait no pending teardowns, else 1; 3 if the daemon does not answer.
     """
     client = AdminClient(socket)
     document = client.get("status")

@@ -18,6 +18,7 @@ from cni_bridge_spec import render_json
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
+from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
@@ -53,7 +54,20 @@ _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-@click.command("sysdump")
+@click.command(
+    "sysdump",
+    cls=Command,
+    examples=(
+        "sysdump",
+        "sysdump report.tar.gz",
+    ),
+    exits={
+        ExitStatus.FINE: "The file was written.",
+        ExitStatus.FINDINGS: "It was not written.",
+        ExitStatus.USAGE: "An option is wrong.",
+    },
+    see_also=("doctor",),
+)
 @click.argument("file", type=File(), required=False)
 @with_settings(*(one for one in DIRECTORIES if one.name != "run-dir"), has_config=False)
 @asks_daemon
@@ -69,8 +83,6 @@ def sysdump(
     names are in it as well.
 
     Without a daemon it has everything else. FILE is complete, or does not exist.
-
-    The exit status is 0; 1 if FILE cannot be written; 2 if FILE exists.
     """
     target = file or Path(f"cni-bridge-sysdump-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     if target.exists():

@@ -31,7 +31,7 @@ def shows(command: _Command) -> Callable[..., ExitStatus]:
         command: Returns what it shows, and the exit status. With `--watch` it is called again and again.
     """
 
-    @_with_formats
+    @_with_output
     @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
     @wraps(command)
     def run(*args: object, fmt: str, no_trunc: bool, watch: bool, **own: object) -> ExitStatus:
@@ -51,7 +51,7 @@ def shows(command: _Command) -> Callable[..., ExitStatus]:
 def shows_once(command: _Command) -> Callable[..., ExitStatus]:
     """As `shows`, without `--watch`."""
 
-    @_with_formats
+    @_with_output
     @wraps(command)
     def run(*args: object, fmt: str, no_trunc: bool, **own: object) -> ExitStatus:
         with _malformed_is_usage():
@@ -60,9 +60,9 @@ def shows_once(command: _Command) -> Callable[..., ExitStatus]:
     return run
 
 
-def _with_formats(function: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
+def with_formats(function: Callable[..., R]) -> Callable[..., R]:
+    """Add the options `--format` and `--json`, for the parameter `fmt`."""
     for option in (
-        click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing."),
         click.option("--json", "fmt", flag_value="json", help="Short for --format json."),
         click.option(
             "--format",
@@ -75,6 +75,12 @@ def _with_formats(function: Callable[..., ExitStatus]) -> Callable[..., ExitStat
     ):
         function = option(function)
     return function
+
+
+def _with_output(function: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
+    """Add the options of commands that show tables."""
+    option = click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing.")
+    return with_formats(option(function))
 
 
 @contextmanager

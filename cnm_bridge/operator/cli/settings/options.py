@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.core.settings import ManagedNetwork, Settings
+from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.config_file import read_config_file
 from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
@@ -32,7 +33,7 @@ _MISTAKES_KEY: Final = "cnm_bridge.mistakes"
 
 _OTHER_OPTIONS: Final = (
     "The options of `cni-bridge serve` are options of this command too, and replace the settings of the running "
-    "daemon: --config, --admin-socket, --run-dir, --docker-host, … `cni-bridge serve --help` shows them all."
+    "daemon, such as --config, --admin-socket, --run-dir and --docker-host; `cni-bridge serve --help` shows them all."
 )
 
 
@@ -175,7 +176,7 @@ def _config_option(ignores_mistakes: bool) -> Callable[[F], F]:
     )
 
 
-class CommandWithSettings(click.Command):
+class CommandWithSettings(Command):
     """A command that takes all settings of the daemon, few of which are ever given."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -109,6 +109,12 @@ def test_show_prints_one_record(directory: Path) -> None:
     assert "begins with f" in error_of("show", "f", where=directory)
 
 
+def test_show_has_templates(directory: Path) -> None:
+    """They are applied to the records; --json is all of them."""
+    assert command("show", "--format", "{{.Id}}", where=directory).stdout.split() == [b"a" * 64, b"e" * 64]
+    assert [one["id"][0] for one in json.loads(command("show", "--json", where=directory).stdout)] == ["a", "e"]
+
+
 def test_an_export_does_not_replace_a_file(directory: Path, tmp_path: Path) -> None:
     """It may be the only copy of an earlier state; `--force` replaces it."""
     file = tmp_path / "export.json"

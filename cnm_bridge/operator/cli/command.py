@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Commands whose help has examples, the exit status and related commands; the manual pages have the same.
+
+Nothing of a help is cut.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from cnm_bridge.operator.cli.exit_status import ExitStatus
+
+_UNLIMITED: Final = 1 << 16
+_WHOLE_WORDS: Final = 30
+"""Columns of a list's first column, at most; longer terms have a line of their own."""
+
+NAME: Final = "cni-bridge"
+
+NO_DAEMON: Final[Mapping[int, str]] = {
+    ExitStatus.NO_DAEMON: "No daemon answers, or this user, who is not root, may not ask it."
+}
+ASKS: Final[Mapping[int, str]] = {ExitStatus.USAGE: "A name or an option is wrong.", **NO_DAEMON}
+"""The exit status of commands that ask the daemon, besides 0 and 1."""
+
+
+class Command(click.Command):
+    """A command with further sections in its help.
+
+    Args:
+        examples: Command lines, without the name of the program.
+        exits: When the command ends with an exit status.
+        see_also: Related commands, without the name of the program.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own
+        examples: Sequence[str] = (),
+        exits: Mapping[int, str] | None = None,
+        see_also: Sequence[str] = (),
+        **attributes: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.examples: Final = tuple(f"{NAME} {example}" for example in examples)
+        self.exits: Final = dict(exits or {})
+        self.see_also: Final = tuple(f"{NAME} {name}" for name in see_also)
+
+    def get_short_help_str(self, limit: int = _UNLIMITED) -> str:  # noqa: ARG002 - click's own
+        """Return the first sentence, whole."""
+        return super().get_short_help_str(_UNLIMITED)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:  # a command that is wrapped cannot be pasted
+                    formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+        if self.exits:
+            with formatter.section("Exit status"):
+                formatter.write_dl([(str(int(status)), text) for status, text in self.exits.items()])
+        if self.see_also:
+            with formatter.section("See also"):
+                formatter.write_text(", ".join(self.see_also))
+        super().format_epilog(ctx, formatter)
+
+
+class CommandGroup(Command, click.Group):
+    """A group of such commands."""
+
+    def first_sentence(self, name: str) -> str:
+        """Return the first sentence of a subcommand's help."""
+        return self.commands[name].get_short_help_str(_UNLIMITED)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options and the commands; `Command` would write the options only."""
+        click.Group.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their first sentences, over several lines if they are long."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.first_sentence(name)) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with a text."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=self.first_sentence(name)) for name in names]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The help of each command: nothing is cut, and it has examples, exit status and related commands, which exist."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.main import main
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, Command]]:
+    """Yield a command and all below it, with their names."""
+    assert isinstance(command, Command)
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name, further in command.commands.items():
+            yield from commands(further, *path, name)
+
+
+COMMANDS = [*commands(main, "cni-bridge")]
+KNOWN = {name for name, _ in COMMANDS}
+
+
+def parse(words: Sequence[str]) -> click.Context:
+    """Parse a command line as the program does, without running it."""
+    command: click.Command = main
+    first, *rest = words
+    assert first == "cni-bridge"
+    while isinstance(command, click.Group):
+        command = command.commands[rest.pop(0)]
+    return command.make_context(command.name, rest)
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[name for name, _ in COMMANDS])
+def test_the_help_is_complete(name: str, command: Command) -> None:
+    """Its sections follow each other, its examples can be parsed, and the commands that it names exist."""
+    text = CliRunner().invoke(main, [*name.split()[1:], "--help"], prog_name="cni-bridge").output
+    sections = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections[-3:] == ["Examples:", "Exit status:", "See also:"]
+    assert "...\n" not in text.partition("\n")[2].partition("Examples:")[0]
+    for example in command.examples:
+        assert f"\n  {example}\n" in text
+        parse(shlex.split(example))
+    assert {0, 1} - set(command.exits) in (set(), {1})
+    assert set(command.see_also) <= KNOWN - {name}
