@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Creates and wires the objects of `cnm_bridge.server`: the calls of Docker, and the requests of operators."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.ipam import IpamRoom
@@ -10,6 +10,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
@@ -124,18 +125,20 @@ def make_api(
     ipam: IpamRoom,
 ) -> ApiRoom:
     """Return the objects of the room."""
-    return ApiRoom(
-        methods=(
-            *network_driver(
-                networks.service,
-                endpoints.service,
-                endpoints.joined,
-                resources.kernel,
-                resources.release,
-                scope=resources.settings.scope,
-            ),
-            *ipam_driver(ipam.service, resources.kernel),
+    methods = (
+        *network_driver(
+            networks.service,
+            endpoints.service,
+            endpoints.joined,
+            resources.kernel,
+            resources.release,
+            scope=resources.settings.scope,
         ),
+        *ipam_driver(ipam.service, resources.kernel),
+    )
+    readable = ReadableIds(resources.store, resources.engine_in_calls)
+    return ApiRoom(
+        methods=tuple(replace(method, readable=readable) for method in methods),
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
     )

@@ -20,6 +20,7 @@ plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
 
 from cni_invoker import CniError, ErrorCode
 
@@ -91,3 +92,17 @@ class AddressClaimed(CniError):
         )
         self.plugin = plugin
         self.claimant = claimant
+
+
+def network_option(option: str, value: str) -> str:
+    """Return how a network is given an option, on the command line and in a compose file."""
+    return f"-o {option}={value} (compose: driver_opts: {{ {option}: {value} }})"
+
+
+def endpoint_option(option: str, value: str) -> str:
+    """Return how a container is given an option on one of its networks."""
+    return f"--network name=NETWORK,driver-opt={option}={value} (compose: driver_opts: {{ {option}: {value} }})"
+
+
+NULL_IPAM: Final = '--ipam-driver null (compose: ipam: { driver: "null" })'
+"""How a network is made whose addresses Docker does not choose."""

@@ -10,13 +10,13 @@ from tests.system.scene import Scene
 
 
 def test_a_port_of_another_container(scene: Scene) -> None:
-    """It is refused with the ID of the owner's endpoint, and is free when the owner is removed."""
+    """It is refused with the name of its owner, and is free when the owner is removed."""
     network, _ = port_network(scene)
     owner = scene.run(network, "-p", "8088:88")
     before = scene.lab.state()
     error = scene.run_refusal(network, "-p", "8088:89")
-    assert "port 8088/tcp cannot be published: it is already published for endpoint" in error
-    assert owner.endpoint(network).endpoint_id in error
+    assert f"port 8088/tcp cannot be published: it is already published for container {owner.name} (endpoint" in error
+    assert owner.endpoint(network).endpoint_id not in error
     assert scene.lab.wait_clean(before) == ""
     with serving(scene.lab, owner, 88):
         assert ask(scene.lab, None, "127.0.0.1", 8088) == owner.name
@@ -56,7 +56,7 @@ def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
     before = scene.lab.state()
     owner = scene.run(network, "-p", "8100:100")
     scene.lab.restart_daemon(9)
-    assert "it is already published for endpoint" in scene.run_refusal(network, "-p", "8100:100")
+    assert f"it is already published for container {owner.name}" in scene.run_refusal(network, "-p", "8100:100")
     scene.lab.docker("rm", "-f", owner.name)
     assert scene.lab.wait_clean(before) == ""
     scene.run(network, "-p", "8100:100")

@@ -16,7 +16,7 @@ from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.names import check_arguments
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp
 from cnm_bridge.core.model.naming import STAGING_IFNAME
@@ -253,7 +253,7 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
         if wanted is not None and wanted != made:
             raise Refused(
                 f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} assigned {made}, and "
-                "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
+                f"Docker would not know; make the network with {NULL_IPAM}, or from Engine 28 on with --ipv4=false"
             )
     mac = plan.requested.mac
     if mac and snapshot.link.mac != mac.lower() and (plan.passes_mac or chosen.mac is None):
@@ -293,7 +293,7 @@ def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple
             if own.version == address.version and own.ip != _ip(address):
                 raise Refused(
                     f"Docker's IPAM chose {own}, and cni.ips asks for {address}; give the address with --ip or --ip6 "
-                    "instead, or make the network with --ipam-driver null"
+                    f"instead, or make the network with {NULL_IPAM}"
                 )
     versions = {own.version for own in chosen}
     return (*chosen, *(address for address in ips if address.version not in versions))

@@ -23,7 +23,7 @@ import structlog
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.planning.identity import with_identity
@@ -39,7 +39,7 @@ _OTHER_PREFIXES: Final = ("cni", "net")
 
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 
-_GIVE_A_NAME: Final = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+_GIVE_A_NAME: Final = endpoint_option("com.docker.network.endpoint.ifname", "NAME")
 
 """How a user gives a link a name that no other link of the container has."""
 

@@ -15,7 +15,7 @@ import structlog
 
 from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
-from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.core.errors import EngineUnavailable, Refused, network_option
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -66,7 +66,7 @@ class NetworkNameResolver:
             raise Refused(
                 f"network {network_id} is not bound to a CNI configuration yet: it was made without -o cni.network, "
                 f"and its name could not be learned ({why}); check --docker-host, "
-                "or make the network with -o cni.network=NAME"
+                f"or make the network with {network_option('cni.network', 'NAME')}"
             )
         return record.name
 

@@ -20,7 +20,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools
 from cnm_bridge.core.planning.options.cni_options import (
     CONFIGURATION,
@@ -200,7 +200,7 @@ class NetworkService:
                 return found
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
-                f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
+                f"{exc}. Add one of that name, or make the network again with {network_option('cni.network', 'NAME')}"
             ) from exc
 
     async def _bind_to_compose_name(self, network: NetworkRecord) -> NetworkConfigurationList | None:

@@ -24,7 +24,7 @@ import structlog
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
@@ -199,7 +199,7 @@ class Contention:
             raise Refused(f"the DHCP client identifier is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
         raise Refused(
             f"endpoint {holder.id} has the same DHCP client identifier ({remaining.phase}); give each container "
-            "its own with driver-opt=cni.dhcp.client-id=NAME"
+            f"its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
         )
 
     def note_leaving(self) -> None:

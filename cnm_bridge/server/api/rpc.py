@@ -73,6 +73,7 @@ class Method:
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
         consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
         error_key: The key of an error in the reply.
+        readable: Gives names to the IDs in an error's text.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Method:
     answer: Answer | JsonObject
     consequence: Callable[[], str] = str
     error_key: str = "Err"
+    readable: Callable[[str], Awaitable[str]] | None = None
 
 
 def make_app(
@@ -146,7 +148,10 @@ async def _answer(
         with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
             return await (await _aside(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
-        return {method.error_key: "; ".join(filter(None, (_shortened(str(exc)), method.consequence())))}
+        text = _shortened(str(exc))
+        if method.readable is not None:
+            text = await method.readable(text)
+        return {method.error_key: "; ".join(filter(None, (text, method.consequence())))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
         return {

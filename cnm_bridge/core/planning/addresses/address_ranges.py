@@ -13,15 +13,14 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, find_object, find_str, get_list, get_objects
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import NULL_IPAM, Refused
 
 HOST_LOCAL: Final = "host-local"
 _DATA_DIR: Final = "/var/lib/cni/networks"
 _IPV4: Final = 4
 _WITHOUT_POOL: Final = {
-    4: 'with --ipam-driver null (compose: ipam: { driver: "null" }), or from Engine 28 on --ipv4=false, and without '
-    "--subnet",
-    6: 'with --ipam-driver null (compose: ipam: { driver: "null" }) or without --ipv6',
+    4: f"with {NULL_IPAM}, or from Engine 28 on --ipv4=false, and without --subnet",
+    6: f"with {NULL_IPAM} or without --ipv6",
 }
 _DEFAULT_POOLS: Final = frozenset(
     (

@@ -28,7 +28,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
@@ -89,7 +89,7 @@ def plan_addresses(
         raise Refused(
             f"CNI configuration {network.name} cannot give a container a requested address ({wanted[0]}): its IPAM "
             f"plugin {ipam_type} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
-            "make the network with --ipam-driver null"
+            f"make the network with {NULL_IPAM}"
         )
     if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":
         _require_prefixes(network, wanted)

@@ -12,7 +12,7 @@ from typing import Final
 
 from cni_bridge_spec import find_object
 from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.link_state import (
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
@@ -186,7 +186,7 @@ def refuse_changed(
         raise Refused(
             f"the plugins of CNI configuration {configuration.name} changed what their IPAM plugin "
             f"{configuration.plugins[0].type} had reserved: {difference}; make the network with "
-            "-o cni.attach=move, or direct if its list cannot be moved"
+            f"{network_option('cni.attach', 'move')}, or direct if its list cannot be moved"
         )
 
 

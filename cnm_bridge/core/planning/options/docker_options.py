@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.errors import NULL_IPAM, BadOption
 
 _DOCKERS_NAMES: Final = "com.docker.network."
 
@@ -137,7 +137,7 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
     if not flags.get(_ENABLE_IPV4, True):
         raise BadOption(
             _ENABLE_IPV4,
-            "this Docker Engine does not read it, being older than 28; make the network with --ipam-driver null",
+            f"this Docker Engine does not read it, being older than 28; make the network with {NULL_IPAM}",
         )
     if flags.get(_ENABLE_IPV6, ipv6) != ipv6:
         raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Errors name networks and containers, not IDs of 64 digits."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase
+from cni_bridge_state.store import Store
+from cnm_bridge.driver.networks.readable_ids import ReadableIds
+from cnm_bridge.system.engine import Engine
+from tests.records import endpoint
+
+WEB, UNKNOWN = EndpointId("77" * 32), EndpointId("99" * 32)
+BLUE, OTHER = NetworkId("6f" * 32), NetworkId("71" * 32)
+
+
+@pytest.fixture(name="store")
+async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store with a network that has a name, and the endpoint of a container."""
+    store = Store.open(tmp_path / "state")
+    await store.put_network(NetworkRecord(id=BLUE, configuration="blue", name="blue", internal=False, options={}))
+    await store.put_endpoint(replace(endpoint(WEB, Phase.PENDING), network_id=BLUE))
+    yield store
+    store.close()
+
+
+@pytest.fixture(name="engine")
+async def make_engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    """An engine with the container `web` on the network."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("version"):
+            return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+        if not request.path.endswith(BLUE):
+            return web.json_response({"message": "not found"}, status=404)
+        containers = {"b1" * 32: {"Name": "web", "EndpointID": WEB}}
+        return web.json_response({"Id": BLUE, "Name": "blue", "Scope": "local", "Containers": containers})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, tmp_path / "docker").start()
+    yield Engine(f"unix://{tmp_path}/docker", timeout_s=5)
+    await runner.cleanup()
+
+
+async def test_names_replace_ids(store: Store, engine: Engine) -> None:
+    """An endpoint keeps its short ID, for the operator's commands; what has no name has a short ID."""
+    text = f"published for endpoint {WEB} on network {BLUE}, and not for endpoint {UNKNOWN} on network {OTHER}: {WEB}"
+    assert await ReadableIds(store, engine)(text) == (
+        "published for container web (endpoint 777777777777) on network blue, and not for endpoint 999999999999 on "
+        f"network 717171717171: {WEB}"
+    )
+
+
+async def test_ids_are_shortened_without_an_engine(store: Store, tmp_path: Path) -> None:
+    """The error itself is what matters; names of networks are stored."""
+    readable = ReadableIds(store, Engine(f"unix://{tmp_path}/none", timeout_s=5))
+    assert await readable(f"network {BLUE} has endpoint {WEB}") == "network blue has endpoint 777777777777"
+    assert await readable("no plugin bridge") == "no plugin bridge"
