@@ -133,7 +133,7 @@ def _without_endpoint(container: EngineContainer) -> str:
     )
 
 
-def take_inventory(client: AdminClient, docker_host: str) -> Inventory:
+def take_inventory(client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S) -> Inventory:
     """Ask the daemon for its endpoints, and the engine for their containers.
 
     Raises:
@@ -144,7 +144,7 @@ def take_inventory(client: AdminClient, docker_host: str) -> Inventory:
     containers: tuple[EngineContainer, ...] = ()
     names: Mapping[str, str] = {}
     try:
-        containers, names = asyncio.run(_ask(Engine(docker_host, _ENGINE_LIMIT_S)))
+        containers, names = asyncio.run(_ask(Engine(docker_host, limit_s)))
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
     by_endpoint = {found: container for container in containers for found in container.endpoint_ids}

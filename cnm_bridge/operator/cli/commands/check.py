@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonObject, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
+from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -39,7 +40,7 @@ _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT",
     },
     see_also=("inspect", "status", "gc"),
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @templates_have("Container", "Network", "About", "What")

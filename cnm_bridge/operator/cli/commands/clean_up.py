@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
+from cnm_bridge.operator.cli.completion import failed_teardowns, leftover_ids
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -74,7 +75,7 @@ def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
     },
     see_also=("status", "gc"),
 )
-@click.argument("endpoints", metavar="[ENDPOINT]...", nargs=-1)
+@click.argument("endpoints", metavar="[ENDPOINT]...", nargs=-1, shell_complete=failed_teardowns)
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
@@ -106,7 +107,7 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
     },
     see_also=("gc",),
 )
-@click.argument("leftovers", metavar="ID...", nargs=-1, required=True)
+@click.argument("leftovers", metavar="ID...", nargs=-1, required=True, shell_complete=leftover_ids)
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows

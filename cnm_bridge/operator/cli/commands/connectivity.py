@@ -19,6 +19,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -56,7 +57,7 @@ class _UnknownNetwork(Refused):
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
-@click.argument("network")
+@click.argument("network", shell_complete=networks)
 @click.pass_context
 @exits
 @templates_have("Step", "Result", "Detail")

@@ -35,6 +35,7 @@ from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.completion import explained, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
@@ -95,12 +96,13 @@ class _Interface(click.ParamType[Any]):
     metavar="KEY=VALUE",
     multiple=True,
     help="Option of the network or the endpoint. Repeatable.",
+    shell_complete=option_keys,
 )
 @click.option("--ip", type=_Interface(IPv4Interface, "10.1.0.9/24"), help="What Docker's own IPAM would choose.")
 @click.option("--ip6", type=_Interface(IPv6Interface, "fd00::9/64"), help="The same for IPv6.")
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
 @click.option("--internal", is_flag=True, help="As given to docker network create.")
-@click.argument("network")
+@click.argument("network", shell_complete=explained)
 @click.pass_context
 @exits
 @templates_have(

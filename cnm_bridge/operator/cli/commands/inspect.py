@@ -23,6 +23,7 @@ from cni_bridge_spec import (
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command
+from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -57,7 +58,7 @@ _PLUGINS: Final = (
     },
     see_also=("check", "ls"),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @templates_have(*_ENDPOINT)

@@ -13,6 +13,7 @@ from cni_bridge_spec import JsonObject, find_int, find_str, get_objects, get_str
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
+from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
@@ -59,7 +60,7 @@ _NETWORKS: Final = (
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
-@click.argument("network", required=False)
+@click.argument("network", required=False, shell_complete=networks)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS, addresses=_ADDRESS_FIELDS)

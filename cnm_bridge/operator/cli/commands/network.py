@@ -19,6 +19,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
+from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
@@ -102,11 +103,17 @@ def network() -> None:
 )
 @click.option("--mtu", type=int, metavar="BYTES", help="The MTU of the containers' links.")
 @click.option(
-    "-o", "--option", "options", metavar="KEY=VALUE", multiple=True, help="Option of the Docker network. Repeatable."
+    "-o",
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Option of the Docker network. Repeatable.",
+    shell_complete=option_keys,
 )
 @click.option("--dry-run", is_flag=True, help="Show the list and the docker command, and change nothing.")
 @click.argument("name")
-@click.argument("configuration", required=False)
+@click.argument("configuration", required=False, shell_complete=configurations)
 @click.pass_context
 @exits
 @templates_have("Name", "Configuration", "File", "Commands")
@@ -184,7 +191,7 @@ def create(
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")
-@click.argument("name")
+@click.argument("name", shell_complete=networks)
 @click.pass_context
 @exits
 @templates_have("Done")
