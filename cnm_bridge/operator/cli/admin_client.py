@@ -112,7 +112,7 @@ class AdminClient:
     def _no_answer(self, error: Exception) -> DaemonError:
         match error:
             case PermissionError():
-                text = f"no access to {self._path}: only root may use it"
+                text = f"run as root (sudo): only root may use {self._path}"
             case FileNotFoundError() | ConnectionRefusedError():
                 reason = os.strerror(error.errno or 0)
                 text = (

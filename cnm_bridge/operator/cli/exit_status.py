@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The exit status of the operator's commands."""
 
+import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -34,9 +35,19 @@ def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
     def run(*args: object, **own: object) -> None:
         try:
             sys.exit(command(*args, **own))
+        except PermissionError as exc:
+            click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
+            sys.exit(ExitStatus.FINDINGS)
         except BridgeError as exc:
             click.echo(f"cni-bridge: {exc}", err=True)
             default = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
             sys.exit(getattr(exc, "exit_status", default))
 
     return run
+
+
+def describe_failure(error: Exception) -> str:
+    """Return an error's text; if the user may not do something, what to do."""
+    if os.geteuid() == 0 or not isinstance(error, PermissionError):
+        return str(error)
+    return f"run as root (sudo): {error.strerror}: {error.filename}"

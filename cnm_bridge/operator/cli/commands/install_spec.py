@@ -17,7 +17,7 @@ import click
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.command import Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.types import Directory, File
 from cnm_bridge.operator.whole_file import write_whole
 
@@ -79,7 +79,7 @@ def install_spec(
             if other != file:
                 other.unlink()
     except (Refused, OSError) as exc:
-        click.echo(f"cni-bridge: {exc}", err=True)
+        click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)
     click.echo(str(file))
     if (_SOCKETS / f"{name}.sock").exists():

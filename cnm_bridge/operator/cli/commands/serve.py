@@ -11,7 +11,7 @@ import click
 
 from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.operator.cli.command import Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
@@ -97,5 +97,5 @@ def serve(context: click.Context, /, **given: object) -> None:
             restoring = Restoring(run_directory, sockets.admin)
             run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes, restoring=restoring)
     except (BridgeError, OSError) as exc:
-        click.echo(f"cni-bridge: {exc}", err=True)
+        click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge state`: shows, exports and imports the stored state."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +26,10 @@ from cni_bridge_spec import (
 )
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
-from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup
-from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
+from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure, exits
 from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
@@ -115,7 +115,8 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: s
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.argument("file", type=File(), default=_STDIO)
-def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: bool, file: Path) -> None:
+@exits
+def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: bool, file: Path) -> ExitStatus:
     """Write the whole state as JSON to FILE, or to standard output.
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
@@ -127,11 +128,9 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
     content = render_json(document) + b"\n"
     if file == _STDIO:
         sys.stdout.buffer.write(content)
-        return
-    try:
+    else:
         write_whole(file, content)
-    except Refused as exc:
-        _fail(str(exc))
+    return ExitStatus.FINE
 
 
 @state.command(
@@ -157,7 +156,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
         document = parse_json(content)
     except (OSError, JsonError) as exc:
-        _fail(f"{file}: {exc}")
+        _fail(f"{file}: {describe_failure(exc)}")
     try:
         open_store = partial(Store.open_replaced, document=document) if replace else Store.open
         with _opened(state_dir, open_store) as store:
@@ -202,7 +201,7 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
     except StateLocked:
         raise
     except StateError as exc:
-        _fail(str(exc))
+        _fail(f"run as root (sudo): {exc}" if isinstance(exc.__cause__, PermissionError) and os.geteuid() else str(exc))
 
 
 def _fail(text: str) -> NoReturn:

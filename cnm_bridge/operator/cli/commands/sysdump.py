@@ -3,6 +3,7 @@
 """`cni-bridge sysdump`: collects what a bug report needs in one file, without secrets."""
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -87,6 +88,8 @@ def sysdump(
     target = file or Path(f"cni-bridge-sysdump-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
     if target.exists():
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")
+    if os.geteuid():
+        click.echo("cni-bridge: run as root (sudo): what only root can read is missing in the file", err=True)
     files = dict(_collect(socket, cni_conf_dirs, cni_bin_dirs))
     write_whole(target, _pack(files.items(), target.name.partition(".")[0]))
     click.echo(target)

@@ -32,7 +32,7 @@ def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settin
         return running_settings(context, values)
     except (DaemonError, click.BadParameter) as exc:
         own = settings_from(values)
-        if own.admin_path.exists():
+        if isinstance(exc.__cause__, PermissionError) or own.admin_path.exists():
             reason = exc.message if isinstance(exc, click.BadParameter) else exc
             click.echo(
                 f"cni-bridge: the daemon's settings are not known, and those of this command count: {reason}", err=True

@@ -39,17 +39,17 @@ class _NotEmpty(click.Path):
 
 
 class Directory(_NotEmpty):
-    """A directory, which may not exist."""
+    """A directory, which may not exist, or be readable by root only: whoever reads it says so."""
 
     def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
+        super().__init__(file_okay=False, readable=False, path_type=Path)
 
 
 class File(_NotEmpty):
-    """A file, which may not exist."""
+    """A file, which may not exist, or be readable by root only."""
 
     def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
+        super().__init__(dir_okay=False, readable=False, path_type=Path)
 
 
 class MetricsAddress(click.ParamType[str]):
