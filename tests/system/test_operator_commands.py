@@ -94,7 +94,7 @@ def test_what_an_operator_sees(scene: Scene) -> None:
 
 
 def completed(lab: Lab, *words: str) -> list[str]:
-    """Return what bash is told to complete after some words."""
+    """Return the completions that bash receives after some words."""
     line = " ".join(("cni-bridge", *words))
     env = ("_CNI_BRIDGE_COMPLETE=bash_complete", f"COMP_WORDS={line}", f"COMP_CWORD={len(words)}")
     return [one.partition(",")[2] for one in lab.run("env", *env, "cni-bridge").stdout.splitlines()]

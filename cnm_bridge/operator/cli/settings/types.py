@@ -39,7 +39,7 @@ class _NotEmpty(click.Path):
 
 
 class Directory(_NotEmpty):
-    """A directory, which may not exist, or be readable by root only: whoever reads it says so."""
+    """A directory, which may not exist, or be readable by root only; that is an error when it is read."""
 
     def __init__(self) -> None:
         super().__init__(file_okay=False, readable=False, path_type=Path)

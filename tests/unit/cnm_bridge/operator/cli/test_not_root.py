@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+AS_ANOTHER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 LIMIT_S = 60.0
 
@@ -19,7 +19,7 @@ LIMIT_S = 60.0
 def run(*arguments: str, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
     """Run the program as another user."""
     return subprocess.run(
-        [*AS_NOBODY, *COMMAND, *arguments],
+        [*AS_ANOTHER, *COMMAND, *arguments],
         env={**os.environ, **env},
         cwd="/",
         capture_output=True,
@@ -57,7 +57,7 @@ def make_env() -> Iterator[Mapping[str, str]]:
         *(("network create blue --subnet 10.22.0.0/16", 3), ("network rm blue", 3)),
         *(("state show", 1), ("state export", 1), ("state export /root/x", 1), ("serve", 1)),
         *(("install-spec --directory /root/plugins unix:///x", 1), ("doctor", 1), ("explain blue", 2)),
-        ("sysdump /tmp/cni-bridge-nobody/dump.tar.gz", 1),
+        ("sysdump /tmp/cni-bridge-of-another/dump.tar.gz", 1),
     ],
 )
 def test_run_as_root(env: Mapping[str, str], command: str, status: int) -> None:
