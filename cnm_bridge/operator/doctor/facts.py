@@ -8,7 +8,7 @@ None stands for a fact that could not be read, and has no consequences.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.link_state import IpInterface
+from cnm_bridge.operator.host_links import HostLink, HostRoute
 
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"
@@ -126,19 +127,6 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkFacts:
-    """A link of the host.
-
-    Attributes:
-        mtu: Its MTU, in bytes.
-        addresses: Its addresses, with prefix length.
-    """
-
-    mtu: int
-    addresses: Sequence[IpInterface] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedEndpoint:
     """An endpoint in a running container.
 
@@ -166,21 +154,6 @@ class StaleReservation:
 
     file: str
     leftover: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteFacts:
-    """A route of the host's main table.
-
-    Attributes:
-        destination: Its destination.
-        link: The name of its link, "" if it has none.
-        has_next_hop: Whether another host forwards the packets.
-    """
-
-    destination: IPv4Network | IPv6Network
-    link: str
-    has_next_hop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +287,6 @@ class Facts:
         engine: The Docker engine.
         networks: The networks that have a configuration.
         routes: The routes of the host.
-        stretched_bridges: The bridges that have a port to other hosts: one that is no veth.
         links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
         conf_dirs: The directories of configurations.
@@ -327,11 +299,10 @@ class Facts:
     firewall: FirewallFacts
     engine: EngineFacts
     networks: Sequence[ConfiguredNetwork]
-    routes: Sequence[RouteFacts]
+    routes: Sequence[HostRoute]
     conf_dirs: Sequence[Path]
     bin_dirs: Sequence[Path]
     installation: InstallationFacts
     clock: ClockFacts
-    stretched_bridges: frozenset[str] = frozenset()
-    links: Mapping[str, LinkFacts] = field(default_factory=dict)
+    links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.planning.addresses.address_ranges import AddressRange, find_ranges, overlap
 from cnm_bridge.core.planning.addresses.addressing import static_addresses
+from cnm_bridge.operator.host_links import HostLink, HostRoute
 from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.operator.networks.wanted import WantedNetwork
 from cnm_bridge.operator.plugin_needs import bridges
@@ -26,27 +26,12 @@ _BRIDGE: Final = "bridge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostLink:
-    """A link of the host.
-
-    Attributes:
-        kind: As the kernel calls it, e.g. `bridge`; None for a physical device.
-        mtu: Its MTU, in bytes.
-        addresses: Its addresses.
-    """
-
-    kind: str | None
-    mtu: int
-    addresses: tuple[IpInterface, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What exists on a host.
 
     Attributes:
         links: Its links, by name.
-        routes: The destination of each route of its main table, and the route's link, "" if it has none.
+        routes: The routes of its main table.
         docker_networks: The names of Docker's networks.
         docker_subnets: The subnets of Docker's networks, each with the network's name.
         lists: The network configuration lists.
@@ -54,7 +39,7 @@ class HostFacts:
     """
 
     links: Mapping[str, HostLink] = field(default_factory=dict)
-    routes: Sequence[tuple[_Subnet, str]] = ()
+    routes: Sequence[HostRoute] = ()
     docker_networks: frozenset[str] = frozenset()
     docker_subnets: Sequence[tuple[str, _Subnet]] = ()
     lists: Sequence[NetworkConfigurationList] = ()
@@ -141,10 +126,10 @@ def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationLis
 
 def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> Iterator[str]:
     """Yield the routes and addresses of the host in a subnet, without those of its own bridge."""
-    for destination, link in host.routes:
-        if destination.prefixlen and link != bridge and overlap(subnet, destination):
-            through = f" through {link}" if link else ""
-            yield f"{subnet} overlaps the host's route to {destination}{through}"
+    for route in host.routes:
+        if route.destination.prefixlen and route.link != bridge and overlap(subnet, route.destination):
+            through = f" through {route.link}" if route.link else ""
+            yield f"{subnet} overlaps the host's route to {route.destination}{through}"
     for name, found in host.links.items():
         for address in found.addresses if name != bridge else ():
             if address.ip in subnet:

@@ -27,7 +27,8 @@ from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
-from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, find_collisions
+from cnm_bridge.operator.host_links import read_links, read_routes
+from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
     NFTABLES_KEYS,
     Backend,
@@ -264,18 +265,10 @@ async def _gather_host(settings: Settings, engine: Engine, file: Path) -> HostFa
         KernelError: The host's links cannot be read.
     """
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
-    addresses = await kernel.host_addresses()
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
     return HostFacts(
-        links={
-            link.state.name: HostLink(
-                kind=link.state.kind,
-                mtu=link.state.mtu,
-                addresses=tuple(address for address, name in addresses if name == link.state.name),
-            )
-            for link in await kernel.host_links()
-        },
-        routes=tuple((destination, link) for destination, link, _ in await kernel.host_destinations()),
+        links=await read_links(kernel),
+        routes=await read_routes(kernel),
         docker_networks=frozenset((await engine.network_names()).values()),
         docker_subnets=await engine.subnets(),
         lists=tuple(map(index.find, index.names)),

@@ -29,7 +29,8 @@ def check_other_hosts(facts: Facts) -> Iterator[Finding]:
 
 def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
     """Examine a bridge that is stretched over hosts: with br_netfilter, what it forwards passes iptables."""
-    stretched = [name for name in bridges(configured.network) if name in facts.stretched_bridges]
+    links = {name: facts.links.get(name) for name in bridges(configured.network)}
+    stretched = [name for name, link in links.items() if link is not None and link.is_stretched]
     for subnet in _subnets(configured) if stretched else ():
         command, bridge = _COMMANDS[subnet.version], stretched[0]
         if facts.kernel.sysctls.get(f"net.bridge.bridge-nf-call-{command}") != "1":

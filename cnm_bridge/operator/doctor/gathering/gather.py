@@ -4,7 +4,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +21,6 @@ from cnm_bridge.operator.doctor.facts import (
     EngineFacts,
     Facts,
     InstallationFacts,
-    LinkFacts,
-    RouteFacts,
 )
 from cnm_bridge.operator.doctor.gathering.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
@@ -36,12 +34,10 @@ from cnm_bridge.operator.doctor.gathering.installation import (
 )
 from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
 from cnm_bridge.operator.doctor.gathering.networks import gather_networks
+from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.operator.plugin_needs import needed_modules
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
-
-_INWARD: Final = frozenset({"veth", "tun", "dummy"})
-"""Kinds of links behind which containers and virtual machines of the host are."""
 
 _ENGINE_LIMIT_S: Final = 10.0
 _DOCKERD_FILE: Final = Path("/etc/docker/daemon.json")
@@ -67,13 +63,14 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         known=None if endpoints is None else endpoints.container_ids,
         quick=quick,
     )
+    kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     return Facts(
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
         networks=networks,
-        routes=await _gather_routes(settings),
-        links=await _gather_links(settings),
+        routes=await _gather_routes(kernel),
+        links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
@@ -91,7 +88,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
             ),
         ),
         clock=await gather_clock(settings.state_dir),
-        stretched_bridges=await _gather_stretched(settings),
     )
 
 
@@ -153,33 +149,15 @@ def _docker_network(network: EngineNetwork, default: AttachOption) -> DockerNetw
     )
 
 
-async def _gather_links(settings: Settings) -> dict[str, LinkFacts]:
-    view = KernelView(reply_limit_s=settings.netlink_timeout_s)
+async def _gather_links(kernel: KernelView) -> Mapping[str, HostLink]:
     try:
-        links, addresses = await view.host_links(), await view.host_addresses()
+        return await read_links(kernel)
     except KernelError:
         return {}
-    return {
-        link.state.name: LinkFacts(
-            mtu=link.state.mtu, addresses=tuple(one for one, name in addresses if name == link.state.name)
-        )
-        for link in links
-    }
 
 
-async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:
+async def _gather_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
     try:
-        found = await KernelView(reply_limit_s=settings.netlink_timeout_s).host_destinations()
+        return await read_routes(kernel)
     except KernelError:
         return ()
-    return tuple(RouteFacts(destination=one, link=link, has_next_hop=has_hop) for one, link, has_hop in found)
-
-
-async def _gather_stretched(settings: Settings) -> frozenset[str]:
-    """Return the bridges with a port that is no veth, which therefore leads out of the host."""
-    try:
-        links = await KernelView(reply_limit_s=settings.netlink_timeout_s).host_links()
-    except KernelError:
-        return frozenset()
-    outward = {link.master for link in links if link.state.kind not in _INWARD}
-    return frozenset(link.state.name for link in links if link.state.kind == "bridge" and link.index in outward)

@@ -12,7 +12,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.operator.networks.collisions import HostFacts, HostLink, find_collisions
+from cnm_bridge.operator.host_links import HostLink, HostRoute
+from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import Backend, make_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 from cnm_bridge.operator.plugin_needs import bridges
@@ -25,6 +26,11 @@ ISOLATED = parse_wanted("blue", subnets=["10.22.0.0/16"], isolated=True)
 def link(*addresses: str, kind: str | None = "bridge", mtu: int = 1500) -> HostLink:
     """Return a link of the host."""
     return HostLink(kind=kind, mtu=mtu, addresses=tuple(map(ip_interface, addresses)))
+
+
+def route(destination: str, link: str) -> HostRoute:
+    """Return a route of the host."""
+    return HostRoute(destination=ip_network(destination), link=link)
 
 
 def listed(*plugins: JsonObject, name: str = "red") -> NetworkConfigurationList:
@@ -42,10 +48,10 @@ def ranged(subnet: str, **limits: str) -> JsonObject:
 HOST = HostFacts(
     links={"lo": link("127.0.0.1/8", "::1/128", kind=None), "eth0": link("192.0.2.7/24", "fe80::7/64", kind=None)},
     routes=(
-        (ip_network("0.0.0.0/0"), "eth0"),
-        (ip_network("::/0"), "eth0"),
-        (ip_network("192.0.2.0/24"), "eth0"),
-        (ip_network("172.17.0.0/16"), "docker0"),
+        route("0.0.0.0/0", "eth0"),
+        route("::/0", "eth0"),
+        route("192.0.2.0/24", "eth0"),
+        route("172.17.0.0/16", "docker0"),
     ),
     docker_networks=frozenset({"bridge", "host", "none"}),
     docker_subnets=(("bridge", ip_network("172.17.0.0/16")),),
@@ -64,7 +70,7 @@ def test_a_bridge_of_before() -> None:
     former = replace(
         HOST,
         links={**HOST.links, "cni-blue": link("10.22.0.1/16", "fd22::1/64", "fe80::1/64")},
-        routes=(*HOST.routes, (ip_network("10.22.0.0/16"), "cni-blue"), (ip_network("fe80::/64"), "cni-blue")),
+        routes=(*HOST.routes, route("10.22.0.0/16", "cni-blue"), route("fe80::/64", "cni-blue")),
     )
     assert list(find_collisions(BLUE, former)) == []
     (found,) = find_collisions(ISOLATED, replace(former, links={"cni-blue": link("10.22.0.1/16")}))
@@ -101,11 +107,11 @@ def test_a_bridge_of_before() -> None:
             ("has the address 10.22.7.7 of the list red", "another --subnet"),
         ),
         (
-            {"routes": ((ip_network("10.0.0.0/8"), "wg0"),)},
+            {"routes": (route("10.0.0.0/8", "wg0"),)},
             ("overlaps the host's route to 10.0.0.0/8 through wg0", "another --subnet"),
         ),
         (
-            {"routes": ((ip_network("10.22.0.0/24"), ""),)},
+            {"routes": (route("10.22.0.0/24", ""),)},
             ("overlaps the host's route to 10.22.0.0/24;", "another --subnet"),
         ),
         (
@@ -172,7 +178,7 @@ def test_two_networks_on_one_lan() -> None:
 
 def test_several_causes() -> None:
     """All are reported, so that one correction is enough."""
-    host = replace(HOST, docker_networks=frozenset({"blue"}), routes=((ip_network("10.22.0.0/16"), "eth9"),))
+    host = replace(HOST, docker_networks=frozenset({"blue"}), routes=(route("10.22.0.0/16", "eth9"),))
     assert len(list(find_collisions(BLUE, host))) == 2
 
 

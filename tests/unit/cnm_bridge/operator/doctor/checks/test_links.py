@@ -16,20 +16,19 @@ from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     Facts,
     JoinedEndpoint,
-    LinkFacts,
-    RouteFacts,
     StaleReservation,
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
+from cnm_bridge.operator.host_links import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only
 
-UPLINK = (RouteFacts(destination=ip_network("0.0.0.0/0"), link="eth0"),)
+UPLINK = (HostRoute(destination=ip_network("0.0.0.0/0"), link="eth0"),)
 
 
 def with_addresses(*addresses: str) -> Facts:
     """Return the host with a bridge that has these addresses."""
-    return replace(HEALTHY, links={"cni-blue": LinkFacts(mtu=1500, addresses=tuple(map(ip_interface, addresses)))})
+    return replace(HEALTHY, links={"cni-blue": HostLink(mtu=1500, addresses=tuple(map(ip_interface, addresses)))})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def with_mtu(plugin: JsonObject, mtu: int, text: str | None = None) -> Facts:
     network = replace(configured(plugin, FIREWALL), text=text)
     docker = DockerNetwork(name="blue", configuration="blue", containers=("db", "web"))
     engine = replace(HEALTHY.engine, networks=(docker,))
-    links = {"eth0": LinkFacts(mtu=mtu)}
+    links = {"eth0": HostLink(mtu=mtu)}
     return replace(HEALTHY, networks=(network,), engine=engine, links=links, routes=UPLINK)
 
 

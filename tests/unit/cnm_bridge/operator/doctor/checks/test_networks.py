@@ -13,10 +13,10 @@ from cnm_bridge.operator.doctor.facts import (
     ConfiguredNetwork,
     DockerNetwork,
     Facts,
-    RouteFacts,
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
+from cnm_bridge.operator.host_links import HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only, with_network
 
 
@@ -65,14 +65,14 @@ def test_a_full_range() -> None:
 )
 def test_a_range_that_overlaps_a_route(destination: str, link: str, expected: list[str]) -> None:
     """Packets for one of them would go to the other."""
-    route = RouteFacts(destination=ip_network(destination), link=link)
+    route = HostRoute(destination=ip_network(destination), link=link)
     assert codes(replace(HEALTHY, routes=(route,))) == expected
 
 
 def test_routes_to_single_containers() -> None:
     """`ptp` makes one for each container."""
     ptp: JsonObject = {"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"}}
-    route = RouteFacts(destination=ip_network("10.22.0.5/32"), link="veth1")
+    route = HostRoute(destination=ip_network("10.22.0.5/32"), link="veth1")
     assert codes(replace(with_network(ptp, FIREWALL), routes=(route,))) == []
 
 

@@ -9,8 +9,9 @@ from ipaddress import ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts, RouteFacts
+from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Severity
+from cnm_bridge.operator.host_links import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only, with_network
 
 DOCKER = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]", "-A FORWARD -j DOCKER-USER")
@@ -23,7 +24,7 @@ def stretched(*rules: str, filtered: str = "1") -> Facts:
     facts = with_network(L2)
     return replace(
         facts,
-        stretched_bridges=frozenset({"cni-blue"}),
+        links={"cni-blue": HostLink(mtu=1500, is_stretched=True)},
         firewall=replace(facts.firewall, rules=(*DOCKER, *rules)),
         kernel=replace(facts.kernel, sysctls={**facts.kernel.sysctls, "net.bridge.bridge-nf-call-iptables": filtered}),
     )
@@ -43,7 +44,7 @@ def test_a_stretched_bridge_whose_frames_are_dropped() -> None:
         stretched(ACCEPTED),
         stretched("-A DOCKER-USER -i cni-blue -o cni-blue -j ACCEPT"),
         stretched(filtered="0"),
-        replace(stretched(), stretched_bridges=frozenset({"br0"})),
+        replace(stretched(), links={"br0": HostLink(mtu=1500, is_stretched=True)}),
     ],
     ids=["by subnet", "by bridge", "no br_netfilter", "not stretched"],
 )
@@ -55,7 +56,7 @@ def test_a_bridge_whose_frames_pass(facts: Facts) -> None:
 def routed(*routes: str, rules: Sequence[str] = ()) -> Facts:
     """Return a host with the plugin `firewall`, and routes to other hosts."""
     facts = with_network(BRIDGE, FIREWALL)
-    found = tuple(RouteFacts(destination=ip_network(route), link="eth0", has_next_hop=True) for route in routes)
+    found = tuple(HostRoute(destination=ip_network(route), link="eth0", has_next_hop=True) for route in routes)
     firewall = replace(facts.firewall, rules=(*DOCKER, ":CNI-FORWARD - [0:0]", "-A FORWARD -j CNI-FORWARD", *rules))
     return replace(facts, routes=found, firewall=firewall)
 

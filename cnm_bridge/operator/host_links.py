@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The links and routes of the host."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.core.link_state import IpInterface, IpNetwork
+from cnm_bridge.system.kernel import KernelView
+
+_BRIDGE: Final = "bridge"
+_INWARD: Final = frozenset({"veth", "tun", "dummy"})
+"""Kinds of links behind which containers and virtual machines of the host are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLink:
+    """A link of the host.
+
+    Attributes:
+        mtu: Its MTU, in bytes.
+        kind: As the kernel calls it, e.g. `bridge`; None for a physical device.
+        addresses: Its addresses, with prefix length.
+        is_stretched: Whether it is a bridge with a port that leads out of the host.
+    """
+
+    mtu: int
+    kind: str | None = None
+    addresses: tuple[IpInterface, ...] = ()
+    is_stretched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRoute:
+    """A route of the host's main table.
+
+    Attributes:
+        destination: Its destination.
+        link: The name of its link, "" if it has none.
+        has_next_hop: Whether another host forwards the packets.
+    """
+
+    destination: IpNetwork
+    link: str
+    has_next_hop: bool = False
+
+
+async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
+    """Return the links of the host by name.
+
+    Raises:
+        KernelError: They cannot be read.
+    """
+    links, addresses = await kernel.host_links(), await kernel.host_addresses()
+    outward = {link.master for link in links if link.state.kind not in _INWARD}
+    return {
+        link.state.name: HostLink(
+            mtu=link.state.mtu,
+            kind=link.state.kind,
+            addresses=tuple(address for address, name in addresses if name == link.state.name),
+            is_stretched=link.state.kind == _BRIDGE and link.index in outward,
+        )
+        for link in links
+    }
+
+
+async def read_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
+    """Return the routes of the host; errors as in `read_links`."""
+    found = await kernel.host_destinations()
+    return tuple(HostRoute(destination=one, link=link, has_next_hop=has_hop) for one, link, has_hop in found)
