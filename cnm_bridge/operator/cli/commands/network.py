@@ -217,12 +217,10 @@ def _settings(context: click.Context, given: Mapping[str, object], *, is_needed:
     try:
         return running_settings(context, given)
     except DaemonError as exc:
-        if isinstance(exc.__cause__, PermissionError):
+        if not isinstance(exc.__cause__, FileNotFoundError | ConnectionRefusedError):
             raise
         raise DaemonError(
-            f"{exc}. Nothing was changed. Start the daemon first: systemctl start cni-bridge, or without systemd: "
-            "cni-bridge serve",
-            exc.exit_status,
+            "no daemon runs, and nothing was changed; start it: systemctl start cni-bridge", exc.exit_status
         ) from exc
 
 
