@@ -127,7 +127,7 @@ def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
 @_ifname
 @_cache_dir
 def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
-    """Ask the plugins whether an attachment is still as add left it."""
+    """Ask the plugins whether an attachment is as add left it."""
     found, attachment = _find_network(network), _attachment(netns, ifname)
     _run(lambda: _cached_runtime(cache_dir).check(found, attachment))
 

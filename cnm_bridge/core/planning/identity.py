@@ -78,7 +78,7 @@ def with_identity(attachment: AttachmentRecord, request: IdentityRequest, contai
         if request.is_required:
             raise Refused(
                 f"container {container.name} is not a pod's sandbox, as cni.identity=kubernetes requires: it has no "
-                f"label {_POD_LABELS[0]}, and its name does not begin with k8s_POD_"
+                f"label {_POD_LABELS[0]}, and its name does not begin with k8s_POD_; leave out cni.identity"
             )
         return Identified(attachment=attachment)
     left_out: list[str] = []

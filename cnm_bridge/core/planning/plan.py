@@ -258,7 +258,10 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
     mac = plan.requested.mac
     if mac and snapshot.link.mac != mac.lower() and (plan.passes_mac or chosen.mac is None):
         reason = "ignored the requested MAC" if plan.passes_mac else "makes links whose MAC cannot be set"
-        raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
+        raise Refused(
+            f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}; leave out "
+            "--mac-address"
+        )
 
 
 def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:

@@ -75,7 +75,10 @@ class Place:
                 log.warning("endpoint.identity_incomplete", endpoint_id=record.id, left_out=identified.left_out)
             return replace(record, attachment=identified.attachment)
         if request.is_required:
-            raise Refused(f"cni.identity-required: the container's identity is not known: {self.unknown}")
+            raise Refused(
+                f"cni.identity-required: the container's identity is not known: {self.unknown}; start the container "
+                "again, or leave out cni.identity-required"
+            )
         log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.unknown)
         return record
 

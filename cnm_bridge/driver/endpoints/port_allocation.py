@@ -79,8 +79,12 @@ class _Choice:
             return chosen
         place = place_of(request.host_ip, first)
         if first == last:
-            raise Refused(f"port {place}/{protocol} cannot be published: {chosen}")
-        raise Refused(f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}")
+            raise Refused(
+                f"port {place}/{protocol} cannot be published: {chosen}; choose another port, or stop what has this one"
+            )
+        raise Refused(
+            f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}; choose others"
+        )
 
     async def _of_all(self, request: PortRequest, protocol: str) -> PortMapping:
         try:

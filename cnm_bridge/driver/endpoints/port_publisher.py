@@ -225,7 +225,7 @@ class PortPublisher:
         def find_owner(mapping: PortMapping) -> str | None:
             for endpoint_id in self.claims.find_overlapping(mapping):
                 if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
-                    return f"it is already published for endpoint {endpoint_id}; stop it, or choose another port"
+                    return f"it is already published for endpoint {endpoint_id}"
             return None
 
         async with self._choosing:

@@ -256,7 +256,10 @@ class IpamService:
             if not is_shared:
                 pending = self.releases.all.get(one.id)
                 reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
-                raise Refused(f"{address} of IPAM section {pool.section} is in use by {_describe(one)}{reason}")
+                raise Refused(
+                    f"{address} of IPAM section {pool.section} is in use by {_describe(one)}{reason}; "
+                    "choose another address"
+                )
 
     async def _make_again(self, pool_id: PoolId, caller: ProcessRecord | None) -> AddressPoolRecord:
         """Store a pool that Docker knows and whose record was lost."""

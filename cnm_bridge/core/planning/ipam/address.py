@@ -49,7 +49,9 @@ def refuse_address(pool: AddressPoolRecord, address: IpAddress, *, is_gateway: b
         Refused: It is outside of the pool, or the pool's gateway, network address or broadcast address.
     """
     if address not in pool.subnet:
-        raise Refused(f"{address} is not in {pool.subnet}, the subnet of IPAM section {pool.section}")
+        raise Refused(
+            f"{address} is not in {pool.subnet}, the subnet of IPAM section {pool.section}; choose another address"
+        )
     if address == pool.gateway and not is_gateway:
         raise Refused(f"{address} is the gateway of IPAM section {pool.section}; choose another address")
     ends = {pool.subnet.network_address, pool.subnet.broadcast_address}
@@ -111,7 +113,7 @@ def take_address(pool: AddressPoolRecord, result: Result, wanted: IpAddress | No
     if wanted is not None and given[0].ip != wanted:
         raise Refused(
             f"the plugin of IPAM section {pool.section} assigned {shown}, not {wanted}: it does not take "
-            "requested addresses"
+            "requested addresses; leave out --ip and --ip6"
         )
     return given[0]
 

@@ -291,7 +291,7 @@ def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot
     if mac is not None and snapshot.link.mac != mac:
         raise Refused(
             f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
-            f"{snapshot.link.mac}, not {mac}"
+            f"{snapshot.link.mac}, not {mac}; leave out --mac-address"
         )
 
 
