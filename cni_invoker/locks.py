@@ -4,23 +4,46 @@
 asyncio's locks belong to one event loop: a second loop that has to wait gets an exception, and a waiter in another
 thread is never woken up. Here a waiter is woken up in its own loop, or its own thread, whichever releases a slot.
 
-A forked child has none of its parent's other threads, so what they hold is free there (`forking`).
+A forked child has only the thread that has forked it. What the others held, or were about to change, is free there;
+otherwise the child would wait for them forever.
 """
 
 import fcntl
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final
-from weakref import WeakValueDictionary
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
-from cni_invoker.forking import reset_in_child
 from cni_invoker.waiting import Waiter, time_limit
 
-__all__ = ["Slots", "TaskLocks", "release_file_lock", "take_file_lock"]
+__all__ = ["Slots", "TaskLocks", "release_file_lock", "reset_in_child", "take_file_lock"]
+
+T = TypeVar("T")
+
+_RESETS: Final[WeakKeyDictionary[Any, Callable[[Any], None]]] = WeakKeyDictionary()
+
+
+def reset_in_child(owner: T, reset: Callable[[T], None]) -> None:
+    """Call `reset` with `owner` now, and at the beginning of each process that is forked from this one.
+
+    Args:
+        owner: The object; it may end before.
+        reset: Makes its locks, and forgets who has them. It must not refer to the object: pass a function of its class.
+    """
+    reset(owner)
+    _RESETS[owner] = reset
+
+
+def _reset_all() -> None:
+    for owner, reset in tuple(_RESETS.items()):
+        reset(owner)
+
+
+os.register_at_fork(after_in_child=_reset_all)
 
 
 class Slots:

@@ -37,8 +37,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.errors import BadResult, CniError, InvalidParameter, PluginFailed
 from cni_invoker.errors.of_plugins import failed_words
 from cni_invoker.inputs.names import check_container_id, check_ifname, check_netns, check_network_name
-from cni_invoker.namespaces import is_own_namespace
-from cni_invoker.plugin_call import NEWEST, Call, CallError
+from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
 from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 

@@ -15,8 +15,8 @@ from typing import Final, Protocol
 
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
-from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.locks import reset_in_child
 from cni_invoker.messages import log_event
 
 __all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "find_readable", "require_cache"]

@@ -23,8 +23,8 @@ from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, GcFailed, NetworkBusy, PluginError
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.messages import log_event
-from cni_invoker.operations.chain import has_gc
 from cni_invoker.operations.deletion import DeleteHooks, needs_rules
+from cni_invoker.operations.negotiation import has_gc
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.results.result import Result
 

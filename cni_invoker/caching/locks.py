@@ -26,10 +26,9 @@ from cni_invoker.caching.cache import AttachmentCache
 from cni_invoker.caching.disk import make_durably, reported
 from cni_invoker.errors import AttachmentExists, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
-from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.attachment import AttachmentKey
 from cni_invoker.inputs.names import check_network_name
-from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
+from cni_invoker.locks import TaskLocks, release_file_lock, reset_in_child, take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread, sleep
 

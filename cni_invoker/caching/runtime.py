@@ -17,7 +17,7 @@ from cni_invoker.caching.disk import reported
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
 from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.config.lists import NetworkConfigurationList, require_network
 from cni_invoker.errors import (
     AttachmentExists,
     BadConfiguration,
@@ -37,9 +37,8 @@ from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, require_type
-from cni_invoker.operations.arguments import require_inputs, require_network
-from cni_invoker.operations.chain import require_check
-from cni_invoker.operations.runtime import Runtime
+from cni_invoker.operations.negotiation import require_check
+from cni_invoker.operations.runtime import Runtime, require_inputs
 from cni_invoker.results.result import Result
 
 __all__ = ["CachedRuntime"]

@@ -25,8 +25,8 @@ from cni_invoker.config.lists import (
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 from cni_invoker.errors.of_runtime import READING
-from cni_invoker.forking import reset_in_child
 from cni_invoker.inputs.given import StrPath, as_path, as_paths
+from cni_invoker.locks import reset_in_child
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 

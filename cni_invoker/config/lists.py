@@ -27,6 +27,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.documents.schema import load_validator, show
 from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
 from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.inputs.given import StrPath, as_path, require_type
 from cni_invoker.inputs.names import check_network_name, check_plugin_type
 from cni_invoker.messages import log_event
@@ -41,6 +42,7 @@ __all__ = [
     "is_reserved",
     "parse_configuration",
     "parse_further_plugin",
+    "require_network",
     "with_plugins",
 ]
 
@@ -324,3 +326,13 @@ def _flag(document: JsonObject, key: str) -> bool:
 
 def _has_plugins(document: JsonValue) -> bool:
     return isinstance(document, dict) and "plugins" in document
+
+
+def require_network(network: NetworkConfigurationList) -> None:
+    """Raise `TypeError` if this is not a network configuration list."""
+    hints = {
+        str: "ConfigurationDirectories(...).index().find(name) returns it",
+        dict: "NetworkConfigurationList.from_document(document) returns it",
+        Attachment: "the network comes first",
+    }
+    require_type(network, NetworkConfigurationList, "network", hints.get(type(network), ""))

@@ -30,7 +30,6 @@ Every error has a `code` from the CNI specification's table, or 999 (`ErrorCode`
 who has to fix the problem.
 """
 
-from cni_invoker.errors.of_caching import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, NotAttached
 from cni_invoker.errors.of_plugins import (
     BadResult,
     PluginError,
@@ -40,13 +39,18 @@ from cni_invoker.errors.of_plugins import (
     PluginTimeout,
 )
 from cni_invoker.errors.of_runtime import (
+    AttachmentExists,
     BadConfiguration,
+    CacheDamaged,
+    CacheError,
+    CacheUnknown,
     CniError,
     ConfigurationNotFound,
     GcFailed,
     InvalidParameter,
     NetworkBusy,
     NoCommonVersion,
+    NotAttached,
     PluginStillRuns,
     SandboxFailed,
     VerbUnsupported,

@@ -4,8 +4,8 @@
 import errno
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -100,82 +100,74 @@ class Executor:
         """
         return self._exec.find(plugin_type, self._plugin_dirs)
 
-    async def retry(
-        self, attempt: Callable[[], Awaitable[Output]], undo: Callable[[], Awaitable[object]] | None = None
+    async def run(
+        self,
+        request: Request,
+        slot: Slot | None = None,
+        *,
+        undo: Callable[[], Request] | None = None,
+        amend: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
-        """Return the output of the first attempt that does not end with "try again later" (error code 11).
+        """Execute a request when it is its turn, and again if the plugin asks for that with code 11 (try again later).
 
-        Callers do not use it for STATUS and VERSION: for them it is a valid answer.
+        For STATUS and VERSION code 11 is an answer. Cancellation kills the plugin and its process group.
 
         Args:
-            attempt: Called again after each pause of the limits.
-            undo: Awaited between two attempts. If it fails, a note is added to the plugin's error and there is no
-                further attempt.
+            request: The request.
+            slot: Returns what is held during an execution instead of `slot_of(request)`.
+            undo: Returns a request that is executed between two attempts. If it fails, a note is added to the plugin's
+                error and there is no further attempt.
+            amend: Awaited in the slot, just before each execution; returns the request to execute instead.
 
         Raises:
-            PluginFailed: The last attempt has failed, or an undo. Any other error of an attempt is raised at once.
+            PluginNotFound: No plugin directory has the plugin.
+            PluginNotStarted: The kernel could not execute it.
+            PluginTimeout: It did not end in time, or it was not its turn in time and it has not run.
+            PluginFailed: The last attempt ended with an error, or an undo.
         """
-        for pause_s in self._limits.retry_pauses_s:
+        for pause_s in () if request.verb in {Verb.STATUS, Verb.VERSION} else self._limits.retry_pauses_s:
             try:
-                return await attempt()
+                return await self._run_once(request, slot, amend)
             except PluginFailed as failed:
                 if not failed.is_transient:
                     raise
                 if undo is not None:
-                    await _undo(undo, failed)
+                    await self._undo(undo(), failed)
             await sleep(pause_s)
-        return await attempt()
+        return await self._run_once(request, slot, amend)
 
-    async def run(
-        self, request: Request, slot: Slot | None = None, lock: AbstractAsyncContextManager[None] | None = None
+    def slot_of(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a slot: of its network; for VERSION, which has none, of its plugin."""
+        slots = self._slots_of_delete if request.verb is Verb.DEL else self._slots
+        return slots.held(request.network or f"/{request.plugin}")  # no network has this name
+
+    async def _undo(self, undo: Request, failed: PluginFailed) -> None:
+        try:
+            await self._run_once(undo)
+        except CniError as exc:
+            failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
+            raise failed from exc
+
+    async def _run_once(
+        self,
+        request: Request,
+        slot: Slot | None = None,
+        amend: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
-        """Execute a request once, when it is its turn; arguments and errors as for `turn` and `execute`."""
-        async with self.turn(request, slot, lock) as path:
-            return await self.execute(request, path)
-
-    @asynccontextmanager
-    async def turn(
-        self, request: Request, slot: Slot | None = None, lock: AbstractAsyncContextManager[None] | None = None
-    ) -> AsyncIterator[Path]:
-        """Run the body, which executes a request, as soon as there is a free slot; give the plugin's executable.
-
-        Args:
-            request: The request.
-            slot: Returns what is held instead of one of this object's slots.
-            lock: What is held besides, taken before the slot.
-
-        Raises:
-            PluginNotFound: No plugin directory has the plugin.
-            PluginTimeout: It is not its turn in time; the body has not run.
-        """
         path = self.find(request.plugin)
         wait_s = self._limits.wait_s
         async with AsyncExitStack() as held:
             try:
                 async with time_limit(wait_s):
-                    if lock is not None:
-                        await held.enter_async_context(lock)
-                    await held.enter_async_context(self._held(request) if slot is None else slot())
+                    await held.enter_async_context(self.slot_of(request) if slot is None else slot())
             except TimeoutError as exc:
                 raise PluginTimeout(
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False
                 ) from exc
-            yield path
+            return await self._execute(request if amend is None else await amend(request), path)
 
-    async def execute(self, request: Request, path: Path) -> Output:
-        """Execute a request now, and report it.
-
-        Cancellation kills the plugin and its process group.
-
-        Args:
-            request: The request.
-            path: The plugin's executable.
-
-        Raises:
-            PluginNotStarted: The kernel could not execute it.
-            PluginTimeout: It did not end in time.
-            PluginFailed: It ended with an error.
-        """
+    async def _execute(self, request: Request, path: Path) -> Output:
+        """Execute a request now, and report it."""
         begun = time.monotonic()
         outcome = "success"
         owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
@@ -218,11 +210,6 @@ class Executor:
                     raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
             await sleep(_TEXT_BUSY_PAUSE_S)
 
-    def _held(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Return a slot: of its network; for VERSION, which has none, of its plugin."""
-        slots = self._slots_of_delete if request.verb is Verb.DEL else self._slots
-        return slots.held(request.network or f"/{request.plugin}")  # no network has this name
-
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""
         facts = {"plugin": request.plugin, "verb": request.verb.value}
@@ -247,14 +234,6 @@ class Executor:
                 )
             except Exception:  # noqa: BLE001  # it is logged
                 log_event(log, logging.ERROR, "plugin.not_observed", **facts)
-
-
-async def _undo(undo: Callable[[], Awaitable[object]], failed: PluginFailed) -> None:
-    try:
-        await undo()
-    except CniError as exc:
-        failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
-        raise failed from exc
 
 
 def _why_not_started(exc: OSError, path: Path) -> str:

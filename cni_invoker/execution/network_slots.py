@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from cni_invoker.forking import reset_in_child
+from cni_invoker.locks import reset_in_child
 from cni_invoker.waiting import Waiter
 
 __all__ = ["SLOW_S", "Admission", "NetworkShares", "NetworkSlots", "Turn"]

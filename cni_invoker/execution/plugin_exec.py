@@ -8,15 +8,17 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 from cni_invoker.documents.jsontypes import JsonValue, render_json
 from cni_invoker.errors import PluginNotFound
 from cni_invoker.execution.process import Ended
+from cni_invoker.inputs.given import require_type
 from cni_invoker.inputs.names import check_plugin_type
 from cni_invoker.protocol import Verb
 
-__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec", "find_plugin"]
+__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec", "find_plugin", "require_exec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,14 @@ class PluginExec:
             OSError: It cannot be started.
         """
         return await call.run(())
+
+
+def require_exec(plugin_exec: PluginExec) -> None:
+    """Raise `TypeError` if this is not a `PluginExec`, or if it does not run plugins asynchronously."""
+    if not iscoroutinefunction(require_type(plugin_exec, PluginExec, "plugin_exec").run):
+        raise TypeError(
+            f"run of plugin_exec must be `async def`, as that of PluginExec; {plugin_exec!r:.100} has another"
+        )
 
 
 class NsenterExec(PluginExec):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of DEL: what a failure means, which plugins find their rules by address, what a caller may add; pure.
+"""DEL of a list: what a failure means, which plugins find their rules by address, what a caller may add.
 
 | its ADD            | its DEL fails with                       | then |
 | ------------------ | ---------------------------------------- | ---- |
@@ -17,25 +17,38 @@ plugin has created nothing. A caller that stores attachments keeps the attachmen
 error is raised; only `force` forgets it.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
-from cni_invoker.errors import PluginError, PluginFailed
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.errors import BadResult, PluginError, PluginFailed
+from cni_invoker.execution.executor import Executor, Slot
+from cni_invoker.execution.request import Request, Requests
 from cni_invoker.inputs.attachment import Attachment
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.messages import log_event
+from cni_invoker.protocol import ErrorCode, Verb
+from cni_invoker.results.result import Result
+from cni_invoker.versions import is_at_least
 
 __all__ = [
     "RULES_BY_ADDRESS",
     "AddProgress",
     "DeleteHooks",
+    "delete_in_reverse",
     "is_done",
     "needs_rules",
     "progress_of_add",
+    "result_for_delete",
     "says_unknown_container",
 ]
+
+log = logging.getLogger(__name__)
+
+_PREV_RESULT_SINCE: Final = "0.4.0"
 
 _REJECTIONS: Final = frozenset(
     {
@@ -132,5 +145,78 @@ class DeleteHooks:
 
     is_needed: Callable[[str], Awaitable[bool]] | None = None
     restore: Callable[[], Awaitable[object]] | None = None
-    slot: Callable[[], AbstractAsyncContextManager[None]] | None = None
+    slot: Slot | None = None
     attachment_of: Callable[[int], Attachment] | None = None
+
+
+async def delete_in_reverse(
+    executor: Executor,
+    requests: Requests,
+    network: NetworkConfigurationList,
+    attachment: Attachment,
+    result: Result | None,
+    *,
+    added_plugins: int | None,
+    deleted: Collection[int],
+    on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None,
+    hooks: DeleteHooks,
+    force: bool,
+) -> None:
+    """Run the DEL of all plugins, in reverse order; the arguments are those of `Runtime.delete`."""
+    prev_result = result_for_delete(network.cni_version, result)
+    completed = frozenset(deleted)
+    pending: PluginError | None = None
+    for index, plugin in reversed(tuple(enumerate(network.plugins))):
+        if index in completed:
+            continue
+        progress = progress_of_add(index, added_plugins)
+        received = attachment if hooks.attachment_of is None else hooks.attachment_of(index)
+        again = replace(received, args=()) if progress is AddProgress.BEGUN else received
+        make = partial(requests.attachment, Verb.DEL, network, plugin)
+        try:
+            try:
+                await _delete(executor, partial(make, received), prev_result, hooks)
+            except PluginFailed as exc:
+                if exc.is_transient or says_unknown_container(exc):  # it was repeated already, or the answer is final
+                    raise
+                if hooks.restore is not None:
+                    await hooks.restore()
+                await _delete(executor, partial(make, again), prev_result, hooks)
+        except PluginError as exc:
+            done = is_done(exc, progress)
+            if progress is AddProgress.COMPLETED and not done and not force:
+                raise
+            log_event(log, logging.WARNING, "plugin.delete_failed", plugin=plugin.type, error=str(exc))
+            if not done:
+                pending = exc
+                continue
+        completed |= {index}
+        if on_deleted is not None:
+            await on_deleted(completed)
+    if pending is not None and not force:
+        raise pending
+
+
+async def _delete(
+    executor: Executor, make: Callable[[Result | None], Request], prev_result: Result | None, hooks: DeleteHooks
+) -> None:
+    """Run DEL of one plugin; `make` returns its request with a previous result, or with none."""
+
+    async def without_needed_rules(request: Request) -> Request:
+        if hooks.is_needed is not None and await hooks.is_needed(request.plugin):
+            return make(None)
+        return request
+
+    request = make(prev_result)
+    has_rules = prev_result is not None and request.plugin in RULES_BY_ADDRESS
+    await executor.run(request, hooks.slot, amend=without_needed_rules if has_rules else None)
+
+
+def result_for_delete(version: str, result: Result | None) -> Result | None:
+    """Return the `prevResult` for DEL of a list of `version`; None rather than an error, because DEL must run."""
+    if result is None or not is_at_least(version, _PREV_RESULT_SINCE):
+        return None
+    try:
+        return result.converted(version)
+    except BadResult:
+        return None

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout
+from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout, VerbUnsupported
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
 from cni_invoker.locks import Slots
-from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
+from cni_invoker.protocol import Verb
+from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, is_at_least, parse_version_info
 
-__all__ = ["Negotiation", "choose_version"]
+__all__ = ["Negotiation", "choose_version", "has_gc", "require_check"]
 
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""
@@ -42,6 +43,17 @@ def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, Vers
             return version
     supported = {plugin: info.supported for plugin, info in plugins.items()}
     raise NoCommonVersion(network.name, network.cni_versions, supported, SUPPORTED_VERSIONS)
+
+
+def require_check(version: str) -> None:
+    """Raise `VerbUnsupported` if a list of `version` has no CHECK."""
+    if not is_at_least(version, Verb.CHECK.since):
+        raise VerbUnsupported(Verb.CHECK, version, Verb.CHECK.since)
+
+
+def has_gc(network: NetworkConfigurationList) -> bool:
+    """Return whether a list allows GC at all; whether a plugin supports it depends on its versions."""
+    return not network.disable_gc and is_at_least(network.cni_version, Verb.GC.since)
 
 
 class Negotiation:

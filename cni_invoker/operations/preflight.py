@@ -16,11 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, assert_never
 
-from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
+from cni_invoker.config.lists import NetworkConfigurationList, is_reserved, require_network
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.inputs.given import require_type
-from cni_invoker.operations.arguments import require_network
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from cni_invoker.waiting import run_all

@@ -7,30 +7,29 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from inspect import iscoroutinefunction
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import PluginNotFound
-from cni_invoker.execution.executor import ExecutionObserver, Executor
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, require_network
+from cni_invoker.errors import CniError, GcFailed, PluginNotFound
+from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugin_exec import PluginExec
-from cni_invoker.execution.request import Requests, TraceContext
+from cni_invoker.execution.plugin_exec import PluginExec, require_exec
+from cni_invoker.execution.request import Request, Requests, TraceContext
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
 from cni_invoker.inputs.names import check_arguments, check_netns, check_plugin_dir
 from cni_invoker.locks import TaskLocks
-from cni_invoker.operations.arguments import require_inputs, require_network, require_result
-from cni_invoker.operations.chain import Chain
-from cni_invoker.operations.deletion import DeleteHooks
-from cni_invoker.operations.negotiation import Negotiation
-from cni_invoker.results.result import Result
-from cni_invoker.versions import VersionInfo, require_supported
+from cni_invoker.operations.deletion import DeleteHooks, delete_in_reverse, result_for_delete
+from cni_invoker.operations.negotiation import Negotiation, choose_version, has_gc, require_check
+from cni_invoker.protocol import Verb
+from cni_invoker.results.result import Result, parse_result
+from cni_invoker.versions import VersionInfo, is_at_least, require_supported
 
-__all__ = ["Collecting", "Runtime"]
+__all__ = ["Collecting", "Runtime", "require_inputs"]
 
 
 class Runtime:
@@ -43,20 +42,19 @@ class Runtime:
     A parameter of another type is a `TypeError`, raised before anything runs.
 
     Args:
-        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins. A single one need not be
-            in a list. Relative paths are resolved now.
+        plugin_dirs: Where plugins are searched, one directory or several; the first one that has the plugin wins.
+            Relative paths are resolved now.
         limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
         observer: Called after every execution.
         environment: The environment that plugins inherit.
         find_trace: Called before each execution; returns the span that the execution belongs to.
-        lock_dir: Directory of the lock on shared iptables chains, which all runtimes of the host should share;
-            normally `DEFAULT_LOCK_DIR`. None: no lock.
-        running_dir: Where the running plugins are recorded, so that `kill_orphaned_plugins` finds those of a killed
-            process; with a `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
+        lock_dir: Directory of the lock on shared iptables chains, normally `DEFAULT_LOCK_DIR`, so that all runtimes of
+            the host share it. None: no lock.
+        running_dir: Where the running plugins are recorded, so that those of a killed process can be killed; with a
+            `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
         plugin_exec: Finds and runs plugins in another way (`cni_invoker.advanced`); None: on this host.
-        has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain, before and
-            after ADDs of plugins that share chains. So the first ADD after an operator has removed it takes the lock
-            again. None: a chain that was created is assumed to exist.
+        has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain. So the first
+            ADD after an operator has removed it takes the lock again. None: chains are assumed to stay.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -82,24 +80,19 @@ class Runtime:
         for directory in directories:
             check_plugin_dir(directory)
 
-        requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
+        self._requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
         running = RunningPlugins(_find_path(running_dir, "running_dir"))
-        if plugin_exec is not None and not iscoroutinefunction(
-            require_type(plugin_exec, PluginExec, "plugin_exec").run
-        ):
-            raise TypeError(
-                f"run of plugin_exec must be `async def`, as that of PluginExec; {plugin_exec!r:.100} has another"
-            )
+        if plugin_exec is not None:
+            require_exec(plugin_exec)
         self._executor = Executor(directories, limits, observer, running, plugin_exec)
-        self._negotiation = Negotiation(self._executor, requests)
-        first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
-        self._chain = Chain(self._executor, requests, self._negotiation, first_iptables_use)
+        self._negotiation = Negotiation(self._executor, self._requests)
+        self._first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
         self._locks = TaskLocks(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
 
-        Nothing is executed. A missing IPAM plugin is not an error: the plugin decides what `ipam.type` means.
+        A missing IPAM plugin is not an error: the plugin decides what `ipam.type` means.
 
         Raises:
             PluginNotFound: A plugin of the list is missing.
@@ -153,13 +146,12 @@ class Runtime:
         *,
         on_result: Callable[[Result], Awaitable[None]] | None = None,
         prev_result: Result | None = None,
-        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        slot: Slot | None = None,
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
 
         The plugins run in order; each receives the result of the one before. The first failure ends the ADD, and so
-        does cancellation. Once this method was called the caller must complete a `delete`, however the ADD ended, also
-        if plugins failed or none has run.
+        does cancellation. However it ended, the caller must complete a `delete`.
 
         Args:
             network: The list, preferably as returned by `negotiate`.
@@ -167,7 +159,7 @@ class Runtime:
             on_result: Awaited with each plugin's result before the next plugin runs, so that the caller can store it:
                 after a failure or a crash, DEL needs the last one. An exception ends the ADD.
             prev_result: What the first plugin receives as `prevResult`, if earlier plugins of the list have run.
-            slot: Returns the slot that is held during an execution, instead of one of the runtime's, for a caller that
+            slot: Returns what is held during an execution instead of one of the runtime's slots, for a caller that
                 adds in the background.
 
         Raises:
@@ -180,7 +172,39 @@ class Runtime:
         check_netns(attachment.netns, is_needed=True)
         check_arguments(attachment.args)
         async with self._locks.attachment(network.name, attachment.container_id):
-            return await self._chain.add(network, attachment, on_result, prev_result, slot)
+            result = prev_result
+            for plugin in network.plugins:
+                result = await self._add(network, plugin, attachment, result, slot)
+                if on_result is not None:
+                    await on_result(result)
+        assert result is not None  # noqa: S101  # a list has at least one plugin
+        return result
+
+    async def _add(
+        self,
+        network: NetworkConfigurationList,
+        plugin: PluginConfiguration,
+        attachment: Attachment,
+        prev_result: Result | None,
+        slot: Slot | None,
+    ) -> Result:
+        received = None if prev_result is None else prev_result.converted(network.cni_version)
+        request = self._requests.attachment(Verb.ADD, network, plugin, attachment, received)
+
+        @asynccontextmanager
+        async def turn() -> AsyncIterator[None]:
+            async with (
+                self._first_iptables_use.serialize_first_add(plugin, attachment, received),
+                self._executor.slot_of(request) if slot is None else slot(),
+            ):
+                yield
+
+        def undo() -> Request:
+            kept = result_for_delete(network.cni_version, received)
+            return self._requests.attachment(Verb.DEL, network, plugin, attachment, kept)
+
+        output = await self._executor.run(request, turn, undo=undo)
+        return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
@@ -202,7 +226,13 @@ class Runtime:
         require_result(result, "result")
         check_netns(attachment.netns, is_needed=True)
         async with self._locks.attachment(network.name, attachment.container_id):
-            await self._chain.check(network, attachment, result)
+            require_check(network.cni_version)
+            if network.disable_check:
+                return
+            received = None if result is None else result.converted(network.cni_version)
+            for plugin in network.plugins:
+                request = self._requests.attachment(Verb.CHECK, network, plugin, attachment, received)
+                await self._executor.run(request)
 
     async def delete(
         self,
@@ -219,15 +249,13 @@ class Runtime:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
         The plugins run in reverse order. A plugin that fails is run once more, because some fail on something that is
-        already gone and then succeed. If it fails again, the plugins before it in the list do not run: they would free
-        the address while rules for it still exist. The call may be repeated, and should be until it succeeds.
+        already gone and then succeed. If it fails again, those before it in the list do not run: they would free the
+        address while rules for it still exist. If its ADD had not completed, they do run, and then the error is raised
+        (the whole rule: module `deletion`). Repeat the call until it succeeds.
 
-        A repetition must not run plugins that have already completed. Once the address is free another container may
-        receive it, and a DEL that finds its rules by address would remove the rules of that container. The caller
-        therefore stores what `on_deleted` receives and passes it as `deleted` the next time.
-
-        If a plugin's ADD has not completed, its failure does not stop the others: they run, and then the error is
-        raised, because it is unknown what the plugin has created. The module `deletion` states the whole rule.
+        A repetition must not run plugins that have completed: another container may have the address by now, and a DEL
+        that finds its rules by address would remove that container's. So store what `on_deleted` receives, and pass it
+        as `deleted`.
 
         Args:
             network: The list that was used for ADD, which may differ from the file on disk now.
@@ -235,22 +263,23 @@ class Runtime:
             result: The result of ADD, or the last one that `on_result` received; None if no plugin completed. A result
                 that cannot be converted to the list's version is not passed on.
             added_plugins: How many plugins completed ADD; None for all.
-            deleted: Indexes of the plugins whose DEL has already completed; they do not run again.
-            on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all completed plugins,
-                including `deleted`. Its exception is raised, and the plugins before that one have not run.
+            deleted: Indexes of the plugins whose DEL has completed.
+            on_deleted: Awaited after each DEL that has completed, with the indexes of all, including `deleted`. Its
+                exception ends the operation.
             hooks: For a caller that manages links or rules itself (`cni_invoker.advanced.DeleteHooks`).
             force: Run all plugins whatever fails. Failures are logged, not raised; what those plugins created stays.
 
         Raises:
             NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed. If its ADD had completed,
-                the plugins before it have not run; otherwise all have run. It may have left something behind: keep the
-                stored attachment and repeat the call.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed, and may have left
+                something behind.
         """
         require_inputs(network, attachment)
         require_result(result, "result")
         async with self._locks.attachment(network.name, attachment.container_id):
-            await self._chain.delete(
+            await delete_in_reverse(
+                self._executor,
+                self._requests,
                 network,
                 attachment,
                 result,
@@ -268,8 +297,8 @@ class Runtime:
 
         Args:
             network: The list.
-            valid: All attachments of the network. Plugins delete the resources of any other attachment. If attachments
-                can be added or deleted concurrently, collect the valid ones inside `collecting`.
+            valid: All attachments of the network; plugins delete the resources of any other. If some can be added or
+                deleted meanwhile, collect the valid ones inside `collecting`.
 
         Raises:
             GcFailed: Plugins failed; all the others have run.
@@ -286,20 +315,18 @@ class Runtime:
     ) -> AsyncIterator["Collecting"]:
         """Block all other operations on a network while the caller collects the valid attachments and runs GC.
 
-        The body may use only the yielded object on that network; other methods of the runtime would wait for the end
-        of the body.
+        On that network the body may use the yielded object only; methods of the runtime would wait for its end.
 
         Args:
             network: The list.
-            wait_s: How long to wait for running operations, in seconds. New operations wait meanwhile. None: as long as
-                the limits say.
+            wait_s: How long to wait for running operations, in seconds; None: as the limits say. New ones wait.
 
         Raises:
             NetworkBusy: Other operations did not end in time; the body has not run.
         """
         require_network(network)
         async with self._locks.exclusive(network.name, wait_s):
-            yield Collecting(self._chain, network)
+            yield Collecting(self._executor, self._requests, self._negotiation, network)
 
     async def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers (CNI SPEC "Status").
@@ -316,20 +343,53 @@ class Runtime:
             PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.
         """
         self.find_plugins(network)
-        await self._chain.status(network)
+        if not is_at_least(network.cni_version, Verb.STATUS.since):
+            return
+        for plugin in network.plugins:
+            choose_version(network, await self._negotiation.answers(plugin))
+            await self._executor.run(self._requests.status(network, plugin))
 
 
+@dataclass(frozen=True, slots=True)
 class Collecting:
     """The operations that are possible while a network is blocked for all others; created by `Runtime.collecting`."""
 
-    def __init__(self, chain: Chain, network: NetworkConfigurationList) -> None:
-        self._chain = chain
-        self._network = network
+    _executor: Executor
+    _requests: Requests
+    _negotiation: Negotiation
+    _network: NetworkConfigurationList
 
     async def gc(self, valid: Iterable[AttachmentKey]) -> None:
-        """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
-        await self._chain.gc(self._network, freeze_keys(valid))
+        """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`.
+
+        Plugins without GC are left out. So are those whose IPAM plugin has none, because they delegate GC to it. An
+        older plugin would answer with whatever error comes first (code 3, measured with 1.1.1). A plugin that does not
+        report its versions counts as failed.
+        """
+        keys, network, errors = freeze_keys(valid), self._network, list[CniError]()
+        for plugin in network.plugins if has_gc(network) else ():
+            try:
+                own = await self._negotiation.version(plugin.type)
+                answers = await self._negotiation.answers(plugin)
+                if all(network.cni_version in info.supported for info in (own, *answers.values())):
+                    await self._executor.run(self._requests.gc(network, plugin, keys))
+            except CniError as exc:
+                errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
 
 
 def _find_path(path: StrPath | None, what: str) -> Path | None:
     return None if path is None else as_path(path, what)
+
+
+def require_inputs(network: NetworkConfigurationList, attachment: Attachment) -> None:
+    """Raise `TypeError` if one of these has another type."""
+    require_network(network)
+    require_type(attachment, Attachment, "attachment")
+
+
+def require_result(result: Result | None, what: str) -> None:
+    """Raise `TypeError` if this is neither a result nor None."""
+    if result is not None:
+        require_type(result, Result, what, "Result.from_document(document) returns it")

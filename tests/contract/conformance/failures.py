@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,8 +14,9 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
-from cni_invoker import Attachment, PluginFailed, run_preflight
+from cni_invoker import Attachment, PluginExec, PluginFailed, run_preflight
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
+from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import RunningPlugins
@@ -26,11 +27,24 @@ from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network
 
 __all__ = ["RUNNERS"]
 
-EXECUTOR: Final = Executor((), LIMITS, None, RunningPlugins(None))
-
 FOO: Final = network({"type": "foo"})
 HANG_LIMIT_S: Final = 25.0
 """Ends a case that hangs; plugins that are not killed sleep for longer."""
+
+
+class _At(PluginExec):
+    """Executes one file, whatever the plugin's type is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:  # noqa: ARG002  # the interface's
+        return self._path
+
+
+def execute(request: Request, path: Path) -> Awaitable[Output]:
+    """Send the plugin at `path` a request."""
+    return Executor((), LIMITS, None, RunningPlugins(None), _At(path)).run(request)
 
 
 async def failure(case: Case, scene: Scene, **further: JsonValue) -> PluginFailed:
@@ -62,7 +76,7 @@ async def not_there(case: Case, _: Scene) -> None:
     path = Path(get_str(case.inputs, "path"))
     request = Request(plugin="foo", verb=Verb.ADD, environment={"CNI_CONTAINERID": "c1"}, stdin=b"{}")
     with pytest.raises(PluginNotStarted) as caught:
-        await EXECUTOR.execute(request, path)
+        await execute(request, path)
     case.expects("error_contains", str(caught.value))
 
 
@@ -141,7 +155,7 @@ async def stdio(case: Case, scene: Scene) -> None:
     seen = scene.directory / "stdin"
     path = scene.script("foo", f"cat >{seen}", f"printf %s '{stdout}'", f"echo '{stderr}' >&2")
     request = Request(plugin="foo", verb=Verb.ADD, environment={**os.environ, "CNI_CONTAINERID": "c1"}, stdin=stdin)
-    output = await EXECUTOR.execute(request, path)
+    output = await execute(request, path)
     assert seen.read_bytes() == stdin
     assert output.stdout == stdout.encode()
     assert output.stderr_tail == (stderr,)

@@ -40,7 +40,7 @@ async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> 
     attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
     requests = Requests(plugin_dirs=(path.parent,), environment=os.environ)
     request = requests.attachment(verb, network, network.plugins[0], attachment, None)
-    return await Executor((), limits, None, RunningPlugins(None)).execute(request, path)
+    return await Executor((path.parent,), limits, None, RunningPlugins(None)).run(request)
 
 
 async def failure(plugins: FakePlugins, **behaviour: JsonValue) -> PluginFailed:
