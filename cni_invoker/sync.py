@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cni_invoker.blocking import as_async, awaited, run_blocking
 from cni_invoker.inputs.given import require_type
+from cni_invoker.waiting import has_running_loop
 
 if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first object that needs them
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -53,6 +53,9 @@ __all__ = [
     "replay",
     "run_preflight",
 ]
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 _OURS = "it must be that of cni_invoker.sync"
 
@@ -106,11 +109,11 @@ class Runtime:
 
     def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports; see `cni_invoker.Runtime.version`."""
-        return run_blocking(lambda: self.asynchronous.version(plugin_type), needs_loop=self.needs_loop)
+        return _wait(self.asynchronous.version(plugin_type), self.needs_loop)
 
     def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return the list in the newest version that fits; see `cni_invoker.Runtime.negotiate`."""
-        return run_blocking(lambda: self.asynchronous.negotiate(network), needs_loop=self.needs_loop)
+        return _wait(self.asynchronous.negotiate(network), self.needs_loop)
 
     def add(
         self,
@@ -121,15 +124,14 @@ class Runtime:
         prev_result: Result | None = None,
     ) -> Result:
         """Add a container to a network; see `cni_invoker.Runtime.add`."""
-        remember = as_async(on_result, "on_result")
-        return run_blocking(
-            lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result),
-            needs_loop=self.needs_loop,
+        remember = _as_async(on_result, "on_result")
+        return _wait(
+            self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result), self.needs_loop
         )
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it; see `cni_invoker.Runtime.check`."""
-        run_blocking(lambda: self.asynchronous.check(network, attachment, result), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.check(network, attachment, result), self.needs_loop)
 
     def delete(
         self,
@@ -143,9 +145,9 @@ class Runtime:
         force: bool = False,
     ) -> None:
         """Delete a container from a network; see `cni_invoker.Runtime.delete`."""
-        remember = as_async(on_deleted, "on_deleted")
-        run_blocking(
-            lambda: self.asynchronous.delete(
+        remember = _as_async(on_deleted, "on_deleted")
+        _wait(
+            self.asynchronous.delete(
                 network,
                 attachment,
                 result,
@@ -154,26 +156,26 @@ class Runtime:
                 on_deleted=remember,
                 force=force,
             ),
-            needs_loop=self.needs_loop,
+            self.needs_loop,
         )
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up what belongs to no attachment; see `cni_invoker.Runtime.gc`."""
-        run_blocking(lambda: self.asynchronous.gc(network, valid), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.gc(network, valid), self.needs_loop)
 
     @contextmanager
     def collecting(self, network: NetworkConfigurationList, *, wait_s: float | None = None) -> Iterator[Collecting]:
         """Block all other operations on a network; see `cni_invoker.Runtime.collecting`."""
         entered = self.asynchronous.collecting(network, wait_s=wait_s)
-        inner = run_blocking(lambda: awaited(entered.__aenter__()))
+        inner = _wait(_awaited(entered.__aenter__()), self.needs_loop)
         try:
             yield Collecting(inner, needs_loop=self.needs_loop)
         finally:
-            run_blocking(lambda: awaited(entered.__aexit__(None, None, None)))
+            _wait(_awaited(entered.__aexit__(None, None, None)), self.needs_loop)
 
     def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers; see `cni_invoker.Runtime.status`."""
-        run_blocking(lambda: self.asynchronous.status(network), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.status(network), self.needs_loop)
 
 
 class Collecting:
@@ -185,7 +187,7 @@ class Collecting:
 
     def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
-        run_blocking(lambda: self._inner.gc(valid), needs_loop=self.needs_loop)
+        _wait(self._inner.gc(valid), self.needs_loop)
 
 
 class CachedRuntime:
@@ -236,44 +238,41 @@ class CachedRuntime:
 
     def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
-        return run_blocking(lambda: self.asynchronous.add(network, attachment), needs_loop=self.needs_loop)
+        return _wait(self.asynchronous.add(network, attachment), self.needs_loop)
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Ask the plugins whether an attachment is as ADD left it; see `cni_invoker.CachedRuntime.check`."""
-        run_blocking(lambda: self.asynchronous.check(network, attachment), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.check(network, attachment), self.needs_loop)
 
     def check_cached(self, cached: CachedAttachment) -> None:
         """Check an attachment with its record alone; see `cni_invoker.CachedRuntime.check_cached`."""
-        run_blocking(lambda: self.asynchronous.check_cached(cached), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.check_cached(cached), self.needs_loop)
 
     def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network; see `cni_invoker.CachedRuntime.delete`."""
-        run_blocking(lambda: self.asynchronous.delete(network, attachment, force=force), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.delete(network, attachment, force=force), self.needs_loop)
 
     def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
         """Delete an attachment with its record alone; see `cni_invoker.CachedRuntime.delete_cached`."""
-        run_blocking(lambda: self.asynchronous.delete_cached(cached, force=force), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.delete_cached(cached, force=force), self.needs_loop)
 
     def forget(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment; what its plugins created stays; see `cni_invoker.CachedRuntime.forget`."""
-        run_blocking(lambda: self.asynchronous.forget(network, key), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.forget(network, key), self.needs_loop)
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
-        run_blocking(lambda: self.asynchronous.gc(network, valid), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.gc(network, valid), self.needs_loop)
 
     def status(self, *networks: NetworkConfigurationList) -> None:
         """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
-        run_blocking(lambda: self.asynchronous.status(*networks), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.status(*networks), self.needs_loop)
 
     def attachments(
         self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
     ) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments; see `cni_invoker.CachedRuntime.attachments`."""
-        return run_blocking(
-            lambda: self.asynchronous.attachments(network, container_id=container_id, whole=whole),
-            needs_loop=self.needs_loop,
-        )
+        return _wait(self.asynchronous.attachments(network, container_id=container_id, whole=whole), self.needs_loop)
 
 
 class Sandbox:
@@ -298,21 +297,19 @@ class Sandbox:
         loopback: bool = True,
     ) -> tuple[AttachedNetwork, ...]:
         """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
-        return run_blocking(
-            lambda: self.asynchronous.add(netns, networks, loopback=loopback), needs_loop=self.needs_loop
-        )
+        return _wait(self.asynchronous.add(netns, networks, loopback=loopback), self.needs_loop)
 
     def check(self) -> None:
         """Ask the plugins of all attachments whether they are as ADD left them."""
-        run_blocking(self.asynchronous.check, needs_loop=self.needs_loop)
+        _wait(self.asynchronous.check(), self.needs_loop)
 
     def delete(self, *, force: bool = False) -> None:
         """Delete all attachments, from what is stored alone; see `cni_invoker.Sandbox.delete`."""
-        run_blocking(lambda: self.asynchronous.delete(force=force), needs_loop=self.needs_loop)
+        _wait(self.asynchronous.delete(force=force), self.needs_loop)
 
     def attachments(self) -> tuple[CachedAttachment, ...]:
         """Return the stored attachments of the container, by name of the interface."""
-        return run_blocking(self.asynchronous.attachments, needs_loop=self.needs_loop)
+        return _wait(self.asynchronous.attachments(), self.needs_loop)
 
 
 def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
@@ -320,7 +317,7 @@ def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
     from cni_invoker import sandbox  # noqa: PLC0415
 
     inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
-    return run_blocking(lambda: sandbox.list_sandboxes(inner), needs_loop=runtime.needs_loop)
+    return _wait(sandbox.list_sandboxes(inner), runtime.needs_loop)
 
 
 def collect_sandboxes(
@@ -330,7 +327,7 @@ def collect_sandboxes(
     from cni_invoker import sandbox  # noqa: PLC0415
 
     inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
-    run_blocking(lambda: sandbox.collect_sandboxes(inner, networks, valid), needs_loop=runtime.needs_loop)
+    _wait(sandbox.collect_sandboxes(inner, networks, valid), runtime.needs_loop)
 
 
 def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
@@ -338,7 +335,7 @@ def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Prefli
     from cni_invoker.operations import preflight  # noqa: PLC0415
 
     inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
-    return run_blocking(lambda: preflight.run_preflight(inner, network), needs_loop=runtime.needs_loop)
+    return _wait(preflight.run_preflight(inner, network), runtime.needs_loop)
 
 
 def replay(file: StrPath) -> Iterator[Replayed]:
@@ -346,3 +343,65 @@ def replay(file: StrPath) -> Iterator[Replayed]:
     from cni_invoker import recording  # noqa: PLC0415
 
     yield from recording.replay_now(file)
+
+
+def _wait(work: Coroutine[Any, Any, T], needs_loop: bool) -> T:
+    """Run `work` in this thread; in another one if an event loop runs in this one.
+
+    Args:
+        work: The work.
+        needs_loop: It awaits what is not of this package; without it, no event loop is made (module `waiting`).
+    """
+    run = _run_in_loop if needs_loop else _run_here
+    if not has_running_loop():
+        return run(work)
+    import contextvars  # noqa: PLC0415
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1) as pool:  # a thread has one running loop at most
+        return pool.submit(lambda: context.run(run, work)).result()
+
+
+def _run_here(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        work.send(None)
+    except StopIteration as exc:
+        value: T = exc.value
+        return value
+    work.close()
+    raise RuntimeError("an operation has awaited what needs an event loop")
+
+
+def _run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # noqa: PLC0415
+
+    return asyncio.run(work)
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    """Return the outcome of `work`, as a coroutine."""
+    return await work
+
+
+def _as_async(callback: Callable[[U], object] | None, what: str) -> Callable[[U], Awaitable[None]] | None:
+    """Return a callback as the asynchronous runtime needs it.
+
+    Raises:
+        TypeError: It is asynchronous: it would not be awaited, so nothing would be stored.
+    """
+    if callback is None:
+        return None
+    from inspect import isawaitable, iscoroutinefunction  # noqa: PLC0415
+
+    refused = f"{what} must not be asynchronous; cni_invoker.Runtime awaits it"
+    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
+        raise TypeError(refused)
+
+    async def call(value: U) -> None:
+        if isawaitable(returned := callback(value)):
+            if hasattr(returned, "close"):
+                returned.close()
+            raise TypeError(refused)
+
+    return call

@@ -8,7 +8,6 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, require_network
@@ -350,14 +349,16 @@ class Runtime:
             await self._executor.run(self._requests.status(network, plugin))
 
 
-@dataclass(frozen=True, slots=True)
 class Collecting:
     """The operations that are possible while a network is blocked for all others; created by `Runtime.collecting`."""
 
-    _executor: Executor
-    _requests: Requests
-    _negotiation: Negotiation
-    _network: NetworkConfigurationList
+    def __init__(
+        self, executor: Executor, requests: Requests, negotiation: Negotiation, network: NetworkConfigurationList
+    ) -> None:
+        self._executor = executor
+        self._requests = requests
+        self._negotiation = negotiation
+        self._network = network
 
     async def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`.
