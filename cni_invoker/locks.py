@@ -20,8 +20,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from cni_invoker.errors import NetworkBusy
 from cni_invoker.waiting import Waiter, time_limit
 
-__all__ = ["Slots", "TaskLocks", "release_file_lock", "reset_in_child", "take_file_lock"]
-
 T = TypeVar("T")
 
 _RESETS: Final[WeakKeyDictionary[Any, Callable[[Any], None]]] = WeakKeyDictionary()
@@ -50,9 +48,6 @@ class Slots:
     """A fair semaphore; who needs one or more of them waits in line, first come, first served.
 
     `Slots(1)` is a lock. It is not reentrant.
-
-    Args:
-        count: How many slots there are.
     """
 
     def __init__(self, count: int) -> None:
@@ -122,9 +117,6 @@ class TaskLocks:
     concurrent ADD has just created, and a concurrent ADD and DEL of one container would each leave half of their work.
     Lock order: first the network, then the container, so there is no
     deadlock. Neither is reentrant.
-
-    Args:
-        wait_s: How long to wait for a gate and a lock, in seconds.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -147,10 +139,6 @@ class TaskLocks:
 
     def exclusive(self, network: str, wait_s: float | None = None) -> AbstractAsyncContextManager[None]:
         """Run the body while no other operation uses the network.
-
-        Args:
-            network: The network's name.
-            wait_s: How long to wait, in seconds; None for the usual limit.
 
         Raises:
             NetworkBusy: Others did not end in time; the body has not run.

@@ -4,8 +4,6 @@
 import logging
 from typing import Final
 
-__all__ = ["log_event"]
-
 _SENTENCES: Final = {
     "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
     "cache.bad_result": "the cached result of {network} is not used: {reason}",

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from cni_invoker.inputs.attachment import AttachmentKey
     from cni_invoker.results.result import Result
 
-__all__ = ["NEWEST", "Call", "CallError", "is_own_namespace", "run_in_namespace"]
-
 T = TypeVar("T")
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
@@ -275,10 +273,6 @@ def _as_result(document: JsonValue, version: str) -> "Result":
 
 def run_in_namespace(netns: str, work: Callable[[], T]) -> T:
     """Run `work` in a thread inside a network namespace; programs that it starts are inside too.
-
-    Args:
-        netns: Path of the namespace.
-        work: The work.
 
     Raises:
         OSError: The namespace cannot be entered; the work has not begun. The work may raise it as well.

@@ -4,8 +4,6 @@
 from enum import IntEnum, StrEnum
 from typing import Final
 
-__all__ = ["ErrorCode", "Verb"]
-
 
 class Verb(StrEnum):
     """The operation that a plugin is to perform: the value of `CNI_COMMAND`."""

@@ -37,8 +37,6 @@ from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
 from cni_invoker.versions import parse_version_info
 
-__all__ = ["FileRecordingExec", "Replayed", "replay", "replay_now"]
-
 log = logging.getLogger(__name__)
 
 _SECRETS: Final = ("secret", "token", "passw", "credential", "privatekey", "apikey", "auth")

@@ -21,8 +21,6 @@ from cni_invoker.inputs.names import check_container_id
 from cni_invoker.protocol import ErrorCode
 from cni_invoker.results.result import Result
 
-__all__ = ["LOOPBACK", "AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"]
-
 LOOPBACK: Final = NetworkConfigurationList.from_document(
     {
         "cniVersion": "0.3.1",

@@ -346,12 +346,7 @@ def replay(file: StrPath) -> Iterator[Replayed]:
 
 
 def _wait(work: Coroutine[Any, Any, T], needs_loop: bool) -> T:
-    """Run `work` in this thread; in another one if an event loop runs in this one.
-
-    Args:
-        work: The work.
-        needs_loop: It awaits what is not of this package; without it, no event loop is made (module `waiting`).
-    """
+    """Run `work` in this thread; in another one if an event loop runs in this one."""
     run = _run_in_loop if needs_loop else _run_here
     if not has_running_loop():
         return run(work)

@@ -10,17 +10,6 @@ from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_
 from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
 from cni_invoker.protocol import ErrorCode
 
-__all__ = [
-    "ONLY_THE_FIRST",
-    "SUPPORTED_VERSIONS",
-    "VersionInfo",
-    "is_at_least",
-    "offered_versions",
-    "parse_version",
-    "parse_version_info",
-    "require_supported",
-]
-
 SUPPORTED_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """The versions that this runtime supports, oldest first."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-__all__ = ["Waiter", "has_running_loop", "run_all", "run_in_thread", "sleep", "time_limit"]
-
 T = TypeVar("T")
 
 
@@ -81,11 +79,7 @@ async def time_limit(limit_s: float) -> AsyncIterator[None]:
 
 
 class Waiter:
-    """A task, or a thread without an event loop, that waits until another one wakes it up.
-
-    Args:
-        count: How many slots it needs.
-    """
+    """A task, or a thread without an event loop, that waits until another one wakes it up."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count

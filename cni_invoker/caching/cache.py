@@ -19,8 +19,6 @@ from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.locks import reset_in_child
 from cni_invoker.messages import log_event
 
-__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "find_readable", "require_cache"]
-
 log = logging.getLogger(__name__)
 
 _METHODS: Final = ("hold", "put", "find", "remove", "list")

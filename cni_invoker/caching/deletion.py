@@ -28,20 +28,12 @@ from cni_invoker.operations.negotiation import has_gc
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.results.result import Result
 
-__all__ = ["CachedDeletion", "DeleteStale", "collect_garbage", "only_logged"]
-
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedDeletion:
-    """Deletes cached attachments. The caller holds the container's lock.
-
-    Attributes:
-        runtime: Runs the plugins.
-        cache: The cache of attachments.
-        boot_id: The kernel's boot ID.
-    """
+    """Deletes cached attachments. The caller holds the container's lock."""
 
     runtime: Runtime
     cache: AttachmentCache
@@ -207,13 +199,7 @@ async def collect_garbage(
 
 @dataclass(frozen=True, slots=True)
 class DeleteStale:
-    """Deletes stale cached attachments and runs GC.
-
-    Attributes:
-        deletion: Deletes a cached attachment.
-        locks: The locks of containers and networks.
-        adds: What is being added meanwhile, and therefore not stale.
-    """
+    """Deletes stale cached attachments and runs GC."""
 
     deletion: CachedDeletion
     locks: CombinedLocks

@@ -9,8 +9,6 @@ from typing import Final
 
 from cni_invoker.errors import CacheError
 
-__all__ = ["make_durably", "reported", "sync"]
-
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 
 

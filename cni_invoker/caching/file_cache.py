@@ -41,8 +41,6 @@ from cni_invoker.locks import take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread
 
-__all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
-
 log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")

@@ -32,8 +32,6 @@ from cni_invoker.locks import TaskLocks, release_file_lock, reset_in_child, take
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread, sleep
 
-__all__ = ["AddsInProgress", "CombinedLocks", "ProcessLocks"]
-
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
@@ -52,14 +50,7 @@ _Take = Callable[[Path, int], Awaitable[tuple[int, bool]]]
 
 
 class ProcessLocks:
-    """The locks of one cache directory; several processes may use it, and tasks of one process.
-
-    Args:
-        directory: The cache directory; it is created if it is missing.
-
-    Attributes:
-        running_dir: Where runtimes should record their running plugins.
-    """
+    """The locks of one cache directory; several processes may use it, and tasks of one process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -183,15 +174,7 @@ def _unlink(file: Path) -> None:
 
 
 class CombinedLocks:
-    """Locks containers and networks.
-
-    Args:
-        cache: Locks against other processes.
-        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
-
-    Attributes:
-        wait_s: The same.
-    """
+    """Locks containers and networks."""
 
     def __init__(self, cache: AttachmentCache, wait_s: float) -> None:
         self._cache = cache

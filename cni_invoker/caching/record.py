@@ -39,18 +39,6 @@ from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.messages import log_event
 from cni_invoker.results.result import Result
 
-__all__ = [
-    "UnknownKind",
-    "attachment_of_add",
-    "document_of_delete",
-    "find_list_of_add",
-    "find_result_of_add",
-    "is_cut_off",
-    "lists_of_adds",
-    "parse_record",
-    "render_record",
-]
-
 log = logging.getLogger(__name__)
 
 _KIND: Final = "cniCacheV1"
@@ -147,13 +135,7 @@ def _pair(item: JsonValue) -> tuple[str, str]:
 def find_list_of_add(
     cached: CachedAttachment, current: NetworkConfigurationList | None
 ) -> NetworkConfigurationList | None:
-    """Return the list that was used for ADD, None if it was not stored or is unusable.
-
-    Args:
-        cached: The cached attachment.
-        current: The network's current list, if there is one. It supplies the plugins from other files, which libcni
-            does not store.
-    """
+    """Return the list that was used for ADD, None if it was not stored or is unusable."""
     if cached.configuration is None:
         return None
     try:
@@ -187,11 +169,6 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
     """Return the attachment that was given to ADD.
 
     libcni stores the namespace since 1.2 and the arguments since 0.8; older files contain only the result.
-
-    Args:
-        cached: The cached attachment.
-        result: The cached result; its interface names the namespace if nothing else does.
-        given: The attachment as the caller gives it now, None if it does not.
     """
     kept = cached.attachment
     if kept.netns:

@@ -41,8 +41,6 @@ from cni_invoker.operations.negotiation import require_check
 from cni_invoker.operations.runtime import Runtime, require_inputs
 from cni_invoker.results.result import Result
 
-__all__ = ["CachedRuntime"]
-
 log = logging.getLogger(__name__)
 
 _KILL_LIMIT_S: Final = 2.0

@@ -12,8 +12,6 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.protocol import ErrorCode
 
-__all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_attachment", "parse_key"]
-
 _CONFIGURATION_DIR: Final = Path("/etc/cni/net.d")
 _PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
 """The conventional plugin directory and Debian's; cnitool has no default and needs `CNI_PATH`."""
@@ -40,11 +38,6 @@ def container_id(netns: str) -> str:
 
 def parse_attachment(netns: str, environment: Mapping[str, str], *, ifname: str | None = None) -> Attachment:
     """Return the attachment that the arguments and the environment describe.
-
-    Args:
-        netns: Path of the network namespace.
-        environment: `CNI_IFNAME`, `CNI_ARGS` (`K=V;K2=V2`) and `CAP_ARGS` (a JSON object).
-        ifname: The interface's name, overrides `CNI_IFNAME`.
 
     Raises:
         InvalidParameter: A value is malformed.

@@ -14,17 +14,6 @@ from cni_invoker.errors import CniError, PluginFailed
 from cni_invoker.protocol import ErrorCode
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
-__all__ = [
-    "Messages",
-    "print_error",
-    "print_json",
-    "print_usage_error",
-    "render_attachments",
-    "render_attachments_text",
-    "render_index",
-    "render_index_text",
-]
-
 
 class Messages(logging.Handler):
     """Shows the standard error of plugins, as libcni does, and the package's own warnings."""

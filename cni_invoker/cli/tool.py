@@ -50,8 +50,6 @@ from cni_invoker.operations.runtime import Runtime
 from cni_invoker.recording import FileRecordingExec, replay
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
-__all__ = ["main"]
-
 _T = TypeVar("_T")
 
 _LIMITS: Final = Limits()

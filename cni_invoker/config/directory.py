@@ -28,8 +28,6 @@ from cni_invoker.errors.of_runtime import READING
 from cni_invoker.inputs.given import StrPath, as_path, as_paths
 from cni_invoker.locks import reset_in_child
 
-__all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
-
 _FILE_BYTES: Final = 1 << 20
 """A larger file is not a configuration; those have some kilobytes."""
 

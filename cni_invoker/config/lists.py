@@ -33,19 +33,6 @@ from cni_invoker.inputs.names import check_network_name, check_plugin_type
 from cni_invoker.messages import log_event
 from cni_invoker.versions import offered_versions, parse_version
 
-__all__ = [
-    "FURTHER_SUFFIX",
-    "LIST_SUFFIX",
-    "PLUGIN_SUFFIXES",
-    "NetworkConfigurationList",
-    "PluginConfiguration",
-    "is_reserved",
-    "parse_configuration",
-    "parse_further_plugin",
-    "require_network",
-    "with_plugins",
-]
-
 log = logging.getLogger(__name__)
 
 LIST_SUFFIX: Final = ".conflist"

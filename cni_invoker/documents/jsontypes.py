@@ -11,39 +11,12 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import ClassVar, Final, Never, Self, TypeVar
 
-__all__ = [
-    "JsonError",
-    "JsonNumber",
-    "JsonObject",
-    "JsonSyntaxError",
-    "JsonValue",
-    "as_object",
-    "check_json",
-    "copy_json",
-    "find_int",
-    "find_object",
-    "find_str",
-    "get_bool",
-    "get_int",
-    "get_ints",
-    "get_list",
-    "get_object",
-    "get_objects",
-    "get_str",
-    "get_strings",
-    "parse_json",
-    "render_json",
-]
-
 
 class JsonNumber(float):
     """A number whose original text is kept, because Python would write it differently.
 
     Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. They are part of foreign
     documents, which are passed on unchanged by `render_json`. To all other code it is a float.
-
-    Attributes:
-        text: The number.
     """
 
     __slots__ = ("text",)
@@ -211,10 +184,6 @@ def _is_deep(value: object) -> bool:
 
 def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
     """Return the JSON text of a value, with keys in their original order.
-
-    Args:
-        value: The value.
-        indent: Spaces per level, with each item on a line of its own; 0 for compact text.
 
     Raises:
         ValueError: The value contains NaN or an infinity.

@@ -14,15 +14,6 @@ from typing import Any, Final
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 
-__all__ = [
-    "SchemaError",
-    "Validator",
-    "inline_references",
-    "load_schema",
-    "load_validator",
-    "show",
-]
-
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document if it is valid, or raises `SchemaError`."""
 
@@ -86,11 +77,6 @@ def inline_references(name: str, part: JsonValue, read: Callable[[str], JsonValu
 
     A reference is a relative path (`_defs.json#/$defs/networkId`), or a place in the same file. Resolving it during
     validation would take most of the time.
-
-    Args:
-        name: The schema's name.
-        part: The part.
-        read: Returns the schema of a name.
     """
     if isinstance(part, list):
         return [inline_references(name, item, read) for item in part]

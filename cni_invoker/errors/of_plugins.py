@@ -10,17 +10,6 @@ from cni_invoker.protocol import ErrorCode
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
 
-__all__ = [
-    "BadResult",
-    "PluginError",
-    "PluginFailed",
-    "PluginNotFound",
-    "PluginNotStarted",
-    "PluginTimeout",
-    "describe_end",
-    "failed_words",
-]
-
 _SHOWN_CHARACTERS: Final = 4000
 """How much of a plugin's standard error a message shows, from the end; the error's attributes have more."""
 

@@ -9,28 +9,6 @@ from cni_invoker.protocol import ErrorCode
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
 
-__all__ = [
-    "PARSING_LIST",
-    "PARSING_PLUGIN",
-    "READING",
-    "AttachmentExists",
-    "BadConfiguration",
-    "CacheDamaged",
-    "CacheError",
-    "CacheUnknown",
-    "CniError",
-    "ConfigurationNotFound",
-    "GcFailed",
-    "InvalidParameter",
-    "NetworkBusy",
-    "NoCommonVersion",
-    "NotAttached",
-    "PluginStillRuns",
-    "SandboxFailed",
-    "VerbUnsupported",
-    "VersionUnsupported",
-]
-
 
 PARSING_LIST: Final = "error parsing configuration list:"
 PARSING_PLUGIN: Final = "error parsing configuration:"

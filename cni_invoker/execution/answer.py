@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from cni_invoker.execution.process import Ended
     from cni_invoker.execution.request import Request
 
-__all__ = ["Output", "find_error", "find_obstacle", "judge", "plugin_failure"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -85,12 +83,6 @@ class Output:
 def judge(request: "Request", path: Path, ended: "Ended", limits: "Limits") -> Output:
     """Return the output of a plugin that has ended, and log what it wrote to standard error.
 
-    Args:
-        request: What it received.
-        path: Its executable.
-        ended: How it ended; its standard error was limited.
-        limits: How much an error shows.
-
     Raises:
         PluginTimeout: It did not end in time.
         PluginFailed: It ended with an error.
@@ -149,21 +141,7 @@ def plugin_failure(
     hides_output: bool = False,
     duration_s: float,
 ) -> PluginFailed:
-    """Return the error of a plugin that did not end with status 0.
-
-    Args:
-        plugin: The plugin's type.
-        verb: The operation.
-        path: The executable.
-        network: The network's name, or empty.
-        container_id: The container's ID, or empty.
-        status: Its exit status, negative if a signal ended it; None if it was lost.
-        stdout: Its standard output.
-        stderr: Its standard error, which is searched for a crash.
-        stderr_tail: The last lines of that, which the error shows.
-        hides_output: Whether the error quotes nothing that is not a CNI error, and says where that is instead.
-        duration_s: How long it ran, in seconds.
-    """
+    """Return the error of a plugin that did not end with status 0."""
     exit_status = status if status is not None and status >= 0 else None
     ended_by = _signal_name(-status) if status is not None and status < 0 else None
     error = find_error(stdout)

@@ -22,8 +22,6 @@ from cni_invoker.messages import log_event
 from cni_invoker.protocol import Verb
 from cni_invoker.waiting import sleep, time_limit
 
-__all__ = ["Execution", "ExecutionObserver", "Executor", "Slot"]
-
 log = logging.getLogger(__name__)
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]

@@ -30,8 +30,6 @@ from cni_invoker.messages import log_event
 from cni_invoker.results.result import Result
 from cni_invoker.waiting import run_in_thread, sleep, time_limit
 
-__all__ = ["DEFAULT_LOCK_DIR", "WAIT_S", "FirstIptablesUse"]
-
 log = logging.getLogger(__name__)
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
@@ -59,13 +57,7 @@ _Kind = tuple[str, int | str]
 
 @dataclass(slots=True, kw_only=True)
 class _Holder:
-    """The ADD of this object that has the lock.
-
-    Attributes:
-        what: A description for the log.
-        since: When it began, by `time.monotonic`.
-        is_logged: Whether it has been logged that it takes too long.
-    """
+    """The ADD of this object that has the lock."""
 
     what: str
     since: float
@@ -102,13 +94,7 @@ class FirstIptablesUse:
     async def serialize_first_add(
         self, plugin: PluginConfiguration, attachment: Attachment, prev_result: Result | None
     ) -> AsyncIterator[None]:
-        """Run the body, the ADD of `plugin`, under the lock unless one of the same kind has already succeeded.
-
-        Args:
-            plugin: The plugin.
-            attachment: The attachment.
-            prev_result: The `prevResult` of the plugin.
-        """
+        """Run the body, the ADD of `plugin`, under the lock unless one of the same kind has already succeeded."""
         kinds = _kinds(plugin, attachment, prev_result)
         if self._exist(kinds):
             yield

@@ -7,9 +7,6 @@ from typing import Final, assert_never
 
 from cni_invoker.protocol import Verb
 
-__all__ = ["Limits"]
-
-
 _DHCP: Final = "dhcp"
 _OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score"})
 

@@ -21,8 +21,6 @@ from typing import Final
 from cni_invoker.locks import reset_in_child
 from cni_invoker.waiting import Waiter
 
-__all__ = ["SLOW_S", "Admission", "NetworkShares", "NetworkSlots", "Turn"]
-
 SLOW_S: Final = 2.0
 """After this time an execution no longer counts against other networks; most take less than a tenth of it."""
 
@@ -85,11 +83,7 @@ class NetworkShares:
 
 
 class Admission:
-    """Those that wait and those that run, by all three rules; without clock and tasks.
-
-    Args:
-        count: As for `NetworkShares`.
-    """
+    """Those that wait and those that run, by all three rules; without clock and tasks."""
 
     def __init__(self, count: int) -> None:
         self.shares = NetworkShares(count)
@@ -126,12 +120,7 @@ class Admission:
 
 
 class NetworkSlots:
-    """Slots for executions, given by the rules of `Admission`; for the tasks of all event loops and threads.
-
-    Args:
-        count: How many executions of one network run at once, and of all networks, without those that are slow.
-        slow_s: After how many seconds an execution is slow.
-    """
+    """Slots for executions, given by the rules of `Admission`; for the tasks of all event loops and threads."""
 
     def __init__(self, count: int, slow_s: float = SLOW_S) -> None:
         self._count = count

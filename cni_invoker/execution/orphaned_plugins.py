@@ -34,9 +34,6 @@ from cni_invoker.execution.process_table import (
 )
 from cni_invoker.execution.running_files import ALL_CONTAINERS, Execution, find_abandoned
 
-__all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
-
-
 _PAUSE_S: Final = 0.01
 """Between two attempts, should the kernel refuse to send a signal."""
 

@@ -18,8 +18,6 @@ from cni_invoker.inputs.given import require_type
 from cni_invoker.inputs.names import check_plugin_type
 from cni_invoker.protocol import Verb
 
-__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec", "find_plugin", "require_exec"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCall:

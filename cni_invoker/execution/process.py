@@ -22,8 +22,6 @@ from typing import Final, Self
 from cni_invoker.execution.limits import Limits
 from cni_invoker.waiting import run_in_thread
 
-__all__ = ["Ended", "run_program"]
-
 _CHUNK: Final = 1 << 16  # the usual capacity of a pipe
 
 

@@ -10,18 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "Process",
-    "command_of",
-    "environment_of",
-    "find_lock_holder",
-    "find_process",
-    "own_sessions",
-    "processes",
-    "read_boot_id",
-    "ticks_now",
-]
-
 _PROC: Final = Path("/proc")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")

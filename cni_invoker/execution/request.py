@@ -16,8 +16,6 @@ from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.results.result import Result
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
-__all__ = ["Request", "Requests", "TraceContext", "requests_for_add"]
-
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
 
@@ -89,13 +87,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """A factory of requests.
-
-    Attributes:
-        plugin_dirs: Where a plugin searches further plugins (`CNI_PATH`).
-        environment: The environment that plugins inherit; CNI's variables override it.
-        find_trace: Returns the span that a request belongs to; None: the inherited trace variables are passed on.
-    """
+    """A factory of requests."""
 
     plugin_dirs: tuple[Path, ...]
     environment: Mapping[str, str] = field(hash=False)

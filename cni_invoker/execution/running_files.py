@@ -36,8 +36,6 @@ from cni_invoker.execution.process_table import (
 )
 from cni_invoker.messages import log_event
 
-__all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugin", "RunningPlugins", "find_abandoned", "find_running"]
-
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
@@ -85,11 +83,7 @@ class RunningPlugin:
 
 
 class RunningPlugins:
-    """Records which plugins this process runs.
-
-    Args:
-        directory: Directory of the files, created on first use; processes may share it. None: nothing is recorded.
-    """
+    """Records which plugins this process runs."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -102,10 +96,6 @@ class RunningPlugins:
 
         If no file can be created, this is logged once and the body still runs, because a DEL must not need a free
         inode.
-
-        Args:
-            container_id: The container, or `ALL_CONTAINERS`; empty if the plugin works for none, then nothing is
-                recorded.
         """
         file = self._make(container_id) if container_id and self._directory is not None else None
         if file is None:
@@ -167,10 +157,6 @@ def _start_of(pid: int) -> int:
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
     """Return the executions for some containers, and all of GC, whose runtime no longer runs.
-
-    Args:
-        directory: The directory of `RunningPlugins`; it need not exist.
-        container_ids: The containers, None for all.
 
     Raises:
         OSError: The directory cannot be read.

@@ -15,8 +15,6 @@ from cni_invoker.protocol import ErrorCode
 if TYPE_CHECKING:
     from cni_invoker.inputs.capabilities import Capabilities
 
-__all__ = ["Attachment", "AttachmentKey", "freeze_keys"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AttachmentKey:

@@ -15,8 +15,6 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.given import require_type
 from cni_invoker.protocol import ErrorCode
 
-__all__ = ["Bandwidth", "Capabilities", "PortMapping"]
-
 _PORTS: Final = range(1, 65536)
 _PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
 _MAC: Final = r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}"

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["StrPath", "as_path", "as_paths", "require_type"]
-
 StrPath = str | os.PathLike[str]
 """A path, as a string or as an object such as `pathlib.Path`."""
 
@@ -19,12 +17,6 @@ T = TypeVar("T")
 
 def require_type(value: object, kind: type[T], what: str, hint: str = "") -> T:
     """Return the value if it has the type.
-
-    Args:
-        value: The value.
-        kind: The type that it must have.
-        what: The parameter's name, for the error.
-        hint: What to do instead, for the error.
 
     Raises:
         TypeError: It has another type; a boolean is not an integer.

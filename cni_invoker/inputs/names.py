@@ -15,18 +15,6 @@ from cni_invoker.protocol import ErrorCode
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
 
-__all__ = [
-    "check_argument",
-    "check_arguments",
-    "check_container_id",
-    "check_given_argument",
-    "check_ifname",
-    "check_netns",
-    "check_network_name",
-    "check_plugin_dir",
-    "check_plugin_type",
-]
-
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE: Final = "it must begin with a letter or digit, followed by letters, digits, '_', '.' or '-'"

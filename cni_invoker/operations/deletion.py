@@ -34,18 +34,6 @@ from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.results.result import Result
 from cni_invoker.versions import is_at_least
 
-__all__ = [
-    "RULES_BY_ADDRESS",
-    "AddProgress",
-    "DeleteHooks",
-    "delete_in_reverse",
-    "is_done",
-    "needs_rules",
-    "progress_of_add",
-    "result_for_delete",
-    "says_unknown_container",
-]
-
 log = logging.getLogger(__name__)
 
 _PREV_RESULT_SINCE: Final = "0.4.0"

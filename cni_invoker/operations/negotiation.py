@@ -20,8 +20,6 @@ from cni_invoker.locks import Slots
 from cni_invoker.protocol import Verb
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, is_at_least, parse_version_info
 
-__all__ = ["Negotiation", "choose_version", "has_gc", "require_check"]
-
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""
 
@@ -30,10 +28,6 @@ _Identity = tuple[int, int, int, int]
 
 def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, VersionInfo]) -> str:
     """Return the newest version that `network` offers and that this runtime and all plugins support; pure.
-
-    Args:
-        network: The list.
-        plugins: The plugins' answers to VERSION, by type; a missing plugin restricts nothing.
 
     Raises:
         NoCommonVersion: There is no such version.
@@ -60,10 +54,6 @@ class Negotiation:
     """Asks plugins for their versions, once per executable and again when its file has changed.
 
     Concurrent callers share one execution and its outcome.
-
-    Args:
-        executor: Executes plugins.
-        requests: Makes what they receive.
     """
 
     def __init__(self, executor: Executor, requests: Requests) -> None:
@@ -141,12 +131,7 @@ class Negotiation:
 
 @dataclass(slots=True)
 class _Question:
-    """A question to a plugin that concurrent callers share.
-
-    Attributes:
-        turn: Held by the caller that asks.
-        answer: The answer, None as long as there is none.
-    """
+    """A question to a plugin that concurrent callers share."""
 
     turn: Slots = field(default_factory=lambda: Slots(1))
     answer: VersionInfo | CniError | None = None

@@ -24,8 +24,6 @@ from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from cni_invoker.waiting import run_all
 
-__all__ = ["PluginFinding", "Preflight", "Role", "run_preflight"]
-
 _REFERENCE_PLUGINS: Final = frozenset(
     {
         *("bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback"),

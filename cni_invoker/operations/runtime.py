@@ -28,8 +28,6 @@ from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
 from cni_invoker.versions import VersionInfo, is_at_least, require_supported
 
-__all__ = ["Collecting", "Runtime", "require_inputs"]
-
 
 class Runtime:
     """Adds containers to networks, checks and deletes them, and runs STATUS and GC.

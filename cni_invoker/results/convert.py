@@ -22,8 +22,6 @@ from typing import Final
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, get_objects, get_str
 from cni_invoker.errors import BadResult
 
-__all__ = ["convert_result"]
-
 
 class _Form(Enum):
     FLAT = auto()

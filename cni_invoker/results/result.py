@@ -38,8 +38,6 @@ from cni_invoker.errors import BadResult
 from cni_invoker.results.convert import convert_result
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
-__all__ = ["Dns", "Interface", "IpAssignment", "Result", "Route", "parse_result"]
-
 IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
 IpNetwork = IPv4Network | IPv6Network
