@@ -35,23 +35,21 @@ if TYPE_CHECKING:
     )
     from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
     from cni_invoker.documents.jsontypes import JsonObject, JsonValue
-    from cni_invoker.errors import CniError, PluginError, PluginFailed
-    from cni_invoker.execution.executor import Execution, ExecutionObserver
+    from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
+    from cni_invoker.execution.executor import Execution, ExecutionObserver, PluginCall, PluginExec
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
     from cni_invoker.execution.process import Ended
     from cni_invoker.execution.request import Request, TraceContext
     from cni_invoker.inputs.attachment import Attachment, AttachmentKey
     from cni_invoker.inputs.capabilities import Bandwidth, Capabilities, PortMapping
-    from cni_invoker.inputs.given import StrPath
+    from cni_invoker.inputs.checks import StrPath
     from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
     from cni_invoker.operations.runtime import Collecting, Runtime
-    from cni_invoker.protocol import ErrorCode, Verb
     from cni_invoker.recording import FileRecordingExec, Replayed, replay
-    from cni_invoker.results.result import Result
+    from cni_invoker.results import Result
     from cni_invoker.sandbox import AttachedNetwork, Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
-    from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
+    from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
@@ -116,7 +114,7 @@ _HOMES: Final = {
     "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
     "caching.runtime": ("CachedRuntime",),
     "inputs.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
-    "inputs.given": ("StrPath",),
+    "inputs.checks": ("StrPath",),
     "config.directory": (
         "ConfigurationDirectories",
         "ConfigurationIndex",
@@ -125,20 +123,18 @@ _HOMES: Final = {
     ),
     "config.lists": ("NetworkConfigurationList", "PluginConfiguration"),
     "documents.jsontypes": ("JsonObject", "JsonValue"),
-    "errors": ("CniError", "PluginError", "PluginFailed"),
-    "execution.executor": ("Execution", "ExecutionObserver"),
+    "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),
+    "execution.executor": ("Execution", "ExecutionObserver", "PluginCall", "PluginExec"),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.limits": ("Limits",),
-    "execution.plugin_exec": ("PluginCall", "PluginExec"),
     "execution.process": ("Ended",),
     "execution.request": ("Request", "TraceContext"),
     "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
     "operations.runtime": ("Collecting", "Runtime"),
     "recording": ("FileRecordingExec", "Replayed", "replay"),
-    "results.result": ("Result",),
+    "results": ("Result",),
     "sandbox": ("AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
-    "protocol": ("ErrorCode", "Verb"),
-    "versions": ("SUPPORTED_VERSIONS", "VersionInfo"),
+    "versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
 

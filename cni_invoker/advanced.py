@@ -7,14 +7,18 @@ These names may change in a minor version. No other name needs one of them, exce
 
 from cni_invoker.caching.deletion import collect_garbage
 from cni_invoker.config.lists import parse_configuration, with_plugins
-from cni_invoker.execution.network_slots import SLOW_S, NetworkShares, Turn
-from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
-from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, RecordingExec
+from cni_invoker.execution.executor import NsenterExec
+from cni_invoker.execution.limits import SLOW_S, NetworkShares, Turn
 from cni_invoker.execution.request import requests_for_add
-from cni_invoker.execution.running_files import RunningPlugin, find_running
+from cni_invoker.execution.running_plugins import (
+    RunningPlugin,
+    find_orphaned_plugins,
+    find_running,
+    kill_orphaned_plugins,
+)
 from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
-from cni_invoker.results.convert import convert_result
-from cni_invoker.results.result import parse_result
+from cni_invoker.recording import FakeExec, RecordingExec
+from cni_invoker.results import convert_result, parse_result
 
 __all__ = [
     "RULES_BY_ADDRESS",

@@ -114,9 +114,7 @@ class TaskLocks:
     """Locks of networks and containers: ADD, CHECK and DEL share a network, GC has it exclusively.
 
     Operations on one container run one by one (CNI SPEC §3, "Lifecycle & Ordering"). GC would otherwise delete what a
-    concurrent ADD has just created, and a concurrent ADD and DEL of one container would each leave half of their work.
-    Lock order: first the network, then the container, so there is no
-    deadlock. Neither is reentrant.
+    concurrent ADD has just created. Lock order: the network, then the container. Neither is reentrant.
     """
 
     def __init__(self, wait_s: float) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log messages of this package: sentences for people, and as `extra` the event's name and facts for programs."""
 
-import logging
+import sys
 from typing import Final
 
 _SENTENCES: Final = {
@@ -29,15 +29,31 @@ _SENTENCES: Final = {
 }
 
 
-def log_event(log: logging.Logger, level: int, event: str, **facts: object) -> None:
+_DEBUG: Final = frozenset({"plugin.executed", "plugin.stderr", "plugin.stdout"})
+"""The events that are logged at level debug; the others are warnings."""
+_ERROR: Final = "plugin.not_observed"
+
+
+def is_debugging(name: str) -> bool:
+    """Return whether a logger logs at level debug; nothing does before the program has loaded `logging`."""
+    logging = sys.modules.get("logging")
+    return logging is not None and logging.getLogger(name).isEnabledFor(logging.DEBUG)
+
+
+def log_event(name: str, event: str, **facts: object) -> None:
     """Log an event as a sentence; the record has the attribute `event`, and one for each fact.
 
     Args:
-        log: The module's logger.
-        level: The level; from ERROR on, the exception that is being handled is logged too.
-        event: The event's name.
+        name: The logger's name: the module's.
+        event: The event's name; with the one error, the exception that is being handled is logged too.
         facts: The facts that the sentence needs, and further ones.
     """
+    if event in _DEBUG and not is_debugging(name):
+        return
+    import logging  # noqa: PLC0415  # it takes longer to load than most modules, and most programs have loaded it
+
+    level = logging.DEBUG if event in _DEBUG else logging.ERROR if event == _ERROR else logging.WARNING
+    log = logging.getLogger(name)
     if log.isEnabledFor(level):
         sentence = _SENTENCES[event].format_map(facts)
-        log.log(level, "%s", sentence, extra={"event": event, **facts}, exc_info=level >= logging.ERROR, stacklevel=2)
+        log.log(level, "%s", sentence, extra={"event": event, **facts}, exc_info=event == _ERROR, stacklevel=2)

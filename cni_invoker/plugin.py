@@ -34,15 +34,13 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
-from cni_invoker.errors import BadResult, CniError, InvalidParameter, PluginFailed
-from cni_invoker.errors.of_plugins import failed_words
-from cni_invoker.inputs.names import check_container_id, check_ifname, check_netns, check_network_name
+from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter, PluginFailed, failed_words
+from cni_invoker.inputs.checks import check_container_id, check_ifname, check_netns, check_network_name
 from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
-from cni_invoker.protocol import ErrorCode, Verb
-from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
+from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 
 if TYPE_CHECKING:
-    from cni_invoker.results.result import Result
+    from cni_invoker.results import Result
 
 __all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Verb", "run_plugin"]
 
@@ -74,11 +72,8 @@ def run_plugin(
     """Act as a plugin: read the call, let a function carry it out, print the answer, and end the process.
 
     A function that raises ends the plugin with an error: a `CniError` with its code, message and details, anything
-    else with code 999 and a traceback on standard error. Whatever a function or its child processes print is written to
-    standard error: standard output has the answer only.
-
-    Without a function for DEL, CHECK, GC or STATUS, the verb is passed on to the IPAM plugin, if the configuration has
-    one.
+    else with code 999 and a traceback on standard error. What functions and child processes print goes to standard
+    error. Without a function for DEL, CHECK, GC or STATUS, the verb is passed on to the IPAM plugin, if there is one.
 
     Args:
         add: Returns the result, in any version, by default the newest; None passes on that of the plugin before.
@@ -172,7 +167,7 @@ def _is_override() -> bool:
 
 
 def _add(call: Call, add: "Callable[[Call], Result | JsonObject | None]") -> JsonObject:
-    from cni_invoker.results.result import Result  # noqa: PLC0415  # its records take longer to make than all the rest
+    from cni_invoker.results import Result  # noqa: PLC0415  # its records take longer to make than all the rest
 
     try:
         found = add(call)

@@ -17,14 +17,13 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     parse_json,
 )
-from cni_invoker.errors import BadResult, CniError, InvalidParameter
-from cni_invoker.inputs.names import check_given_argument
-from cni_invoker.protocol import ErrorCode, Verb
-from cni_invoker.versions import SUPPORTED_VERSIONS
+from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter
+from cni_invoker.inputs.checks import check_given_argument
+from cni_invoker.versions import SUPPORTED_VERSIONS, Verb
 
 if TYPE_CHECKING:
     from cni_invoker.inputs.attachment import AttachmentKey
-    from cni_invoker.results.result import Result
+    from cni_invoker.results import Result
 
 T = TypeVar("T")
 
@@ -173,8 +172,8 @@ class Call:
     def require_no_interface(self) -> None:
         """Raise an error if the container has an interface of this name, as when ADD is repeated (CNI SPEC "ADD").
 
-        A plugin that makes the interface calls it before `ipam_add`: if the link could not be made later, the addresses
-        would be freed, and those may be the ones that the existing interface has.
+        A plugin that makes the interface calls it before `ipam_add`: the addresses that are freed if the link cannot be
+        made may be those of the existing interface.
 
         Raises:
             CallError: There is such an interface, or the namespace cannot be entered (code 4).
@@ -185,10 +184,10 @@ class Call:
             )
 
     def ipam_add(self) -> "Result":
-        """Let the IPAM plugin assign addresses. If ADD fails after this method, its DEL runs without further ado.
+        """Let the IPAM plugin assign addresses. If ADD fails after this method, its DEL runs by itself.
 
-        If the IPAM plugin itself fails, its DEL does not run: a repeated ADD fails as well, and the addresses are those
-        of a container that is in use. The runtime's own DEL follows a failed ADD.
+        If the IPAM plugin itself fails, its DEL does not run: after a repeated ADD the addresses are those of a
+        container in use. The runtime's own DEL follows a failed ADD.
 
         Returns:
             The addresses, routes and DNS; `document` has the form of the newest version of the specification.
@@ -233,8 +232,7 @@ class Call:
         import time  # noqa: PLC0415
         from pathlib import Path  # noqa: PLC0415
 
-        from cni_invoker.execution.answer import plugin_failure  # noqa: PLC0415
-        from cni_invoker.execution.plugin_exec import find_plugin  # noqa: PLC0415
+        from cni_invoker.execution.answer import find_plugin, plugin_failure  # noqa: PLC0415
 
         search = os.environ.get("CNI_PATH", "")
         if not search:
@@ -266,7 +264,7 @@ class Call:
 
 
 def _as_result(document: JsonValue, version: str) -> "Result":
-    from cni_invoker.results.result import Result  # noqa: PLC0415
+    from cni_invoker.results import Result  # noqa: PLC0415
 
     return Result.from_document(document, cni_version=version).converted(NEWEST)
 

@@ -6,9 +6,8 @@ values of keys that look like secrets are replaced, in all documents and in CNI_
 """
 
 import json
-import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,17 +26,14 @@ from cni_invoker.documents.jsontypes import (
 )
 from cni_invoker.errors import CniError
 from cni_invoker.execution.answer import judge
+from cni_invoker.execution.executor import PluginCall, PluginExec
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request
-from cni_invoker.inputs.given import StrPath, as_path
+from cni_invoker.inputs.checks import StrPath, as_path
 from cni_invoker.messages import log_event
-from cni_invoker.protocol import Verb
-from cni_invoker.results.result import Result, parse_result
-from cni_invoker.versions import parse_version_info
-
-log = logging.getLogger(__name__)
+from cni_invoker.results import Result, parse_result
+from cni_invoker.versions import Verb, parse_version_info
 
 _SECRETS: Final = ("secret", "token", "passw", "credential", "privatekey", "apikey", "auth")
 """Parts of such keys, in lower case, without dashes and underscores."""
@@ -45,10 +41,62 @@ _REDACTED: Final = "[redacted]"
 _MODE: Final = 0o600
 
 
-class FileRecordingExec(PluginExec):
-    """Executes plugins and appends each execution to a file, which `replay` reads.
+class FakeExec(PluginExec):
+    """Executes nothing, for tests of programs that use a runtime.
 
-    Several processes may use one file. If it cannot be written, that is logged, and the plugins run all the same.
+    Args:
+        answer: Returns a plugin's exit status and what it prints.
+    """
+
+    def __init__(self, answer: Callable[[PluginCall], tuple[int, JsonValue]]) -> None:
+        self._answer = answer
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return a path in the first directory, whether there is a file or not."""
+        return Path(*directories[:1], plugin_type)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Return the answer."""
+        status, document = self._answer(call)
+        return Ended(
+            status=status,
+            timed_out=False,
+            stdout=render_json(document),
+            stdout_complete=True,
+            stderr=b"",
+            duration_s=0.0,
+        )
+
+
+class RecordingExec(PluginExec):
+    """Remembers all executions, in order of their ends.
+
+    Args:
+        inner: Executes them.
+
+    Attributes:
+        calls: Each execution, and how it ended.
+    """
+
+    def __init__(self, inner: PluginExec | None = None) -> None:
+        self._inner = PluginExec() if inner is None else inner
+        self.calls: list[tuple[PluginCall, Ended]] = []
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable of a plugin."""
+        return self._inner.find(plugin_type, directories)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute a plugin and remember it."""
+        ended = await self._inner.run(call)
+        self.calls.append((call, ended))
+        return ended
+
+
+class FileRecordingExec(PluginExec):
+    """Executes plugins and appends each execution to a file, which several processes may use and `replay` reads.
+
+    If it cannot be written, that is logged.
 
     Args:
         file: The file; only its owner may read it.
@@ -86,7 +134,7 @@ class FileRecordingExec(PluginExec):
             finally:
                 os.close(descriptor)
         except OSError as exc:
-            log_event(log, logging.WARNING, "execution.not_recorded", file=str(self._file), reason=exc.strerror)
+            log_event(__name__, "execution.not_recorded", file=str(self._file), reason=exc.strerror)
         return ended
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A container with all of its networks: what go-cni and ocicni are above libcni.
 
-The attachments of a container are added together and, if one fails, undone together. Deleting them needs its ID and the
-cache only: neither the configurations nor the arguments of the ADD.
+The attachments are added together and, if one fails, undone together. Deleting them needs the ID and the cache only.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,13 +12,11 @@ from typing import Final
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import CacheError, CniError, InvalidParameter, SandboxFailed
+from cni_invoker.errors import CacheError, CniError, ErrorCode, InvalidParameter, SandboxFailed
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.inputs.capabilities import Capabilities
-from cni_invoker.inputs.given import StrPath, as_path, require_type
-from cni_invoker.inputs.names import check_container_id
-from cni_invoker.protocol import ErrorCode
-from cni_invoker.results.result import Result
+from cni_invoker.inputs.checks import StrPath, as_path, check_container_id, require_type
+from cni_invoker.results import Result
 
 LOOPBACK: Final = NetworkConfigurationList.from_document(
     {
@@ -93,8 +90,8 @@ class Sandbox:
     ) -> tuple[AttachedNetwork, ...]:
         """Attach the container to all networks, in order; the first one is its default network.
 
-        If one fails, those before it are deleted, and its error is raised; what could not be deleted is in the error's
-        notes, and stays stored for `delete`. A cancellation undoes nothing: call `delete`.
+        If one fails, those before it are deleted, and its error is raised; what could not be deleted is in its notes,
+        and stays stored for `delete`. A cancellation undoes nothing.
 
         Args:
             netns: Path of the container's network namespace.

@@ -7,11 +7,10 @@ from cni_invoker.sync import CachedRuntime, Runtime  # the rest is as in the exa
 result = runtime.add(network, attachment)
 ```
 
-All threads may use one object: it is the asynchronous runtime inside, whose waits block the thread; asyncio is loaded
-only for a cache or a `PluginExec` of the program's own. So
-operations of all threads on one container run one after the other, and the limits hold for all of them together.
-KeyboardInterrupt ends a call like a cancellation does; in a thread whose own event loop runs, such as a notebook's, it
-waits until the call is done.
+The names of `cni_invoker` have the whole documentation. All threads may use one object: the asynchronous one is inside,
+whose waits block the thread. So operations of all threads on one container run one after the other, and the limits hold
+for all of them together. asyncio is loaded only for a cache or a `PluginExec` of the program's own. KeyboardInterrupt
+ends a call like a cancellation does; in a thread whose own event loop runs, such as a notebook's, it waits for its end.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cni_invoker.inputs.given import require_type
+from cni_invoker.inputs.checks import require_type
 from cni_invoker.waiting import has_running_loop
 
 if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first object that needs them
@@ -30,16 +29,15 @@ if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first ob
 
     from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
     from cni_invoker.config.lists import NetworkConfigurationList
-    from cni_invoker.execution.executor import ExecutionObserver
+    from cni_invoker.execution.executor import ExecutionObserver, PluginExec
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.execution.plugin_exec import PluginExec
     from cni_invoker.execution.request import TraceContext
     from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-    from cni_invoker.inputs.given import StrPath
+    from cni_invoker.inputs.checks import StrPath
     from cni_invoker.operations.preflight import Preflight
     from cni_invoker.operations.runtime import Collecting as AsyncCollecting
     from cni_invoker.recording import Replayed
-    from cni_invoker.results.result import Result
+    from cni_invoker.results import Result
     from cni_invoker.sandbox import AttachedNetwork, SandboxNetwork
     from cni_invoker.versions import VersionInfo
 
@@ -95,24 +93,22 @@ class Runtime:
             plugin_exec=plugin_exec,
             has_chain=has_chain,
         )
-        self.needs_loop = (
-            plugin_exec is not None and type(plugin_exec).__module__ != "cni_invoker.execution.plugin_exec"
-        )
+        self.needs_loop = plugin_exec is not None and not type(plugin_exec).__module__.startswith("cni_invoker.")
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
-        """Return the executables of the plugins of `network`; see `cni_invoker.Runtime.find_plugins`."""
+        """Return the executables of the plugins of `network`."""
         return self.asynchronous.find_plugins(network)
 
     def find_plugin(self, plugin_type: str) -> Path:
-        """Return the executable of a plugin; see `cni_invoker.Runtime.find_plugin`."""
+        """Return the executable of a plugin."""
         return self.asynchronous.find_plugin(plugin_type)
 
     def version(self, plugin_type: str) -> VersionInfo:
-        """Return the CNI versions that a plugin supports; see `cni_invoker.Runtime.version`."""
+        """Return the CNI versions that a plugin supports."""
         return _wait(self.asynchronous.version(plugin_type), self.needs_loop)
 
     def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
-        """Return the list in the newest version that fits; see `cni_invoker.Runtime.negotiate`."""
+        """Return the list in the newest version that fits."""
         return _wait(self.asynchronous.negotiate(network), self.needs_loop)
 
     def add(
@@ -123,14 +119,14 @@ class Runtime:
         on_result: Callable[[Result], object] | None = None,
         prev_result: Result | None = None,
     ) -> Result:
-        """Add a container to a network; see `cni_invoker.Runtime.add`."""
+        """Add a container to a network."""
         remember = _as_async(on_result, "on_result")
         return _wait(
             self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result), self.needs_loop
         )
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
-        """Check that an attachment is still as ADD left it; see `cni_invoker.Runtime.check`."""
+        """Check that an attachment is still as ADD left it."""
         _wait(self.asynchronous.check(network, attachment, result), self.needs_loop)
 
     def delete(
@@ -144,7 +140,7 @@ class Runtime:
         on_deleted: Callable[[frozenset[int]], object] | None = None,
         force: bool = False,
     ) -> None:
-        """Delete a container from a network; see `cni_invoker.Runtime.delete`."""
+        """Delete a container from a network."""
         remember = _as_async(on_deleted, "on_deleted")
         _wait(
             self.asynchronous.delete(
@@ -160,12 +156,12 @@ class Runtime:
         )
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
-        """Have the plugins clean up what belongs to no attachment; see `cni_invoker.Runtime.gc`."""
+        """Have the plugins clean up what belongs to no attachment."""
         _wait(self.asynchronous.gc(network, valid), self.needs_loop)
 
     @contextmanager
     def collecting(self, network: NetworkConfigurationList, *, wait_s: float | None = None) -> Iterator[Collecting]:
-        """Block all other operations on a network; see `cni_invoker.Runtime.collecting`."""
+        """Block all other operations on a network."""
         entered = self.asynchronous.collecting(network, wait_s=wait_s)
         inner = _wait(_awaited(entered.__aenter__()), self.needs_loop)
         try:
@@ -174,7 +170,7 @@ class Runtime:
             _wait(_awaited(entered.__aexit__(None, None, None)), self.needs_loop)
 
     def status(self, network: NetworkConfigurationList) -> None:
-        """Check that a network is ready for containers; see `cni_invoker.Runtime.status`."""
+        """Check that a network is ready for containers."""
         _wait(self.asynchronous.status(network), self.needs_loop)
 
 
@@ -219,7 +215,7 @@ class CachedRuntime:
         plugin_exec: PluginExec | None = None,
         wait_s: float = 120.0,
     ) -> Self:
-        """Return a runtime that keeps its attachments in files; see `cni_invoker.CachedRuntime.open`."""
+        """Return a runtime that keeps its attachments in files."""
         from cni_invoker.caching.runtime import CachedRuntime as Asynchronous  # noqa: PLC0415
 
         opened = cls.__new__(cls)
@@ -237,41 +233,41 @@ class CachedRuntime:
         return opened
 
     def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
-        """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
+        """Add a container to a network."""
         return _wait(self.asynchronous.add(network, attachment), self.needs_loop)
 
     def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
-        """Ask the plugins whether an attachment is as ADD left it; see `cni_invoker.CachedRuntime.check`."""
+        """Ask the plugins whether an attachment is as ADD left it."""
         _wait(self.asynchronous.check(network, attachment), self.needs_loop)
 
     def check_cached(self, cached: CachedAttachment) -> None:
-        """Check an attachment with its record alone; see `cni_invoker.CachedRuntime.check_cached`."""
+        """Check an attachment with its record alone."""
         _wait(self.asynchronous.check_cached(cached), self.needs_loop)
 
     def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
-        """Delete a container from a network; see `cni_invoker.CachedRuntime.delete`."""
+        """Delete a container from a network."""
         _wait(self.asynchronous.delete(network, attachment, force=force), self.needs_loop)
 
     def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
-        """Delete an attachment with its record alone; see `cni_invoker.CachedRuntime.delete_cached`."""
+        """Delete an attachment with its record alone."""
         _wait(self.asynchronous.delete_cached(cached, force=force), self.needs_loop)
 
     def forget(self, network: str, key: AttachmentKey) -> None:
-        """Forget an attachment; what its plugins created stays; see `cni_invoker.CachedRuntime.forget`."""
+        """Forget an attachment; what its plugins created stays."""
         _wait(self.asynchronous.forget(network, key), self.needs_loop)
 
     def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
-        """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
+        """Delete what is not valid, then run the plugins' GC."""
         _wait(self.asynchronous.gc(network, valid), self.needs_loop)
 
     def status(self, *networks: NetworkConfigurationList) -> None:
-        """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
+        """Check that networks are ready for containers."""
         _wait(self.asynchronous.status(*networks), self.needs_loop)
 
     def attachments(
         self, network: str | None = None, *, container_id: str | None = None, whole: bool = False
     ) -> tuple[CachedAttachment, ...]:
-        """Return the cached attachments; see `cni_invoker.CachedRuntime.attachments`."""
+        """Return the cached attachments."""
         return _wait(self.asynchronous.attachments(network, container_id=container_id, whole=whole), self.needs_loop)
 
 
@@ -296,7 +292,7 @@ class Sandbox:
         *,
         loopback: bool = True,
     ) -> tuple[AttachedNetwork, ...]:
-        """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
+        """Attach the container to all networks, or to none."""
         return _wait(self.asynchronous.add(netns, networks, loopback=loopback), self.needs_loop)
 
     def check(self) -> None:
@@ -304,7 +300,7 @@ class Sandbox:
         _wait(self.asynchronous.check(), self.needs_loop)
 
     def delete(self, *, force: bool = False) -> None:
-        """Delete all attachments, from what is stored alone; see `cni_invoker.Sandbox.delete`."""
+        """Delete all attachments, from what is stored alone."""
         _wait(self.asynchronous.delete(force=force), self.needs_loop)
 
     def attachments(self) -> tuple[CachedAttachment, ...]:
@@ -323,7 +319,7 @@ def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
 def collect_sandboxes(
     runtime: CachedRuntime, networks: Iterable[NetworkConfigurationList], valid: Collection[str]
 ) -> None:
-    """Delete the attachments of containers that no longer exist; see `cni_invoker.collect_sandboxes`."""
+    """Delete the attachments of containers that no longer exist."""
     from cni_invoker import sandbox  # noqa: PLC0415
 
     inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
@@ -331,7 +327,7 @@ def collect_sandboxes(
 
 
 def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
-    """Find every plugin that a list needs and ask each for its versions; see `cni_invoker.run_preflight`."""
+    """Find every plugin that a list needs and ask each for its versions."""
     from cni_invoker.operations import preflight  # noqa: PLC0415
 
     inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
@@ -339,7 +335,7 @@ def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Prefli
 
 
 def replay(file: StrPath) -> Iterator[Replayed]:
-    """Yield all executions of a recording, judged again; see `cni_invoker.replay`."""
+    """Yield all executions of a recording, judged again."""
     from cni_invoker import recording  # noqa: PLC0415
 
     yield from recording.replay_now(file)

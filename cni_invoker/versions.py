@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the CNI specification: parsing, ordering, and the versions that a plugin reports as supported."""
+"""Versions of the CNI specification: parsing, ordering, their operations, and what a plugin reports as supported."""
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_strings, parse_json
-from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import BadResult, ErrorCode, InvalidParameter, VersionUnsupported
 
 SUPPORTED_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """The versions that this runtime supports, oldest first."""
@@ -17,6 +17,26 @@ _IMPLIED: Final = "0.1.0"
 """The version of a document without one: the first specification had no field for it."""
 
 _VERSION: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+
+
+class Verb(StrEnum):
+    """The operation that a plugin is to perform: the value of `CNI_COMMAND`."""
+
+    ADD = "ADD"
+    DEL = "DEL"
+    CHECK = "CHECK"
+    GC = "GC"
+    STATUS = "STATUS"
+    VERSION = "VERSION"
+
+    @property
+    def since(self) -> str:
+        """The first version of the specification that has it, e.g. `1.1.0`."""
+        return _LATER.get(self, "0.1.0")
+
+
+_LATER: Final = {Verb.VERSION: "0.2.0", Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
+"""The verbs that the first specification did not have."""
 
 
 @lru_cache(maxsize=64)
@@ -50,8 +70,7 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
     """Return the versions that a network configuration list offers, newest first.
 
     With `cniVersions`, these are the versions of both keys that are not newer than what this runtime supports. Without
-    it, it is `cniVersion` unchanged, even if it is unknown (CNI SPEC §1 "Version considerations"; libcni's
-    `NetworkConfFromBytes` takes the first of them).
+    it, it is `cniVersion`, even if it is unknown (CNI SPEC §1 "Version considerations").
 
     Args:
         cni_version: The key `cniVersion`, empty if absent.

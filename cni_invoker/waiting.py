@@ -2,10 +2,9 @@
 """Waits: for work, for a slot, for a time. An event loop that runs in this thread goes on meanwhile.
 
 Without one the thread itself works and waits, and no coroutine is ever suspended. So programs without asyncio need no
-event loop, and do not even load asyncio (`blocking`). Nothing else of this package may await anything of asyncio's.
+event loop, and do not even load asyncio (`sync`). Nothing else of this package may await anything of asyncio's.
 
-Blocking work has a thread of its own: in a pool, the next piece of work would inherit a namespace that a thread has
-entered, and work that waits for a program would keep other work waiting.
+Blocking work has a thread of its own: in a pool, the next piece would inherit a namespace, or wait for a program.
 """
 
 import sys
@@ -149,10 +148,8 @@ async def run_all(works: Sequence[Coroutine[None, None, T]]) -> list[T]:
 async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lambda: None) -> T:
     """Run `work` in a thread of its own and return or raise its outcome; without an event loop, in this thread.
 
-    The work has always ended when this function returns; a cancellation also waits for it. A thread cannot be stopped
-    from outside, so `work` must limit its own time, or `stop`, which a cancellation calls, must make it end.
-
-    The event loop waits neither for the start nor for the end of the thread: each may take milliseconds.
+    The work has always ended when this function returns. A cancellation calls `stop`, which may make it end sooner. The
+    event loop waits neither for the start nor for the end of the thread: each may take milliseconds.
 
     Raises:
         BlockingIOError: The kernel starts no further thread; the work has not begun.

@@ -26,7 +26,7 @@ from cnm_plugin.messages import (
 from cnm_plugin.records import DATA_DIR, NetworkRecords
 
 if TYPE_CHECKING:
-    from cni_invoker.results.result import Result
+    from cni_invoker.results import Result
 
 __all__ = ["main", "says_unknown"]
 

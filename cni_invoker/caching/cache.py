@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache of attachments: the record, the read-only and the read-write interface, and an in-memory implementation.
 
-DEL and CHECK need what was known at ADD, and that may change: the configuration file is edited, the namespace's path is
-forgotten, the capability arguments were only in a caller's environment (CNI SPEC §2 "Lifecycle & Ordering"). So the
-runtime caches it unchanged.
+DEL and CHECK need what was known at ADD, and that may change or be forgotten (CNI SPEC §2 "Lifecycle & Ordering").
 """
 
-import logging
 import threading
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,8 +15,6 @@ from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.locks import reset_in_child
 from cni_invoker.messages import log_event
-
-log = logging.getLogger(__name__)
 
 _METHODS: Final = ("hold", "put", "find", "remove", "list")
 """Those of a cache; all but the first are awaited."""
@@ -53,16 +48,12 @@ class CachedAttachment:
 class AttachmentReader(Protocol):
     """Read access to attachments, one per network, container ID and interface name.
 
-    It is enough for callers that only list attachments, such as the plugins' GC, which needs the valid ones.
-
     Raises:
         CacheError: From every method: the cache cannot be read or written.
     """
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
         """Run the body while no other process uses the container or runs GC on the network.
-
-        A cache need not keep tasks of one process apart; the runtime does that.
 
         Args:
             network: The network's name.
@@ -183,8 +174,8 @@ async def find_readable(
     except CacheUnknown as exc:
         if not force:
             raise
-        log_event(log, logging.WARNING, "cache.damaged", place=str(exc.place), reason=exc.reason)
+        log_event(__name__, "cache.damaged", place=str(exc.place), reason=exc.reason)
         return None
     except CacheDamaged as exc:
-        log_event(log, logging.WARNING, "cache.damaged", place=str(exc.place), reason=exc.reason)
+        log_event(__name__, "cache.damaged", place=str(exc.place), reason=exc.reason)
         return None

@@ -4,7 +4,6 @@
 A DEL resumes after a failure and then removes the record. The plugins' GC receives every cached attachment as valid.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -26,9 +25,7 @@ from cni_invoker.messages import log_event
 from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.negotiation import has_gc
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.results.result import Result
-
-log = logging.getLogger(__name__)
+from cni_invoker.results import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,7 @@ class CachedDeletion:
     ) -> None:
         """Run the plugins that have not completed DEL, then remove the attachment from the cache.
 
-        Args:
-            cached: The attachment.
-            current: The network's current list, None if there is none; used if the list of ADD is unknown.
-            given: The attachment as the caller gives it, None if it does not.
-            force: Remove it even if plugins fail; failures are logged.
+        `current`, the network's list of now, is used if that of ADD is unknown; `given` is the caller's attachment.
 
         Raises:
             BadConfiguration: No list is known.
@@ -116,23 +109,17 @@ class CachedDeletion:
             raise
 
     async def _store_progress(self, begun: CachedAttachment) -> None:
-        """Store the progress of a DEL, if possible.
-
-        A full disk must not prevent an address from being freed. At worst a repetition runs completed plugins again.
-        """
+        """Store the progress of a DEL, if possible: a full disk must not prevent an address from being freed."""
         try:
             await self.cache.put(begun)
         except CacheError as exc:
-            log_event(log, logging.WARNING, "cache.progress_not_stored", place=str(exc.place), reason=exc.reason)
+            log_event(__name__, "cache.progress_not_stored", place=str(exc.place), reason=exc.reason)
 
     async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
         """Return whether another attachment needs the rules that a plugin would remove by the addresses of `result`.
 
-        Attachments that are being deleted, or are from an earlier boot, need no rules. With `force`, an unreadable
-        record counts as needing them.
-
-        Raises:
-            CacheError: A record cannot be read: that attachment may have one of the addresses.
+        Those that are being deleted, or are from an earlier boot, need none. An unreadable record is an error, and with
+        `force` counts as needing them.
         """
         addresses = _addresses(result)
         try:
@@ -142,7 +129,7 @@ class CachedDeletion:
         except CacheError as exc:
             if not force:
                 raise
-            log_event(log, logging.WARNING, "cache.unreadable", file=str(exc.place), reason=exc.reason)
+            log_event(__name__, "cache.unreadable", file=str(exc.place), reason=exc.reason)
             return True
         for other in cached_attachments:
             if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
@@ -167,18 +154,16 @@ async def collect_garbage(
 ) -> None:
     """Have the plugins of a network clean up what belongs to no attachment (CNI SPEC "Garbage collection").
 
-    While the valid attachments are collected and GC runs, the network is locked: for other tasks of `runtime` and for
-    other processes that use one of the caches. Every cached attachment is valid, whatever its state and the list that
-    it was added with; plugins delete the resources of all others. If the list has no GC (before 1.1.0, or with
-    `disableGC`), nothing is executed or locked.
+    Meanwhile the network is locked: for other tasks of `runtime` and other processes that use one of the caches. Every
+    cached attachment is valid, whatever its state and list; plugins delete the resources of all others. A list without
+    GC (before 1.1.0, or with `disableGC`) executes and locks nothing.
 
     Args:
         runtime: Runs the plugins.
         network: The list.
         readers: Caches of attachments; together they must have every attachment to the network.
         valid: Further attachments to keep.
-        wait_s: How long to wait for other processes, per cache, and again for other tasks, in seconds; newcomers wait
-            meanwhile.
+        wait_s: How long to wait for other processes, per cache, and again for other tasks, in seconds.
 
     Raises:
         GcFailed: Plugins failed; all the others have run.
@@ -206,12 +191,7 @@ class DeleteStale:
     adds: AddsInProgress
 
     async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
-
-        Raises:
-            GcFailed: Contains all errors; everything else has been done.
-            CacheError: The attachments cannot be listed; nothing has been done.
-        """
+        """Delete every cached attachment to a network that is not valid, then run the plugins' GC."""
         errors: list[CniError] = []
         with self.adds.observed() as spared:
             cached_attachments = await self.deletion.cache.list(network.name)
@@ -257,7 +237,7 @@ def only_logged(network: str, *, force: bool) -> Iterator[None]:
     except CniError as exc:
         if not force:
             raise
-        log_event(log, logging.WARNING, "delete.incomplete", network=network, error=str(exc))
+        log_event(__name__, "delete.incomplete", network=network, error=str(exc))
 
 
 def _addresses(result: Result | None) -> frozenset[str]:

@@ -5,12 +5,10 @@ There is one file per attachment, `<directory>/results/<network>-<container ID>-
 (`record`). The differences are compatible with libcni:
 
 * A new attachment is on disk when `put` returns. Later states replace it atomically, and are not waited for: after a
-  power failure there is the first state or a later one, always whole (docs/decisions/0048). libcni's may be empty then,
-  and the attachment cannot be deleted (cni#1055).
+  power failure there is the first state or a later one, always whole. libcni's may be empty then (cni#1055).
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
   second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
-* A name that is too long for a file (255 bytes) is truncated, with a hash appended. libcni cannot store such an
-  attachment; it lists ours but does not find them by name.
+* A name that is too long for a file (255 bytes), which libcni cannot store, is truncated, with a hash appended.
 * Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
 
 Two directories beside `results` have links to the same files: `begun`, to the first state of each, and
@@ -19,7 +17,6 @@ has written is not in `begun`, and is always read.
 """
 
 import hashlib
-import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -29,19 +26,15 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.disk import make_durably, reported
-from cni_invoker.caching.locks import ProcessLocks
+from cni_invoker.caching.locks import ProcessLocks, make_durably, reported
 from cni_invoker.caching.record import UnknownKind, find_result_of_add, parse_record, render_record
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.inputs.given import StrPath, as_path
-from cni_invoker.inputs.names import check_network_name
+from cni_invoker.inputs.checks import StrPath, as_path, check_network_name
 from cni_invoker.locks import take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread
-
-log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")
 """The same directory as libcni's."""
@@ -238,7 +231,7 @@ class FileCache:
             except CacheError as exc:
                 if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
                     raise
-                log_event(log, logging.WARNING, "cache.unreadable", file=str(file), reason=exc.reason)
+                log_event(__name__, "cache.unreadable", file=str(file), reason=exc.reason)
                 continue
             if cached is not None and network in {None, cached.network}:
                 found[cached.network, cached.attachment.key] = cached

@@ -3,9 +3,8 @@
 
 CNI SPEC §2, "Lifecycle & Ordering": a container is used by one operation at a time; GC has a whole network. For
 processes, the directory `locks` has a file per network and, while a container is in use, a file per container. The end
-of a process releases its locks, but leaves the container's file: the next process sees that the work was interrupted
-and that a plugin may still be running. It kills that plugin first, because an ADD must not continue while it is being
-undone.
+of a process releases its locks, but leaves the container's file: so the next process sees that work was interrupted,
+and first kills the plugin, because an ADD must not continue while it is being undone.
 
 A DEL needs no free inode: if no file can be created, it locks the whole directory instead.
 """
@@ -13,7 +12,6 @@ A DEL needs no free inode: if no file can be created, it locks the whole directo
 import errno
 import fcntl
 import hashlib
-import logging
 import os
 import threading
 import time
@@ -23,18 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import AttachmentCache
-from cni_invoker.caching.disk import make_durably, reported
-from cni_invoker.errors import AttachmentExists, NetworkBusy, PluginStillRuns
-from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.errors import AttachmentExists, CacheError, NetworkBusy, PluginStillRuns
+from cni_invoker.execution.running_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.inputs.attachment import AttachmentKey
-from cni_invoker.inputs.names import check_network_name
+from cni_invoker.inputs.checks import check_network_name
 from cni_invoker.locks import TaskLocks, release_file_lock, reset_in_child, take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread, sleep
 
-log = logging.getLogger(__name__)
-
 _FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 _NAME_BYTES: Final = 255
 
 _PAUSE_S: Final = 0.05
@@ -162,7 +158,7 @@ def _end_plugins(running_dir: Path, container_id: str) -> None:
     ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S)
     if ended:
         pids = ", ".join(map(str, ended))
-        log_event(log, logging.WARNING, "plugins.ended", container_id=container_id, pids=pids)
+        log_event(__name__, "plugins.ended", container_id=container_id, pids=pids)
     running = find_orphaned_plugins(running_dir, [container_id])
     if running:
         raise PluginStillRuns(container_id, [str(plugin) for plugin in running])
@@ -248,3 +244,29 @@ class AddsInProgress:
             with self._mutex:
                 # by identity: two observers may have equal sets
                 self._observed = [other for other in self._observed if other is not observed]
+
+
+def make_durably(directory: Path) -> None:
+    """Create a directory and its missing parents; each is on disk before the next one is created."""
+    if not directory.is_dir():
+        make_durably(directory.parent)
+        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        sync(directory.parent)
+
+
+def sync(directory: Path) -> None:
+    """Flush the entries of a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def reported(doing: str, path: Path) -> Iterator[None]:
+    """Turn the body's `OSError` into a `CacheError` that says what could not be done with the path."""
+    try:
+        yield
+    except OSError as exc:
+        raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc

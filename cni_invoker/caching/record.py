@@ -13,7 +13,6 @@ from sub-directories, or everything except the result. Damaged parts count as mi
 """
 
 import base64
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -37,9 +36,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.messages import log_event
-from cni_invoker.results.result import Result
-
-log = logging.getLogger(__name__)
+from cni_invoker.results import Result
 
 _KIND: Final = "cniCacheV1"
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
@@ -135,7 +132,10 @@ def _pair(item: JsonValue) -> tuple[str, str]:
 def find_list_of_add(
     cached: CachedAttachment, current: NetworkConfigurationList | None
 ) -> NetworkConfigurationList | None:
-    """Return the list that was used for ADD, None if it was not stored or is unusable."""
+    """Return the list that was used for ADD, None if it was not stored or is unusable.
+
+    `current`, the network's list of now, supplies the plugins from other files, which libcni does not store.
+    """
     if cached.configuration is None:
         return None
     try:
@@ -145,7 +145,7 @@ def find_list_of_add(
         # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
         return NetworkConfigurationList.from_plugin_document(cached.configuration)
     except (BadConfiguration, JsonError) as exc:
-        log_event(log, logging.WARNING, "cache.bad_configuration", network=cached.network, reason=str(exc))
+        log_event(__name__, "cache.bad_configuration", network=cached.network, reason=str(exc))
         return None
 
 
@@ -161,7 +161,7 @@ def find_result_of_add(cached: CachedAttachment) -> Result | None:
     try:
         return Result.from_document(cached.result)
     except BadResult as exc:
-        log_event(log, logging.WARNING, "cache.bad_result", network=cached.network, reason=exc.reason)
+        log_event(__name__, "cache.bad_result", network=cached.network, reason=exc.reason)
         return None
 
 

@@ -5,7 +5,6 @@ An attachment is cached before its first plugin runs, updated with each plugin's
 succeeded. So DEL has what it needs even after a crash.
 """
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,9 +12,8 @@ from typing import Final, Self
 
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable, require_cache
 from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logged
-from cni_invoker.caching.disk import reported
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
+from cni_invoker.caching.locks import AddsInProgress, CombinedLocks, reported
 from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.config.lists import NetworkConfigurationList, require_network
 from cni_invoker.errors import (
@@ -29,19 +27,16 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
-from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.executor import ExecutionObserver, PluginExec
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.orphaned_plugins import kill_orphaned_plugins
-from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.process_table import read_boot_id
+from cni_invoker.execution.running_plugins import kill_orphaned_plugins
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.inputs.given import StrPath, require_type
+from cni_invoker.inputs.checks import StrPath, require_type
 from cni_invoker.operations.negotiation import require_check
 from cni_invoker.operations.runtime import Runtime, require_inputs
-from cni_invoker.results.result import Result
-
-log = logging.getLogger(__name__)
+from cni_invoker.results import Result
 
 _KILL_LIMIT_S: Final = 2.0
 
@@ -53,17 +48,15 @@ _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUns
 class CachedRuntime:
     """Adds, checks, deletes and lists attachments.
 
-    DEL, CHECK and GC use the list, namespace, arguments and result that were stored at ADD, not what the caller or the
-    configuration directory has now. Every operation locks the container against other tasks of this object and other
-    processes with the same cache.
+    DEL, CHECK and GC use the list, namespace, arguments and result that were stored at ADD. Every operation locks the
+    container against other tasks of this object and other processes with the same cache.
 
-    `open` makes one that is safe beside other programs and after a crash; the parts can also be put together by hand.
+    `open` makes one that is safe beside other programs and after a crash.
 
     Args:
         runtime: Runs the plugins.
         cache: The cache of attachments.
-        boot_id: The kernel's boot ID. No namespace outlives a boot, but attachments of an earlier one may still hold
-            addresses and rules.
+        boot_id: The kernel's boot ID.
         wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
     """
 
@@ -93,8 +86,8 @@ class CachedRuntime:
     ) -> Self:
         """Return a runtime that keeps its attachments in files.
 
-        Plugins that a killed program left running are killed: all of them now, which takes two seconds at most, and
-        before each operation those of its container. The first users of iptables chains are serialized on the host.
+        Plugins that a killed program left running are killed: now, for two seconds at most, and before each operation
+        those of its container. The first users of iptables chains are serialized on the host.
 
         Args:
             plugin_dirs: Where plugins are searched, as for `Runtime`.
@@ -128,12 +121,8 @@ class CachedRuntime:
         """Add a container to a network and return the last plugin's result.
 
         An attachment from an earlier boot is deleted first. If a plugin fails, DEL runs before the error is raised. If
-        that DEL fails too, a note on the error says so and the attachment stays cached. Cancellation undoes nothing:
-        the attachment stays cached and needs a `delete`.
-
-        Args:
-            network: The list.
-            attachment: The container.
+        that fails too, a note on the error says so and the attachment stays cached, as it does after a cancellation: it
+        needs a `delete`.
 
         Raises:
             AttachmentExists: It exists already, or another task is adding it.
@@ -222,13 +211,12 @@ class CachedRuntime:
 
         A repetition resumes: plugins whose DEL has completed do not run again. An attachment that is not cached, or
         damaged, is deleted with the parameters given here and without a result. If another attachment now has one of
-        the addresses, plugins that find their rules by address alone receive no result and leave its rules.
+        the addresses, plugins that find their rules by address receive no result and leave its rules.
 
         Args:
             network: The list.
             attachment: The container.
-            force: Forget the attachment even if plugins fail or cannot be run. Failures are logged, and what those
-                plugins created stays.
+            force: Forget the attachment even if plugins fail. Failures are logged; what those created stays.
 
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
@@ -245,9 +233,7 @@ class CachedRuntime:
                 await self._cache.remove(network.name, attachment.key)
 
     async def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
-        """Delete an attachment with only its cached record: its network may have no configuration any more.
-
-        The record is read again; if it is gone, the attachment has been deleted and nothing happens.
+        """Delete an attachment with only its cached record, which is read again; if it is gone, nothing happens.
 
         Args:
             cached: The attachment.
@@ -280,16 +266,13 @@ class CachedRuntime:
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
 
-        GC runs once for the list and once for each other list that an attachment was added with, because a plugin that
-        was removed from the list may still hold resources.
-
-        An attachment that is being added while GC runs, here or in another process, counts as valid. So does, for the
-        plugins, an attachment whose DEL failed: it is still cached. Other operations wait only while the plugins' GC
-        runs.
+        GC runs for the list and for each other list that an attachment was added with: a plugin that was removed from
+        the list may still hold resources. An attachment that is being added meanwhile counts as valid; so does, for the
+        plugins, one whose DEL failed. Other operations wait only while the plugins' GC runs.
 
         Args:
             network: The list; with `disableGC` nothing happens.
-            valid: The attachments to keep. There is no default, because an empty set deletes all of them.
+            valid: The attachments to keep; an empty set deletes all of them.
 
         Raises:
             GcFailed: Contains all errors; everything else has been done.

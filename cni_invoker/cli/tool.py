@@ -20,9 +20,12 @@ import click
 from cni_invoker import __version__
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.runtime import CachedRuntime
-from cni_invoker.cli.environment import find_configuration_dir, find_plugin_dirs, parse_attachment, parse_key
-from cni_invoker.cli.output import (
+from cni_invoker.cli.forms import (
     Messages,
+    find_configuration_dir,
+    find_plugin_dirs,
+    parse_attachment,
+    parse_key,
     print_error,
     print_json,
     print_usage_error,

@@ -23,9 +23,8 @@ from cni_invoker.config.lists import (
     parse_further_plugin,
 )
 from cni_invoker.documents.jsontypes import JsonObject
-from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
-from cni_invoker.errors.of_runtime import READING
-from cni_invoker.inputs.given import StrPath, as_path, as_paths
+from cni_invoker.errors import READING, BadConfiguration, ConfigurationNotFound
+from cni_invoker.inputs.checks import StrPath, as_path, as_paths
 from cni_invoker.locks import reset_in_child
 
 _FILE_BYTES: Final = 1 << 20
@@ -125,9 +124,8 @@ class ConfigurationDirectories:
     """Directories of network configurations.
 
     In each directory all `.conflist` files come first, then all `.conf` and `.json` files, both sorted by name
-    (libcni's `LoadNetworkConf`); earlier directories come first. The first file that describes a network is used. A
-    missing directory counts as empty. Sub-directories contain no networks, only further plugins of lists
-    (`read_configuration`).
+    (libcni's `LoadNetworkConf`). The first file that describes a network is used. A missing directory counts as empty.
+    Sub-directories contain further plugins of lists only (`read_configuration`).
 
     Args:
         directories: The directories, in order of precedence, or a single one.

@@ -5,7 +5,6 @@ The original document is authoritative: it is kept whole, including unknown keys
 for DEL. The typed view has what the runtime itself needs.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,15 +24,11 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
 )
 from cni_invoker.documents.schema import load_validator, show
-from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
-from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
+from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
 from cni_invoker.inputs.attachment import Attachment
-from cni_invoker.inputs.given import StrPath, as_path, require_type
-from cni_invoker.inputs.names import check_network_name, check_plugin_type
+from cni_invoker.inputs.checks import StrPath, as_path, check_network_name, check_plugin_type, require_type
 from cni_invoker.messages import log_event
 from cni_invoker.versions import offered_versions, parse_version
-
-log = logging.getLogger(__name__)
 
 LIST_SUFFIX: Final = ".conflist"
 """Suffix of a network configuration list."""
@@ -94,8 +89,7 @@ class PluginConfiguration:
 class NetworkConfigurationList:
     """A CNI network: plugins that run one after the other (CNI SPEC §1).
 
-    Use `from_document`, or read it from a file. A list that is made by hand is validated all the same, so that no verb
-    receives one that cannot be executed.
+    Use `from_document`, or read it from a file. A list that is made by hand is validated all the same.
 
     Attributes:
         name: Name of the network.
@@ -216,7 +210,7 @@ def parse_configuration(
 ) -> NetworkConfigurationList:
     """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
 
-    A plugin's keys that only a runtime may set are not passed on, and a warning is logged about them.
+    A warning is logged about keys that only a runtime may set.
 
     Args:
         data: The content.
@@ -239,9 +233,7 @@ def parse_configuration(
     for plugin in network.plugins:
         if plugin.reserved_keys:
             keys = ", ".join(plugin.reserved_keys)
-            log_event(
-                log, logging.WARNING, "configuration.reserved_keys", file=str(path), plugin=plugin.type, keys=keys
-            )
+            log_event(__name__, "configuration.reserved_keys", file=str(path), plugin=plugin.type, keys=keys)
     return network
 
 

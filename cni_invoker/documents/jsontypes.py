@@ -15,8 +15,8 @@ from typing import ClassVar, Final, Never, Self, TypeVar
 class JsonNumber(float):
     """A number whose original text is kept, because Python would write it differently.
 
-    Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. They are part of foreign
-    documents, which are passed on unchanged by `render_json`. To all other code it is a float.
+    Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. `render_json` passes them on
+    unchanged. To all other code it is a float.
     """
 
     __slots__ = ("text",)

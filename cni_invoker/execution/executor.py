@@ -2,33 +2,107 @@
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import errno
-import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Final, Protocol
 
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
-from cni_invoker.execution.answer import Output, find_obstacle, judge
-from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.network_slots import NetworkSlots
-from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
+from cni_invoker.execution.answer import Output, find_obstacle, find_plugin, judge
+from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
-from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
-from cni_invoker.messages import log_event
-from cni_invoker.protocol import Verb
+from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
+from cni_invoker.inputs.checks import require_type
+from cni_invoker.messages import is_debugging, log_event
+from cni_invoker.versions import Verb
 from cni_invoker.waiting import sleep, time_limit
-
-log = logging.getLogger(__name__)
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what is held during an execution."""
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCall:
+    """One execution of a plugin.
+
+    Attributes:
+        plugin: The plugin's type.
+        verb: The operation.
+        path: The executable, as `PluginExec.find` returned it.
+        environment: Its whole environment.
+        stdin: Its whole standard input, a JSON object.
+        run: Runs the executable as a process of this host, with the words of a command before it, and with the
+            runtime's limits.
+    """
+
+    plugin: str
+    verb: Verb
+    path: Path
+    environment: Mapping[str, str] = field(hash=False)
+    stdin: bytes
+    run: Callable[[Sequence[str]], Awaitable[Ended]] = field(repr=False, compare=False)
+
+
+class PluginExec:
+    """Finds and executes plugins on this host. Other ways are subclasses."""
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable of a plugin.
+
+        Raises:
+            PluginNotFound: No directory has it.
+        """
+        return find_plugin(plugin_type, directories)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute a plugin and return how it ended.
+
+        It is cancelled if the operation is. It must end in time by itself unless it uses `call.run`, which does.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        return await call.run(())
+
+
+def require_exec(plugin_exec: PluginExec) -> None:
+    """Raise `TypeError` if this is not a `PluginExec`, or if it does not run plugins asynchronously."""
+    if not iscoroutinefunction(require_type(plugin_exec, PluginExec, "plugin_exec").run):
+        raise TypeError(
+            f"run of plugin_exec must be `async def`, as that of PluginExec; {plugin_exec!r:.100} has another"
+        )
+
+
+class NsenterExec(PluginExec):
+    """Executes plugins in namespaces of another process, for a runtime that is in a container.
+
+    Args:
+        target: The process ID, normally 1.
+        namespaces: Options of nsenter(1) that choose the namespaces.
+        root: Where the file system of that process is found, to look for plugins.
+    """
+
+    def __init__(
+        self, target: int = 1, namespaces: Sequence[str] = ("--mount", "--net"), root: Path | None = None
+    ) -> None:
+        self._prefix = ("nsenter", f"--target={target}", *namespaces, "--")
+        self._root = Path(f"/proc/{target}/root") if root is None else root
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable, as that process sees it."""
+        found = find_plugin(plugin_type, [self._root / str(directory).lstrip("/") for directory in directories])
+        return Path("/") / found.relative_to(self._root)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute the plugin there."""
+        return await call.run(self._prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,14 +285,14 @@ class Executor:
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""
         facts = {"plugin": request.plugin, "verb": request.verb.value}
-        if log.isEnabledFor(logging.DEBUG):
+        if is_debugging(__name__):
             known = {
                 "container_id": request.environment["CNI_CONTAINERID"],
                 "ifname": request.environment["CNI_IFNAME"],
                 "outcome": outcome,
                 "duration_ms": round(duration_s * 1000, 1),
             }
-            log_event(log, logging.DEBUG, "plugin.executed", **facts | known)
+            log_event(__name__, "plugin.executed", **facts | known)
         if self._observer is not None:
             try:
                 self._observer.on_execution(
@@ -231,7 +305,7 @@ class Executor:
                     )
                 )
             except Exception:  # noqa: BLE001  # it is logged
-                log_event(log, logging.ERROR, "plugin.not_observed", **facts)
+                log_event(__name__, "plugin.not_observed", **facts)
 
 
 def _why_not_started(exc: OSError, path: Path) -> str:

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serializes, on the whole host, the first users of iptables chains that plugins share.
 
-`portmap`, `firewall`, and masquerading in `bridge` and `ptp` use chains of the host. The first user creates them and
-adds jumps from the kernel's chains. Plugins check first and write later, so concurrent first users all write: 16
-parallel first ADDs left duplicate jumps in 4 of 4 trials. Once the chains exist, parallel use is safe.
+`portmap`, `firewall`, and masquerading in `bridge` and `ptp` use chains of the host, which the first user creates.
+Plugins check first and write later, so concurrent first users all write: 16 parallel first ADDs left duplicate jumps in
+4 of 4 trials. Once the chains exist, parallel use is safe.
 
-Each object tracks for itself which chains exist, and looks whether they still do if it can: an operator may remove them
-(`iptables -X`). The lock is shared by all objects and processes. So a new process waits for the first ADD of another
-one, and runs its own first ADD under the lock as well.
+Each object tracks which chains exist, and looks whether they still do if it can: an operator may remove them. The lock
+is shared by all objects and processes: each runs its own first ADD under it.
 """
 
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -27,10 +25,8 @@ from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
-from cni_invoker.results.result import Result
+from cni_invoker.results import Result
 from cni_invoker.waiting import run_in_thread, sleep, time_limit
-
-log = logging.getLogger(__name__)
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
@@ -67,15 +63,14 @@ class _Holder:
 class FirstIptablesUse:
     """Tracks which shared chains have been created since this object exists, and holds the lock for first users.
 
-    At most one first ADD on the host holds the lock; all other ADDs run without it. So does a first ADD whose
-    predecessor has had the lock for `WAIT_S`: a plugin that hangs, or a process that keeps the lock, must not stop all
-    containers of the host, and a duplicate rule does less harm.
+    At most one first ADD on the host holds the lock; other ADDs run without it. So does a first ADD whose predecessor
+    has had the lock for `WAIT_S`: a duplicate rule does less harm than a host whose containers all wait.
 
     Args:
-        directory: Directory of the lock file; created on first use. None: only users of this object are serialized. If
-            the lock cannot be created, this is logged once and the object behaves as with None, for the same reason.
-        has_chain: Returns whether the host has a chain, by address family, table and name. A chain that it has found
-            after the first ADD, and finds no more, has been removed: the next ADD is a first one. None: not known.
+        directory: Directory of the lock file. None, or if it cannot be created, which is logged once: only users of
+            this object are serialized.
+        has_chain: Returns whether the host has a chain, by address family, table and name. One that it has found after
+            the first ADD, and finds no more, has been removed: the next ADD is a first one. None: not known.
         wait_s: How long to wait, in seconds.
     """
 
@@ -160,7 +155,7 @@ class FirstIptablesUse:
 
     def _log_kept(self, holder: str) -> None:
         file = None if self._directory is None else str(self._directory / _LOCK)
-        log_event(log, logging.WARNING, "lock.kept", file=file, holder=holder, waited_s=self._wait_s)
+        log_event(__name__, "lock.kept", file=file, holder=holder, waited_s=self._wait_s)
 
     def _open(self) -> int | None:
         if self._directory is None:
@@ -169,7 +164,7 @@ class FirstIptablesUse:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            log_event(log, logging.WARNING, "lock.unavailable", directory=str(self._directory), reason=exc.strerror)
+            log_event(__name__, "lock.unavailable", directory=str(self._directory), reason=exc.strerror)
             self._directory = None
             return None
 

@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on plugins: time, output, and how many run at once."""
+"""Limits on plugins: time, output, and how many run at once.
+
+Plugins that hang on one network must not stop those of others, so:
+
+* A network runs at most `count` executions.
+* All networks together run `count` that have begun less than `SLOW_S` ago, and half as many more that are the only ones
+  of their networks.
+* The next one to start is of the network that runs the fewest; of several, the one that arrived first.
+"""
 
 import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final, assert_never
 
-from cni_invoker.protocol import Verb
+from cni_invoker.locks import reset_in_child
+from cni_invoker.versions import Verb
+from cni_invoker.waiting import Waiter
 
 _DHCP: Final = "dhcp"
 _OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score"})
@@ -34,35 +49,29 @@ class Limits:
 
     Attributes:
         add_s: Limit for one plugin's ADD, in seconds, from its start.
-        dhcp_s: A shorter limit for ADD of a plugin whose IPAM plugin is `dhcp`, which waits for minutes if no server
-            answers; None: `add_s`.
-        delete_s: Limit for one plugin's DEL. It is independent of the ADD before it.
+        dhcp_s: A shorter limit for ADD with the IPAM plugin `dhcp`, which waits for minutes if no server answers.
+        delete_s: Limit for one plugin's DEL.
         check_s: Limit for one plugin's CHECK.
-        port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes. `portmap` runs iptables several
-            times per port, which takes longer the more rules there are (measured with 1.9.1 on two processors: 10 s for
-            300 ports, more than a minute for 1000).
-        ports_s: Upper limit of the extra time for ports, so that a plugin that hangs is always killed eventually.
+        port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes (`portmap` 1.9.1 took 10 s for 300
+            ports on two processors, more than a minute for 1000).
+        ports_s: Upper limit of the extra time for ports.
         gc_s: Limit for one plugin's GC.
-        status_s: Limit for one plugin's STATUS, which should be quick.
-        version_s: Limit for one plugin's VERSION, which should do no work.
+        status_s: Limit for one plugin's STATUS.
+        version_s: Limit for one plugin's VERSION.
         wait_s: How long an operation waits for other operations on the same container or for GC on the same network,
             and an execution for a free slot.
         retry_pauses_s: Pauses before each retry of a plugin that reports "try again later" (error code 11).
-        grace_s: Time between SIGTERM and SIGKILL; also how long a process that the plugin left behind may keep its
-            output open.
+        grace_s: Time between SIGTERM and SIGKILL, and for a process that keeps the output open after the plugin's end.
         text_busy_s: How long to retry starting a plugin whose file is being written (ETXTBSY).
-        stdout_bytes: How much standard output is kept. A result has some kilobytes; more than this is an error.
+        stdout_bytes: How much standard output is kept; a longer result is an error.
         stderr_bytes: How much standard error is kept, from its end.
-        stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error: what a plugin
-            writes besides may contain credentials. It is logged at level debug all the same.
+        stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error, because the
+            rest may contain credentials; it is logged at level debug.
         executions: How many plugins of one network run at once for DEL, and as many for everything else. All networks
-            together run as many, and half as many more that are the only ones of their network. Those that have run for
-            two seconds are not counted there, so that plugins that hang on one network do not stop the others. It does
-            not apply where the caller limits that itself.
+            together run as many of those that began in the last two seconds, and half as many more that are the only
+            ones of their network.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
-            A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
-        oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own to be spared; None:
-            inherited. A plugin that uses up the memory should be killed before others.
+        oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own; None: inherited.
 
     Raises:
         TypeError: A limit is not a number.
@@ -118,3 +127,177 @@ class Limits:
                 return self.version_s
             case _:
                 assert_never(verb)
+
+
+SLOW_S: Final = 2.0
+"""After this time an execution no longer counts against other networks; most take less than a tenth of it."""
+
+
+class Turn:
+    """One execution of a network that waits or runs, with its number in the order of arrival."""
+
+    def __init__(self, network: str, number: int) -> None:
+        self.network = network
+        self.number = number
+        self.is_quick = False  # it runs and counts against other networks
+        self.since = 0.0  # when it began, by `time.monotonic`
+
+
+class NetworkShares:
+    """Counts those that run, by the first two rules; without clock and tasks."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._reserved = (count + 1) // 2
+        self._quick = 0
+        self._running: Counter[str] = Counter()
+
+    def running(self, network: str) -> int:
+        """Return how many of a network run."""
+        return self._running[network]
+
+    def admits(self, network: str) -> bool:
+        """Return whether one more of a network may run."""
+        running = self._running[network]
+        return running < self._count and self._quick < self._count + (0 if running else self._reserved)
+
+    def begin(self, turn: Turn) -> None:
+        """Count one more."""
+        self._running[turn.network] += 1
+        self._quick += 1
+        turn.is_quick = True
+
+    def slow_down(self, turn: Turn) -> None:
+        """Count one that runs for its own network only."""
+        if turn.is_quick:
+            turn.is_quick = False
+            self._quick -= 1
+
+    def end(self, turn: Turn) -> None:
+        """Count one less."""
+        self.slow_down(turn)
+        self._running[turn.network] -= 1
+        if not self._running[turn.network]:
+            del self._running[turn.network]
+
+
+class Admission:
+    """Those that wait and those that run, by all three rules; without clock and tasks."""
+
+    def __init__(self, count: int) -> None:
+        self.shares = NetworkShares(count)
+        self._arrived = 0
+        self._waiting: dict[str, deque[Turn]] = {}
+
+    def arrive(self, network: str) -> Turn:
+        """Add an execution to those that wait; the caller calls `admit` next."""
+        self._arrived += 1
+        turn = Turn(network, self._arrived)
+        self._waiting.setdefault(network, deque()).append(turn)
+        return turn
+
+    def admit(self) -> Iterator[Turn]:
+        """Yield those that may run now; they count as running."""
+        while first := [line[0] for network, line in self._waiting.items() if self.shares.admits(network)]:
+            turn = min(first, key=lambda turn: (self.shares.running(turn.network), turn.number))
+            self._remove(turn)
+            self.shares.begin(turn)
+            yield turn
+
+    def give_up(self, turn: Turn) -> bool:
+        """Remove one that waits; return False if it has been admitted."""
+        if turn not in self._waiting.get(turn.network, ()):
+            return False
+        self._remove(turn)
+        return True
+
+    def _remove(self, turn: Turn) -> None:
+        line = self._waiting[turn.network]
+        line.remove(turn)
+        if not line:
+            del self._waiting[turn.network]
+
+
+class NetworkSlots:
+    """Slots for executions, given by the rules of `Admission`; for the tasks of all event loops and threads."""
+
+    def __init__(self, count: int, slow_s: float = SLOW_S) -> None:
+        self._count = count
+        self._slow_s = slow_s
+        reset_in_child(self, NetworkSlots._reset)
+
+    def _reset(self) -> None:
+        """Forget all executions that wait or run."""
+        self._admission = Admission(self._count)
+        self._waiters: dict[Turn, Waiter] = {}
+        self._running: set[Turn] = set()
+        self._mutex = threading.Lock()  # held for some instructions, never while a task waits
+
+    @asynccontextmanager
+    async def held(self, network: str) -> AsyncIterator[None]:
+        """Run the body as soon as it has a slot."""
+        turn, waiter = self._arrive(network)
+        if waiter is not None:
+            try:
+                while not await waiter.wait(self._next_slow_s()):
+                    self._slow_down()
+            except BaseException:  # a cancellation, or the end of a time limit
+                self._give_up(turn)
+                raise
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._running.discard(turn)
+                self._admission.shares.end(turn)
+                self._serve()
+
+    def _arrive(self, network: str) -> tuple[Turn, Waiter | None]:
+        """Return a new turn, and what to wait for; None if it has its slot."""
+        with self._mutex:
+            turn = self._admission.arrive(network)
+            self._end_quick()
+            if turn in self._serve():
+                return turn, None
+            waiter = self._waiters[turn] = Waiter()
+            return turn, waiter
+
+    def _give_up(self, turn: Turn) -> None:
+        with self._mutex:
+            if not self._admission.give_up(turn):
+                self._running.discard(turn)
+                self._admission.shares.end(turn)  # it was admitted at that moment
+            self._waiters.pop(turn, None)
+            self._serve()
+
+    def _next_slow_s(self) -> float | None:
+        """Return after how many seconds a running execution becomes slow; None: none can."""
+        with self._mutex:
+            begun = [turn.since for turn in self._running if turn.is_quick]
+        return max(0.0, min(begun) + self._slow_s - time.monotonic()) if begun else None
+
+    def _slow_down(self) -> None:
+        with self._mutex:
+            self._end_quick()
+            self._serve()
+
+    def _end_quick(self) -> None:
+        """Count those that have become slow for their own networks only; those that wait look."""
+        before = time.monotonic() - self._slow_s
+        for turn in self._running:
+            if turn.since <= before:
+                self._admission.shares.slow_down(turn)
+
+    def _serve(self) -> list[Turn]:
+        """Wake up those that may run; return those that need not be woken up."""
+        awake = []
+        for turn in self._admission.admit():
+            turn.since = time.monotonic()
+            self._running.add(turn)
+            waiter = self._waiters.pop(turn, None)
+            if waiter is None:
+                awake.append(turn)
+            elif not waiter.grant():
+                self._running.discard(turn)
+                self._admission.shares.end(turn)
+        return awake

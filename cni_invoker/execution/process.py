@@ -59,8 +59,8 @@ async def run_program(
     """Run a program in its own session until it has ended and its output is read.
 
     At the deadline its process group receives SIGTERM, and SIGKILL when the program has ended or the grace period is
-    over. The group also receives SIGKILL if a signal ended the program, or if the program ended in time but a process
-    that it started keeps the output open for longer than the grace period.
+    over. It also receives SIGKILL if a signal ended the program, or if a process keeps the output open for the grace
+    period after the program's end.
 
     Cancellation kills the group and waits for the end of the program, at most for the grace period.
 

@@ -10,11 +10,10 @@ from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
-from cni_invoker.errors import InvalidParameter
+from cni_invoker.errors import ErrorCode, InvalidParameter
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.protocol import ErrorCode, Verb
-from cni_invoker.results.result import Result
-from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
+from cni_invoker.results import Result
+from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
@@ -101,11 +100,7 @@ class Requests:
         attachment: Attachment,
         prev_result: Result | None,
     ) -> Request:
-        """Return the request for ADD, CHECK or DEL to `plugin`, one of the plugins of `network`.
-
-        Name and version come from `network`, whatever the plugin's own configuration says. `prev_result` becomes
-        `prevResult`, if it is not None.
-        """
+        """Return the request for ADD, CHECK or DEL to `plugin`, with the name and version of `network`."""
         document = _document(network, plugin)
         runtime_config = {key: value for key, value in attachment.capability_args.items() if key in plugin.capabilities}
         if runtime_config:
@@ -206,8 +201,8 @@ def requests_for_add(
 def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:
     """Derive a plugin's configuration, CNI SPEC §3 "Deriving execution configuration from plugin configuration".
 
-    Keys that only the runtime may set are dropped from the administrator's file. `capabilities` is removed from 1.0.0
-    on, as its text requires; older plugins may expect the key, which libcni has always passed on.
+    Keys that only the runtime may set are dropped. `capabilities` is removed from 1.0.0 on, as its text requires; older
+    plugins may expect the key, which libcni has always passed on.
     """
     document: dict[str, JsonValue] = {key: value for key, value in plugin.document.items() if not is_reserved(key)}
     if is_at_least(network.cni_version, "1.0.0"):

@@ -7,10 +7,16 @@ from os import fspath
 from typing import TYPE_CHECKING
 
 from cni_invoker.documents.jsontypes import JsonObject, render_json
-from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.given import StrPath, as_path, require_type
-from cni_invoker.inputs.names import check_container_id, check_given_argument, check_ifname, check_netns
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import ErrorCode, InvalidParameter
+from cni_invoker.inputs.checks import (
+    StrPath,
+    as_path,
+    check_container_id,
+    check_given_argument,
+    check_ifname,
+    check_netns,
+    require_type,
+)
 
 if TYPE_CHECKING:
     from cni_invoker.inputs.capabilities import Capabilities
@@ -48,8 +54,7 @@ class Attachment:
         ifname: Name of the interface inside the container.
         netns: Absolute path of the container's network namespace, a string or a path; empty only for DEL.
         args: CNI_ARGS, in order, given as a mapping or as pairs, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`. ADD
-            refuses values with '=', which most plugins do not understand; they are valid here because other runtimes
-            may have used them.
+            refuses values with '=', which most plugins do not understand; other runtimes may have used them.
         capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`, or `Capabilities`; each plugin
             receives those that it declares.
 

@@ -11,9 +11,8 @@ from re import IGNORECASE, fullmatch
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
-from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.given import require_type
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import ErrorCode, InvalidParameter
+from cni_invoker.inputs.checks import require_type
 
 _PORTS: Final = range(1, 65536)
 _PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})

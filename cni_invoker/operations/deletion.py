@@ -17,7 +17,6 @@ plugin has created nothing. A caller that stores attachments keeps the attachmen
 error is raised; only `force` forgets it.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -25,16 +24,13 @@ from functools import partial
 from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import BadResult, PluginError, PluginFailed
+from cni_invoker.errors import BadResult, ErrorCode, PluginError, PluginFailed
 from cni_invoker.execution.executor import Executor, Slot
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.messages import log_event
-from cni_invoker.protocol import ErrorCode, Verb
-from cni_invoker.results.result import Result
-from cni_invoker.versions import is_at_least
-
-log = logging.getLogger(__name__)
+from cni_invoker.results import Result
+from cni_invoker.versions import Verb, is_at_least
 
 _PREV_RESULT_SINCE: Final = "0.4.0"
 
@@ -174,7 +170,7 @@ async def delete_in_reverse(
             done = is_done(exc, progress)
             if progress is AddProgress.COMPLETED and not done and not force:
                 raise
-            log_event(log, logging.WARNING, "plugin.delete_failed", plugin=plugin.type, error=str(exc))
+            log_event(__name__, "plugin.delete_failed", plugin=plugin.type, error=str(exc))
             if not done:
                 pending = exc
                 continue

@@ -2,8 +2,8 @@
 """Negotiates the CNI version of a list: the newest that it offers and that this runtime and all its plugins support.
 
 The specification leaves the choice to the runtime (CNI SPEC §1 "Version considerations"). libcni takes the newest that
-the list offers, which fails with older plugins. A list that libcni runs must run here too, so plugins are asked only
-if the list offers a choice, and a plugin that gives no usable answer does not restrict it.
+the list offers, which fails with older plugins. Plugins are asked only if the list offers a choice, and one without a
+usable answer does not restrict it: a list that libcni runs must run here too.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,7 @@ from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFaile
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
 from cni_invoker.locks import Slots
-from cni_invoker.protocol import Verb
-from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, is_at_least, parse_version_info
+from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, Verb, VersionInfo, is_at_least, parse_version_info
 
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""
@@ -85,16 +84,7 @@ class Negotiation:
         return question.answer
 
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
-        """Return `network` in the newest version that fits.
-
-        A list with a single version keeps it, as in libcni, and its plugins are not asked. Otherwise, plugins that give
-        no usable answer are assumed to support all versions.
-
-        Raises:
-            NoCommonVersion: There is no such version.
-            PluginNotFound: A plugin of the list is missing; a missing IPAM plugin is not an error.
-            PluginNotStarted: A plugin of the list cannot be executed.
-        """
+        """Return `network` in the newest version that fits; see `Runtime.negotiate`."""
         for plugin in network.plugins:
             self._executor.find(plugin.type)
         answers: dict[str, VersionInfo] = {}

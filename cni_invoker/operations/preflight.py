@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a network before containers use it and reports every problem that can be found.
 
-Nothing changes on the host: the plugins are searched and asked for their versions. libcni's `ValidateNetworkList` does
-that for the plugins of the list alone; this check includes those that they delegate to.
-
-A problem makes ADD fail for certain. What may be correct but could not be determined is a warning: a list that libcni
-runs must run here.
+The plugins are searched and asked for their versions, as by libcni's `ValidateNetworkList`, and so are those that they
+delegate to. A problem makes ADD fail for certain; what may be correct is a warning: a list that libcni runs must run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +16,7 @@ from typing import Final, assert_never
 from cni_invoker.config.lists import NetworkConfigurationList, is_reserved, require_network
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
-from cni_invoker.inputs.given import require_type
+from cni_invoker.inputs.checks import require_type
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from cni_invoker.waiting import run_all

@@ -12,21 +12,26 @@ from pathlib import Path
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, require_network
 from cni_invoker.errors import CniError, GcFailed, PluginNotFound
-from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
+from cni_invoker.execution.executor import ExecutionObserver, Executor, PluginExec, Slot, require_exec
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugin_exec import PluginExec, require_exec
 from cni_invoker.execution.request import Request, Requests, TraceContext
-from cni_invoker.execution.running_files import RunningPlugins
+from cni_invoker.execution.running_plugins import RunningPlugins
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
-from cni_invoker.inputs.names import check_arguments, check_netns, check_plugin_dir
+from cni_invoker.inputs.checks import (
+    StrPath,
+    as_path,
+    as_paths,
+    check_arguments,
+    check_netns,
+    check_plugin_dir,
+    require_type,
+)
 from cni_invoker.locks import TaskLocks
 from cni_invoker.operations.deletion import DeleteHooks, delete_in_reverse, result_for_delete
 from cni_invoker.operations.negotiation import Negotiation, choose_version, has_gc, require_check
-from cni_invoker.protocol import Verb
-from cni_invoker.results.result import Result, parse_result
-from cni_invoker.versions import VersionInfo, is_at_least, require_supported
+from cni_invoker.results import Result, parse_result
+from cni_invoker.versions import Verb, VersionInfo, is_at_least, require_supported
 
 
 class Runtime:
@@ -126,8 +131,8 @@ class Runtime:
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return `network` in the newest version that it offers and that all its plugins and this runtime support.
 
-        IPAM plugins count as well. A list that offers a single version keeps it, whatever its plugins answer to
-        VERSION. A plugin that gives no usable answer is assumed to support every version; otherwise ADD will fail.
+        IPAM plugins count as well. A list that offers a single version keeps it, and no plugin is asked. A plugin
+        without a usable answer is assumed to support every version.
 
         Raises:
             NoCommonVersion: There is no such version; the error lists what each plugin supports.
@@ -206,12 +211,8 @@ class Runtime:
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
 
-        The plugins run in order until one fails. None runs if the list has `disableCheck`.
-
-        Args:
-            network: The list that was used for ADD.
-            attachment: The attachment that was passed to ADD.
-            result: The result of ADD.
+        The plugins run in order until one fails; none if the list has `disableCheck`. List, attachment and result are
+        those of ADD.
 
         Raises:
             VerbUnsupported: The list's version has no CHECK.
@@ -333,8 +334,7 @@ class Runtime:
                 exist.
 
         Raises:
-            PluginFailed: The first plugin that is not ready, with code 50 or 51. Another code, such as 3, is that of a
-                plugin that cannot run, or that does not have the verb.
+            PluginFailed: The first plugin that is not ready (code 50 or 51), cannot run, or does not have the verb.
             NoCommonVersion: A plugin does not support the list's version, so ADD would fail.
             VersionUnsupported: This runtime does not support it.
             PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.

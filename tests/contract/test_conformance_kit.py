@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import render_json
 from cni_invoker import CniError, ConfigurationDirectories, FileCache
-from cni_invoker.cli.environment import parse_attachment
+from cni_invoker.cli.forms import parse_attachment
 from cni_invoker.sync import CachedRuntime, Runtime
 from tests.conformance import Case, Driver, load_cases, run_case
 from tests.conformance.__main__ import main

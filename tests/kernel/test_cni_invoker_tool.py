@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
-from cni_invoker.cli.environment import container_id
+from cni_invoker.cli.forms import container_id
 from tests.kernel.namespace import Namespace
 
 PLUGIN_DIRS = "/opt/cni/bin:/usr/lib/cni"

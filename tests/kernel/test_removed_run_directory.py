@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.execution.running_files import RunningPlugins
+from cni_invoker.execution.running_plugins import RunningPlugins
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.process.sockets import SocketFile
 from tests.kernel.daemon_process import RunningDaemon, running_daemon

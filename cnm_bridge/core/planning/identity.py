@@ -23,7 +23,7 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
 from cni_bridge_state import AttachmentRecord, IdentityKind, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.names import check_arguments
+from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import find_dhcp

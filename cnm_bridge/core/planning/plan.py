@@ -15,7 +15,7 @@ from cni_bridge_spec import JsonError, JsonObject, render_json
 from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.names import check_arguments
+from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp

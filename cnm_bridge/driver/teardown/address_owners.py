@@ -22,7 +22,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cni_invoker.advanced import needs_rules
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.core.model.naming import attachment_of

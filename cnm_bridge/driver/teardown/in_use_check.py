@@ -16,7 +16,7 @@ import structlog
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase
 from cni_invoker import CniError
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel

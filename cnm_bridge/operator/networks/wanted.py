@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.names import check_ifname, check_network_name
+from cni_invoker.inputs.checks import check_ifname, check_network_name
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.addresses.address_ranges import AddressRange
 

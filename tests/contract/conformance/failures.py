@@ -19,8 +19,8 @@ from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Request
-from cni_invoker.execution.running_files import RunningPlugins
-from cni_invoker.protocol import Verb
+from cni_invoker.execution.running_plugins import RunningPlugins
+from cni_invoker.versions import Verb
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network

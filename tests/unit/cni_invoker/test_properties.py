@@ -21,8 +21,7 @@ from cni_invoker.caching.record import parse_record
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from cni_invoker.execution.answer import find_error
 from cni_invoker.execution.request import Requests
-from cni_invoker.protocol import Verb
-from cni_invoker.versions import parse_version_info
+from cni_invoker.versions import Verb, parse_version_info
 
 FLAT: Final = ("0.1.0", "0.2.0")
 TEXTS: Final = (

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
-from cni_invoker.cli.environment import container_id
+from cni_invoker.cli.forms import container_id
 from tests.plugins import Command, FakePlugins
 
 __all__ = ["ID", "LIMIT_S", "NETNS", "RESULT", "Host"]

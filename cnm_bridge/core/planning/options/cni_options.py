@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_bridge_state import DnsOption, IdentityKind, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
-from cni_invoker.inputs.names import check_argument
+from cni_invoker.inputs.checks import check_argument
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.planning.options.docker_options import (

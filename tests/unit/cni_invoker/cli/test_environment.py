@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.cli.environment import container_id, find_configuration_dir, find_plugin_dirs, parse_attachment
+from cni_invoker.cli.forms import container_id, find_configuration_dir, find_plugin_dirs, parse_attachment
 from cni_invoker.errors import InvalidParameter
 
 TESTING = "cnitool-77383ca0a0715733ca6f"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
-from cni_invoker.cli.environment import container_id
+from cni_invoker.cli.forms import container_id
 from tests.pages import CNI_INVOKER, read_programs
 from tests.unit.cni_invoker.processes import is_alive
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host

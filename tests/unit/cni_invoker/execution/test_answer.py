@@ -18,7 +18,7 @@ from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
-from cni_invoker.execution.running_files import RunningPlugins
+from cni_invoker.execution.running_plugins import RunningPlugins
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=5.0, stdout_bytes=1000, stderr_lines=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.errors import InvalidParameter, PluginNotFound
-from cni_invoker.execution.plugin_exec import find_plugin
+from cni_invoker.execution.answer import find_plugin
 
 
 @pytest.fixture(name="dirs")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.advanced import kill_orphaned_plugins
-from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins
+from cni_invoker.execution.running_plugins import find_orphaned_plugins
 from tests.unit.cni_invoker.processes import is_alive, wait_until
 
 CONTAINER_ID = f"orphan-{os.getpid()}"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.process_table import find_process
-from cni_invoker.execution.running_files import RunningPlugins, find_abandoned, find_running
+from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_running
 
 PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path
-from cni_invoker.execution.running_files import RunningPlugins
+from cni_invoker.execution.running_plugins import RunningPlugins
 with RunningPlugins(Path(sys.argv[1])).keep("a1") as on_started:
     plugin = subprocess.Popen(["true"])
     on_started(plugin.pid)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the running plugins in files that survive a killed runtime.
+"""Records the running plugins in files that survive a killed runtime, and kills the plugins that outlived theirs.
 
-Each execution for a container has a file, named `<process ID>-<start>-<number>` after the runtime's process:
+Such a plugin would continue an ADD while it is being undone, or afterwards. Each execution for a container has a file,
+named `<process ID>-<start>-<number>` after the runtime's process:
 
 ```
 4f2a… 1830267 9c1b…  the container ID, `*` for GC, a time before the plugin was started, and the boot ID
@@ -9,18 +10,25 @@ Each execution for a container has a file, named `<process ID>-<start>-<number>`
 ```
 
 The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
-ended. A file whose process no longer runs therefore identifies a plugin that was left behind. The file of a plugin that
-hangs in the kernel, which even SIGKILL does not end, stays until the next start of the runtime: no DEL may run beside
-it. Times are in clock ticks since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
-If a file does, in a directory on a disk, the boot ID tells that its process IDs are those of other processes now.
+ended. That of a plugin that hangs in the kernel, which even SIGKILL does not end, stays until the next start of the
+runtime: no DEL may run beside it. Times are in clock ticks since boot. Nothing is synced to disk. If a file survives a
+reboot all the same, the boot ID tells that its process IDs are those of other processes now: it is removed.
+
+Each plugin leads its own session, which contains whatever it runs, such as its IPAM plugin or iptables, even after its
+end. All processes of such a session are killed, and nothing else: a daemon that a plugin started on purpose has its own
+session, or is in that of a plugin that has ended normally. A session without its leader is found by the container's
+ID in the environment of one of its processes, that of a GC by its command; otherwise its number might have been reused.
+The same applies to a plugin whose process ID was not recorded because the runtime was killed at that moment.
 """
 
 import errno
 import itertools
-import logging
 import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,12 +39,12 @@ from cni_invoker.execution.process_table import (
     command_of,
     environment_of,
     find_process,
+    own_sessions,
+    processes,
     read_boot_id,
     ticks_now,
 )
 from cni_invoker.messages import log_event
-
-log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -44,6 +52,8 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
 runtime may run beside it."""
+_PAUSE_S: Final = 0.01
+"""Between two attempts, should the kernel refuse to send a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +104,7 @@ class RunningPlugins:
     def keep(self, container_id: str) -> Iterator[Callable[[int], None]]:
         """Record a plugin while the body runs it; the body calls the yielded function with the process ID.
 
-        If no file can be created, this is logged once and the body still runs, because a DEL must not need a free
-        inode.
+        If no file can be created, this is logged once: a DEL must not need a free inode.
         """
         file = self._make(container_id) if container_id and self._directory is not None else None
         if file is None:
@@ -146,7 +155,7 @@ class RunningPlugins:
     def _report(self, exc: OSError) -> None:
         if not self._is_reported:
             self._is_reported = True
-            log_event(log, logging.WARNING, "plugins.not_kept", directory=str(self._directory), reason=str(exc))
+            log_event(__name__, "plugins.not_kept", directory=str(self._directory), reason=str(exc))
 
 
 @lru_cache(maxsize=1)
@@ -240,3 +249,137 @@ def _write(file: Path, flags: int, content: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanedPlugin:
+    """A plugin that outlived its runtime, or a process in its session.
+
+    Attributes:
+        pid: The process ID.
+        container_id: The container that the plugin works for, `*` for GC.
+        command: Its command line.
+    """
+
+    pid: int
+    container_id: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({self.command})"
+
+
+def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
+    """Kill the orphaned plugins of some containers, with all processes in their sessions.
+
+    Call it before any other operation on these containers. An orphaned GC is killed whatever the containers. Plugins
+    whose runtime is alive, this process and its ancestors are left alone.
+
+    Args:
+        directory: Where the runtime recorded its running plugins.
+        container_ids: The containers, None for all.
+        limit_s: How long to wait for the end of all processes together, in seconds. Each is signalled in any case.
+
+    Returns:
+        The process IDs of all killed processes. `find_orphaned_plugins` returns those that hang in the kernel.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    deadline = time.monotonic() + limit_s
+    executions = find_abandoned(directory, container_ids)
+    sessions = _find_sessions(executions)
+    killed: dict[Process, None] = {}
+    # Leaders first, so that they start no more processes. Repeat for processes that were started meanwhile.
+    running = tuple(leader for leader in _members(sessions) if leader.pid == leader.session) or _members(sessions)
+    attempted: set[Process] = set()
+    while running and (time.monotonic() < deadline or not attempted >= set(running)):
+        attempted.update(running)
+        killed.update(dict.fromkeys(_kill_all(running, deadline)))
+        running = _members(sessions)
+        if running:
+            time.sleep(_PAUSE_S)
+    if not running:
+        for execution in executions:
+            with suppress(OSError):
+                execution.file.unlink()
+    return tuple(process.pid for process in killed)
+
+
+def find_orphaned_plugins(directory: Path, container_ids: Collection[str] | None) -> tuple[OrphanedPlugin, ...]:
+    """Return what `kill_orphaned_plugins` would kill.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    sessions = _find_sessions(find_abandoned(directory, container_ids))
+    return tuple(
+        OrphanedPlugin(
+            pid=process.pid, container_id=sessions[process.session].container_id, command=command_of(process.pid)
+        )
+        for process in _members(sessions)
+    )
+
+
+def _find_sessions(executions: Collection[Execution]) -> Mapping[int, Execution]:
+    """Return the sessions of plugins that still contain a process."""
+    existing = tuple(processes()) if executions else ()
+    spared = set(own_sessions()) if executions else set()
+    sessions: dict[int, Execution] = {}
+    for execution in executions:
+        if not execution.is_of_this_boot:
+            continue
+        found = _sessions_of(execution, existing)
+        sessions.update((session, execution) for session in found if session not in spared)
+    return sessions
+
+
+def _sessions_of(execution: Execution, existing: Collection[Process]) -> Iterator[int]:
+    if execution.leader is None:
+        for process in existing:
+            is_leader = process.pid == process.session and process.started >= execution.since
+            if is_leader and _works_for(process, execution.container_id):
+                yield process.session
+        return
+    pid, started = execution.leader
+    members = [process for process in existing if process.session == pid]
+    leaders = [process.started for process in members if process.pid == pid]
+    if started in leaders or (not leaders and any(_works_for(process, execution.container_id) for process in members)):
+        yield pid
+
+
+def _works_for(process: Process, container_id: str) -> bool:
+    if container_id == ALL_CONTAINERS:
+        return b"CNI_COMMAND=GC" in environment_of(process)
+    return b"CNI_CONTAINERID=" + container_id.encode() in environment_of(process)
+
+
+def _members(sessions: Mapping[int, Execution]) -> tuple[Process, ...]:
+    """Return the processes in sessions, except those of a later session that reuses the number."""
+    found = tuple(process for process in processes() if process.session in sessions and not process.ended)
+    later = set()
+    for process in found:
+        leader = sessions[process.session].leader
+        if process.pid == process.session and leader is not None and process.started != leader[1]:
+            later.add(process.session)
+    return tuple(process for process in found if process.session not in later)
+
+
+def _kill_all(running: Iterable[Process], deadline: float) -> Iterator[Process]:
+    """Kill processes, wait for their end, and yield those that were killed."""
+    with ExitStack() as stack:
+        ended = select.poll()
+        waited_for = 0
+        for process in running:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(process.pid)
+                stack.callback(os.close, pidfd)
+                if find_process(process.pid) == process:  # else it has ended and its number may be reused
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    ended.register(pidfd, select.POLLIN)
+                    waited_for += 1
+                    yield process
+        while waited_for and (left_s := deadline - time.monotonic()) > 0:
+            for pidfd, _ in ended.poll(left_s * 1000):
+                ended.unregister(pidfd)
+                waited_for -= 1

@@ -5,7 +5,7 @@
 import pytest
 
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.names import (
+from cni_invoker.inputs.checks import (
     check_argument,
     check_arguments,
     check_container_id,

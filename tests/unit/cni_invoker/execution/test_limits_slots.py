@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cni_invoker.execution.network_slots import Admission, NetworkSlots, Turn
+from cni_invoker.execution.limits import Admission, NetworkSlots, Turn
 
 NETWORKS = st.sampled_from("abcdefgh")
 HANG_LIMIT_S = 30.0

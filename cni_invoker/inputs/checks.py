@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules for names in CNI, from the specification's "CNI operations" and libcni's `pkg/utils`.
+"""Checks what a caller gives, before anything runs; pure.
 
-They are checked for every verb, because each name becomes part of a path, an environment variable or a plugin's rule.
+A wrong type is a mistake in the calling program: a `TypeError` with the parameter's name. A value that CNI does not
+allow is an `InvalidParameter`; the rules are those of the specification's "CNI operations" and libcni's `pkg/utils`.
+Names are checked for every verb: each becomes part of a path, an environment variable or a plugin's rule.
 """
 
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from cni_invoker.errors import InvalidParameter
-from cni_invoker.protocol import ErrorCode
+from cni_invoker.errors import ErrorCode, InvalidParameter
 
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
+
+StrPath = str | os.PathLike[str]
+"""A path, as a string or as an object such as `pathlib.Path`."""
+
+T = TypeVar("T")
 
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
@@ -30,6 +36,46 @@ _ARGUMENTS_BYTES: Final = 32 * 4096 - len("CNI_ARGS=") - 1
 """The longest CNI_ARGS: an environment variable has at most 32 pages, with its final NUL (execve(2))."""
 _PATH: Final = re.compile(rf"[^{_UNENCODABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
+
+
+def require_type(value: object, kind: type[T], what: str, hint: str = "") -> T:
+    """Return the value if it has the type.
+
+    Raises:
+        TypeError: It has another type; a boolean is not an integer.
+    """
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    shown = f"the {type(value).__name__} {value!r:.100}"
+    raise TypeError(f"{what} must be of type {kind.__name__}, not {shown}{f'; {hint}' if hint else ''}")
+
+
+def as_path(value: StrPath, what: str) -> "Path":
+    """Return a path.
+
+    Raises:
+        TypeError: It is neither a string nor a path.
+    """
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str):
+            from pathlib import Path  # noqa: PLC0415  # see above
+
+            return Path(path)
+    raise TypeError(f"{what} must be a str or a Path, not the {type(value).__name__} {value!r:.100}")
+
+
+def as_paths(values: StrPath | Iterable[StrPath], what: str) -> "tuple[Path, ...]":
+    """Return paths; a single one need not be in a list.
+
+    Raises:
+        TypeError: It is neither a path nor paths.
+    """
+    if isinstance(values, str | os.PathLike):
+        return (as_path(values, what),)
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a path or several, not the {type(values).__name__} {values!r:.100}")
+    return tuple(as_path(value, f"each of {what}") for value in values)
 
 
 def check_container_id(container_id: str) -> None:
