@@ -5,7 +5,7 @@ A DEL resumes after a failure and then removes the record. The plugins' GC recei
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,9 +52,11 @@ class CachedDeletion:
             BadConfiguration: No list is known.
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
+        is_removed = False
         with only_logged(cached.network, force=force):
-            await self._run_delete(cached, current, given, force=force)
-        await self.cache.remove(cached.network, cached.attachment.key)
+            is_removed = await self._run_delete(cached, current, given, force=force)
+        if not is_removed:
+            await self.cache.remove(cached.network, cached.attachment.key)
 
     async def list_of_add(
         self, cached: CachedAttachment, current: NetworkConfigurationList | None
@@ -78,7 +80,8 @@ class CachedDeletion:
         given: Attachment | None,
         *,
         force: bool,
-    ) -> None:
+    ) -> bool:
+        """Run the plugins; return whether the attachment was removed together with the progress of the last one."""
         used, result = await self.list_of_add(cached, current), find_result_of_add(cached)
         begun = replace(
             cached,
@@ -87,9 +90,16 @@ class CachedDeletion:
             deleted=cached.deleted or frozenset(),
         )
 
+        is_removed = False
+
         async def store(deleted: frozenset[int]) -> None:
-            nonlocal begun
+            nonlocal begun, is_removed
             begun = replace(begun, deleted=deleted)
+            if len(deleted) == len(used.plugins):
+                with suppress(CacheError):  # it is tried again
+                    await self.cache.remove(cached.network, cached.attachment.key)
+                    is_removed = True
+                    return
             await self._store_progress(begun)
 
         try:
@@ -107,6 +117,7 @@ class CachedDeletion:
         except PluginError:  # it may have deleted a part; after other errors the stored progress is up to date
             await self._store_progress(begun)
             raise
+        return is_removed
 
     async def _store_progress(self, begun: CachedAttachment) -> None:
         """Store the progress of a DEL, if possible: a full disk must not prevent an address from being freed."""

@@ -11,16 +11,16 @@ There is one file per attachment, `<directory>/results/<network>-<container ID>-
 * A name that is too long for a file (255 bytes), which libcni cannot store, is truncated, with a hash appended.
 * Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
 
-Two directories beside `results` have links to the same files: `begun`, to the first state of each, and
-`addresses/<IP>`, to those that have an address, so that a DEL that asks for them need not read all files. What libcni
-has written is not in `begun`, and is always read.
+Two directories beside `results` have links to the same files: `begun` to the first state of each, and `addresses`, as
+`<IP>-<hash of the name>`, to those with an address, so that a DEL that asks for them need not read all files. What
+libcni has written is not in `begun`, and is always read.
 """
 
-import hashlib
 import os
+import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -114,29 +114,24 @@ class FileCache:
 
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
-        own, shared = self._files(cached.network, key)
         with reported("write", self._results):
             make_durably(self._results)
             with _locked(self._results, self._lock_s):
-                if new:
-                    with suppress(CacheDamaged):
-                        if self._find(cached.network, key) is not None:
-                            raise AttachmentExists(cached.network, key.container_id, key.ifname)
-                taken = _is_of_another(own, cached.network, key) or own.exists()
-                taken = taken or _is_of_another(shared, cached.network, key)
-                file = own if taken else shared
+                file, found = self._locate(cached.network, key)
+                if new and found is not None:
+                    raise AttachmentExists(cached.network, key.container_id, key.ifname)
                 begun = self._begun / file.name
-                if new:
-                    begun.unlink(missing_ok=True)
-                is_first = new or not begun.exists()
+                has_begun = begun.exists()
+                if new and has_begun:  # that of an attachment whose removal was interrupted
+                    begun.unlink()
                 # Not in `results`: after a crash, libcni would mistake it for another attachment.
                 written = self._directory / "results.new"
                 with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
                     opened.write(render_record(cached))
                     opened.flush()
-                    if is_first and not new:
-                        os.fsync(opened.fileno())  # it replaces the only state
                     is_indexed = self._index(cached, written, file.name)
+                    if not new and not (has_begun and is_indexed):
+                        os.fsync(opened.fileno())  # it replaces the only state, or the first one is removed below
                     written.rename(file)
                     if new:
                         os.fsync(opened.fileno())  # the name too: the file system's journal keeps the order
@@ -145,17 +140,38 @@ class FileCache:
                 if not is_indexed:
                     begun.unlink(missing_ok=True)
 
+    def _locate(self, network: str, key: AttachmentKey) -> tuple[Path, CachedAttachment | JsonObject | None]:
+        """Return the file that an attachment has or gets, and what it contains; None if that is damaged or not there.
+
+        Raises:
+            CacheUnknown: It has an unknown format.
+        """
+        own, shared = self._files(network, key)
+        file = own if own.exists() else shared
+        try:
+            found = self._read(file)
+        except CacheDamaged:
+            return file, None
+        return (own, None) if _is_of_another(found, network, key) else (file, found)
+
     def _index(self, cached: CachedAttachment, file: Path, name: str) -> bool:
-        """Link a file below its addresses; return False if there is no room, so that it has to be read always."""
-        return all(_link(file, self._addresses / address / name) for address in _addresses(cached))
+        """Link a file to its addresses; return False if there is no room, so that it has to be read always."""
+        return all(_link(file, link) for link in self._links(cached, name))
+
+    def _links(self, cached: CachedAttachment, name: str) -> Sequence[Path]:
+        return [self._addresses / f"{address}-{_digest(name)}" for address in _addresses(cached)]
 
     def _list_holders(self, addresses: Collection[str]) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
             own = _names(self._begun)
-            asked = {name for address in addresses for name in _names(self._addresses / address)}
-            files = [self._results / name for name in sorted(_names(self._results)) if name in asked or name not in own]
+            asked = {
+                digest
+                for address, _, digest in (link.rpartition("-") for link in _names(self._addresses))
+                if address in addresses
+            }
+            names = sorted(name for name in _names(self._results) if name not in own or _digest(name) in asked)
         found = []
-        for file in files:
+        for file in (self._results / name for name in names):
             cached = self._read(file)
             if cached is not None and not isinstance(cached, CachedAttachment):
                 raise CacheDamaged(file, _BARE)
@@ -165,7 +181,7 @@ class FileCache:
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         for file in self._files(network, key):
             found = self._read(file)
-            if isinstance(found, CachedAttachment) and (found.network, found.attachment.key) == (network, key):
+            if isinstance(found, CachedAttachment) and not _is_of_another(found, network, key):
                 return found
             if found is not None and not isinstance(found, CachedAttachment):
                 attachment = Attachment(container_id=key.container_id, ifname=key.ifname, netns="")
@@ -186,25 +202,24 @@ class FileCache:
         unknown: list[Path] = []
         removed = False
         for file in files:
+            found = None
             try:
-                if _is_of_another(file, network, key):
-                    continue
+                found = self._read(file)
             except CacheUnknown:
                 unknown.append(file)
-            else:
-                removed = removed or file.exists()
-                self._forget(file)
+                continue
+            except CacheDamaged:
+                removed = True
+            if not _is_of_another(found, network, key):
+                removed = removed or found is not None
+                self._forget(file, found)
         for file in unknown:
             if not removed:
-                self._forget(file)
+                self._forget(file, None)
 
-    def _forget(self, file: Path) -> None:
-        with suppress(CacheError):
-            cached = _read(file)
-            for address in _addresses(cached) if isinstance(cached, CachedAttachment) else ():
-                (self._addresses / address / file.name).unlink(missing_ok=True)
-                with suppress(OSError):  # others have it too
-                    (self._addresses / address).rmdir()
+    def _forget(self, file: Path, found: CachedAttachment | JsonObject | None) -> None:
+        for link in self._links(found, file.name) if isinstance(found, CachedAttachment) else ():
+            link.unlink(missing_ok=True)
         file.unlink(missing_ok=True)
         (self._begun / file.name).unlink(missing_ok=True)
 
@@ -244,8 +259,7 @@ class FileCache:
         """
         check_network_name(network)
         name = f"{network}-{key.container_id}-{key.ifname}"
-        digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()[:_DIGEST_CHARS]
-        own = self._results / f"{_beginning(name)}-{digest}"
+        own = self._results / f"{_beginning(name)}-{_digest(f'{network}/{key.container_id}/{key.ifname}')}"
         return own, self._results / name if len(name.encode()) <= _NAME_BYTES else own
 
 
@@ -258,10 +272,9 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
     """Return the parsed content of a file, None if the file does not exist."""
     with reported("read", file):
         try:
-            # Opening a FIFO would wait for a writer.
-            if not file.is_file() and file.exists():
-                raise CacheDamaged(file, "not a regular file")
-            with file.open("rb") as opened:
+            with open(file, "rb", opener=_open_at_once) as opened:  # Path.open has no opener
+                if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                    raise CacheDamaged(file, "not a regular file")
                 data = opened.read(_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -283,12 +296,14 @@ def _is_empty(file: Path) -> bool:
         return False
 
 
-def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
-    try:
-        found = _read(file)
-    except CacheDamaged:
-        return False
+def _is_of_another(found: CachedAttachment | JsonObject | None, network: str, key: AttachmentKey) -> bool:
     return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
+
+
+def _digest(text: str) -> str:
+    import hashlib  # noqa: PLC0415  # it takes longer to load than most modules
+
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
 def _addresses(cached: CachedAttachment) -> frozenset[str]:
@@ -308,9 +323,14 @@ def _names(directory: Path) -> frozenset[str]:
 def _link(file: Path, link: Path) -> bool:
     """Give a file another name; return whether there was room for it."""
     try:
-        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        os.link(file, link)
+        try:
+            os.link(file, link)
+        except FileNotFoundError:
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.link(file, link)
+        except FileExistsError:
+            link.unlink()
+            os.link(file, link)
     except OSError:
         return False
     return True
@@ -329,6 +349,10 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
 
 
 def _open_private(path: str, flags: int) -> int:

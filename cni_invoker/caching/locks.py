@@ -11,7 +11,6 @@ A DEL needs no free inode: if no file can be created, it locks the whole directo
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 import time
@@ -56,7 +55,7 @@ class ProcessLocks:
     def _network_file(self, network: str) -> Path:
         # No network can have such a name, and it is never too long.
         too_long = len(network.encode()) > _NAME_BYTES
-        return self._files / (f"@@{hashlib.sha256(network.encode()).hexdigest()}" if too_long else network)
+        return self._files / (f"@@{_digest(network)}" if too_long else network)
 
     @asynccontextmanager
     async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
@@ -120,7 +119,13 @@ class ProcessLocks:
 
     def _container_file(self, container_id: str) -> Path:
         # No network can have such a name, and it is never too long.
-        return self._files / f"@{hashlib.sha256(container_id.encode()).hexdigest()}"
+        return self._files / f"@{_digest(container_id)}"
+
+
+def _digest(name: str) -> str:
+    import hashlib  # noqa: PLC0415  # it takes longer to load than most modules
+
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _is_there(file: Path) -> bool:

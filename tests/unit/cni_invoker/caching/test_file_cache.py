@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import AttachmentKey, FileCache
+from cni_invoker.caching import file_cache
 from cni_invoker.caching.record import render_record
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, InvalidParameter
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
@@ -150,6 +152,13 @@ async def test_a_new_attachment_is_synced_to_disk(tmp_path: Path, monkeypatch: p
     steps.clear()
     await files.put(CACHED)  # as for a record of libcni: there is no other state
     assert steps == [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0"]
+    await files.remove("blue", KEY)
+    await files.put(replace(CACHED, result=None), new=True)
+    shutil.rmtree(tmp_path / "lib/cni/addresses")
+    (tmp_path / "lib/cni/addresses").write_bytes(b"")
+    steps.clear()
+    await files.put(CACHED)  # without room for links to its addresses, its first state is given up
+    assert steps == [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0"]
 
 
 async def test_a_record_after_a_power_failure(files: FileCache, tmp_path: Path) -> None:
@@ -161,13 +170,29 @@ async def test_a_record_after_a_power_failure(files: FileCache, tmp_path: Path) 
     (tmp_path / "results/blue-c1-eth0").write_bytes(b"")
     assert await files.find("blue", KEY) == unknown
     assert await files.list("blue", whole=True) == (unknown,)
-    (address,) = (one.name for one in (tmp_path / "addresses").iterdir())
+    (link,) = (tmp_path / "addresses").iterdir()
+    address, _, _ = link.name.rpartition("-")
     assert await files.list_holders([address]) == (unknown,)
     (tmp_path / "results/blue-c1-eth0").write_bytes(b"{")
     with pytest.raises(CacheDamaged):
         await files.find("blue", KEY)
     await files.remove("blue", KEY)
     assert not [*(tmp_path / "begun").iterdir(), *(tmp_path / "results").iterdir()]
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_an_empty_record_of_another_attachment(files: FileCache, tmp_path: Path, is_new: bool) -> None:
+    """Its first state tells whose it is: one with the same file name neither replaces nor removes it."""
+    other = cached("a", "b-c")
+    await files.put(other, new=True)
+    await files.put(other)
+    (tmp_path / "results/a-b-c-eth0").write_bytes(b"")
+    one = cached("a-b", "c")
+    await files.put(one, new=is_new)
+    assert set(await files.list()) == {replace(other, added_plugins=None), one}
+    await files.remove("a-b", one.attachment.key)
+    await files.remove("a-b", one.attachment.key)
+    assert await files.list() == (replace(other, added_plugins=None),)
 
 
 async def test_holders_of_an_address(files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +204,13 @@ async def test_holders_of_an_address(files: FileCache, tmp_path: Path, monkeypat
         await files.put(replace(one, result=None), new=True)
         await files.put(owned[number])
     opened: list[str] = []
-    plain = Path.open
+    plain = file_cache._read
 
-    def seen(path: Path, mode: str) -> object:
+    def seen(path: Path) -> object:
         opened.append(path.name)
-        return plain(path, mode)
+        return plain(path)
 
-    monkeypatch.setattr(Path, "open", seen)
+    monkeypatch.setattr(file_cache, "_read", seen)
     assert set(await files.list_holders(["10.1.0.1"])) == {owned[1], owned[3]}
     assert sorted(opened) == ["blue-c1-eth0", "blue-c3-eth0"]
     assert await files.list_holders(["10.1.0.9"]) == ()

@@ -55,7 +55,7 @@ async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: S
     """If only the removal has failed, no plugin runs again."""
 
     class Stubborn(MemoryCache):
-        failures = 1
+        failures = 2
 
         async def remove(self, network: str, key: AttachmentKey) -> None:
             if self.failures:
