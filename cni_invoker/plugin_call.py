@@ -214,14 +214,9 @@ class Call:
         self.delegate(self._require_ipam(), self.verb)
 
     def delegate(self, plugin_type: str, verb: Verb) -> bytes:
-        """Execute a plugin with this call's input and environment (CNI SPEC §4); its standard error is this plugin's.
+        """Execute a plugin with this call's input and environment (CNI SPEC §4), and return its standard output.
 
-        Args:
-            plugin_type: The plugin; it is searched in CNI_PATH.
-            verb: The operation, usually the one of this call.
-
-        Returns:
-            Its standard output.
+        It is searched in CNI_PATH. Its standard error is this plugin's.
 
         Raises:
             CallError: CNI_PATH is missing.

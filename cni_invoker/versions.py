@@ -72,10 +72,6 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
     With `cniVersions`, these are the versions of both keys that are not newer than what this runtime supports. Without
     it, it is `cniVersion`, even if it is unknown (CNI SPEC §1 "Version considerations").
 
-    Args:
-        cni_version: The key `cniVersion`, empty if absent.
-        cni_versions: The key `cniVersions`, None if absent.
-
     Raises:
         InvalidParameter: A version is malformed.
         VersionUnsupported: Every version in `cniVersions` is newer than what this runtime supports.

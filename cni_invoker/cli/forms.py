@@ -147,14 +147,7 @@ def render_index(index: ConfigurationIndex) -> JsonObject:
 
 
 def render_index_text(index: ConfigurationIndex) -> str:
-    """Return the same for a reader.
-
-    ```
-    blue             /etc/cni/net.d/10-blue.conflist  (CNI 1.0.0: bridge, firewall)
-      shadowed       /etc/cni/net.d/20-blue.conf
-    broken           error parsing configuration: /etc/cni/net.d/30-red.conf, line 3, column 9: Expecting ',' delimiter
-    ```
-    """
+    """Return the same for a reader: the networks by name, each with its shadowed files, then the broken files."""
     lines = []
     for network in map(index.find, index.names):
         plugins = ", ".join(plugin.type for plugin in network.plugins)
@@ -182,12 +175,7 @@ def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:
 
 
 def render_attachments_text(attachments: Iterable[CachedAttachment]) -> str:
-    """Return the same for a reader.
-
-    ```
-    blue             cnitool-1a2b3c/eth0  /run/netns/testing  10.1.2.3/24  added
-    ```
-    """
+    """Return the same for a reader."""
     lines = []
     for cached in attachments:
         attachment = cached.attachment

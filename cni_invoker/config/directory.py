@@ -150,8 +150,7 @@ class ConfigurationDirectories:
     def index(self) -> ConfigurationIndex:
         """Return the current content of the directories.
 
-        It lists each directory, calls `stat` for each file, and reads only changed files. It returns the same object as
-        long as nothing has changed.
+        Only changed files are read; as long as nothing has changed it is the same object.
         """
         with self._mutex:
             now_ns = time.time_ns()

@@ -86,8 +86,8 @@ def parse_json(data: bytes) -> JsonValue:
     A whole number of 64 bits becomes an integer however it is written, `1500.0` and `1.5e3` too. Plugins written in Go
     accept only integers where they need one, and libcni, which re-encodes configurations, gives them integers.
 
-    `NaN` and `Infinity`, which Python's parser accepts, are refused because they are not JSON. Numbers that are too
-    large and documents that are nested too deeply are refused as well, because they could not be written back.
+    `NaN` and `Infinity`, which Python's parser accepts, are refused; so are numbers that are too large and documents
+    that are nested too deeply, because they could not be written back.
 
     Raises:
         JsonSyntaxError: The text is not UTF-8 or not JSON.
@@ -113,10 +113,7 @@ def parse_json(data: bytes) -> JsonValue:
 
 
 def check_json(value: object) -> None:
-    """Raise `JsonError` if a value cannot be written, or could not be read again, as JSON: one that a program has made.
-
-    It is for documents that do not come from `parse_json`, which may contain NaN, sets, or themselves.
-    """
+    """Raise `JsonError` if a value that a program has made cannot be written, or could not be read again, as JSON."""
     try:
         text = _COMPACT_ENCODER.encode(value)
     except RecursionError as exc:

@@ -137,15 +137,10 @@ class ExecutionObserver(Protocol):
 class Executor:
     """Executes a limited number of plugins at once.
 
-    Each network has a share of the slots (module `network_slots`). DEL has slots of its own, so ADDs that hang cannot
+    Each network has a share of the slots (module `limits`). DEL has slots of its own, so ADDs that hang cannot
     block it.
 
-    Args:
-        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins.
-        limits: Timeouts, sizes and counts.
-        observer: Called after every execution.
-        running: Records which plugins run.
-        plugin_exec: Finds and runs them; None: on this host.
+    The parameters are those of `Runtime`.
     """
 
     def __init__(

@@ -144,16 +144,7 @@ class Preflight:
         }
 
     def render_text(self) -> str:
-        """Return the report as text for people.
-
-        ```
-        blue (/etc/cni/net.d/10-blue.conflist): not usable
-          ok       bridge               /opt/cni/bin/bridge; CNI 0.3.1, 0.4.0, 1.0.0
-          ok         host-local (ipam)  /opt/cni/bin/host-local; CNI 0.3.1, 0.4.0, 1.0.0
-          PROBLEM  firewal              not found in /opt/cni/bin; did you mean 'firewall'?
-          WARNING  own                  does not say which CNI versions it speaks: …
-        ```
-        """
+        """Return the report as text for people: a line for each plugin, problem and warning."""
         source = "" if self.source is None else f" ({self.source})"
         lines = [f"{self.network}{source}: " + (f"CNI {self.cni_version}" if self.cni_version else "not usable")]
         for found in self.plugins:

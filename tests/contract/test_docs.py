@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cni_invoker import messages
 from cnm_bridge.core.planning.options import cni_options
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.commands.serve import serve
@@ -149,11 +150,12 @@ def _events(*methods: str) -> set[str]:
 
 
 def _level_of(call: ast.Call) -> str | None:
-    """Return the level of a call that logs, `log.info(…)` or the library's `log_event(log, logging.INFO, …)`."""
+    """Return the level of a call that logs, `log.info(…)` or the library's `log_event(__name__, event, …)`."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
-    if isinstance(call.func, ast.Name) and call.func.id == "log_event" and isinstance(call.args[1], ast.Attribute):
-        return call.args[1].attr.lower()
+    if isinstance(call.func, ast.Name) and call.func.id == "log_event" and isinstance(call.args[1], ast.Constant):
+        event = call.args[1].value
+        return "debug" if event in messages._DEBUG else "error" if event == messages._ERROR else "warning"
     return None
 
 
