@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 def test_every_case_is_run() -> None:
     """The file has as many cases as it says, each case has a runner, and each runner a case."""
     ids = [case.id for case in CASES]
-    assert len(ids) == len(set(ids)) == COUNT == 104
+    assert len(ids) == len(set(ids)) == COUNT == 112
     assert set(RUNNERS) == set(ids)
 
 
@@ -27,6 +27,15 @@ def test_divergences_have_a_case_and_a_reason() -> None:
     assert set(DIVERGENCES) <= set(LEVELS)
     assert not [case for case in DIVERGENCES if LEVELS[case] is Level.IMPROVED]
     assert all(len(divergence.reason) > 20 for divergence in DIVERGENCES.values())
+
+
+def test_differences_are_documented() -> None:
+    """The page for users names each case in which this project does something else than libcni, and no other."""
+    page = (PROJECT / "docs/conformance.md").read_text("utf-8").partition("## libcni's own tests")[2]
+    named = {
+        name for row in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert named == {*DIVERGENCES, *(case for case, level in LEVELS.items() if level is Level.DIVERGENCE)}
 
 
 def test_improvements_elsewhere_exist_and_are_tested() -> None:

@@ -12,6 +12,7 @@ from tests.contract.conformance import (
     configuration,
     failures,
     naming,
+    plugin_calls,
     requests,
     results,
     verbs,
@@ -32,4 +33,5 @@ RUNNERS: Final[Mapping[str, Runner]] = {
     **verbs.RUNNERS,
     **collecting.RUNNERS,
     **caching.RUNNERS,
+    **plugin_calls.RUNNERS,
 }

@@ -64,13 +64,14 @@ async def test_attachments_of_a_container(scene: Scene) -> None:
 
 
 async def test_arguments_are_passed_on_as_written(scene: Scene) -> None:
-    """CNI_ARGS keeps its order and repeated keys, also for DEL; `args` of a plugin keeps all keys in their order."""
+    """CNI_ARGS keeps its order and repeated keys for every verb; `args` of a plugin keeps all keys in their order."""
     args: JsonObject = {"z": 1, "cni": {"z": [{"key": "b"}, {"key": "a"}], "IP": None, "a": {}}, "A": "", "a": 1.10}
     given = replace(ATTACHMENT, args=(("Z", "1"), ("IgnoreUnknown", "1"), ("A", ""), ("Z", "2"), ("a", "x y")))
     await scene.runtime.add(network({**FIRST, "args": args}), given)
+    await scene.runtime.check(BLUE, ATTACHMENT)
     await scene.runtime.delete(BLUE, ATTACHMENT)
-    assert [command.environment["CNI_ARGS"] for command in scene.commands] == ["Z=1;IgnoreUnknown=1;A=;Z=2;a=x y"] * 2
-    assert [json.dumps(command.stdin["args"]) for command in scene.commands] == [json.dumps(args)] * 2
+    assert [command.environment["CNI_ARGS"] for command in scene.commands] == ["Z=1;IgnoreUnknown=1;A=;Z=2;a=x y"] * 3
+    assert [json.dumps(command.stdin["args"]) for command in scene.commands] == [json.dumps(args)] * 3
 
 
 async def test_check_and_delete_use_the_inputs_of_add(scene: Scene) -> None:
