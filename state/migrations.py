@@ -63,11 +63,6 @@ SCHEMA_VERSION: Final = MIGRATIONS.version
 def refuse_newer(directory: Path, stored: bytes | None, known: int) -> None:
     """Refuse a state that a newer version wrote.
 
-    Args:
-        directory: The directory of the state.
-        stored: The value of `SCHEMA_KEY`, None if there is none.
-        known: The current schema version.
-
     Raises:
         SchemaTooNew: Its version is higher.
         RecordDamaged: Its version is not a number from 1 on.
@@ -79,11 +74,6 @@ def refuse_newer(directory: Path, stored: bytes | None, known: int) -> None:
 
 def migrate_all(db: Database, prefixes: Iterable[str], migrations: Migrations) -> str | None:
     """Migrate all records of an earlier version in one write; damaged ones stay, and are set aside later.
-
-    Args:
-        db: The open database.
-        prefixes: Those of the records' keys.
-        migrations: The steps to the current version.
 
     Returns:
         Why the write failed, None on success. After a failure the migrated records are in memory, and are written

@@ -79,10 +79,6 @@ class Store:
 
         Damaged parts are set aside, and intact records are kept; `findings` describes the damage.
 
-        Args:
-            directory: The directory of the state.
-            migrations: The steps to the current version.
-
         Raises:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
@@ -105,11 +101,6 @@ class Store:
         """Open the store with a document of `export_document` in place of its content, whichever version wrote that.
 
         The content is forgotten atomically, and without any DEL.
-
-        Args:
-            directory: The directory of the state.
-            document: A document of this or an older schema version.
-            migrations: The steps to the current version.
 
         Raises:
             ImportRefused: It is not such a document; nothing has been changed.
@@ -162,9 +153,6 @@ class Store:
 
     def import_document(self, document: JsonValue) -> None:
         """Load a document of `export_document` atomically into the empty state; blocks until it is on disk.
-
-        Args:
-            document: A document of this or an older schema version.
 
         Raises:
             ImportRefused: It is not such a document, or the state is not empty.

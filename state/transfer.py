@@ -48,10 +48,6 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> Iterato
 def parse_export(document: JsonValue, migrations: Migrations) -> Mapping[str, bytes]:
     """Return the keys and values of an export, without the schema version.
 
-    Args:
-        document: The export.
-        migrations: The steps to the current schema version.
-
     Raises:
         ImportRefused: It is not an export, a record is damaged or duplicated, or its version is newer.
     """

@@ -55,12 +55,7 @@ class Daemon:
     def answering_admin(
         self, listener: Listener | None, settings: Callable[[], Settings]
     ) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
-        """Answer the operator's requests on the admin socket while the block runs; see `server/admin/http.py`.
-
-        Args:
-            listener: The socket; nothing is answered without one.
-            settings: Returns the settings in effect.
-        """
+        """Answer the operator's requests on the admin socket, if there is one, while the block runs."""
         return answering_admin(listener, (*self.admin.requests, settings_request(settings)))
 
     def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:

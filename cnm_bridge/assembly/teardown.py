@@ -33,13 +33,7 @@ class TeardownRoom:
 
 
 def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
-    """Return the objects of the room.
-
-    Args:
-        resources: Records, plugins, kernel.
-        attach: The attachers.
-        quiet_s: Returns the seconds since Docker's last call that was not about the given endpoint.
-    """
+    """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
     owners = AddressOwners(resources.store)
     liveness = Liveness(resources.kernel)
     in_use = InUseCheck(resources.kernel, resources.settings.run_dir)

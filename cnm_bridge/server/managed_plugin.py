@@ -36,9 +36,6 @@ _RUN: Final = (
 def main(arguments: Sequence[str]) -> None:
     """Replace this process by the daemon.
 
-    Args:
-        arguments: The options of `cni-bridge serve`.
-
     Raises:
         OSError: The socket cannot be opened, or the host's mount namespace cannot be entered.
     """

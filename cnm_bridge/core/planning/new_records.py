@@ -40,17 +40,7 @@ def planned_record(
     boot_id: str,
     now_s: float,
 ) -> EndpointRecord:
-    """Return the record of an endpoint to be created; it is stored before anything is done.
-
-    Args:
-        request: The request.
-        network: The endpoint's network.
-        plan: The plugins' input.
-        caller: The calling process, None if it is not visible.
-        run_dir: The directory that contains the staging namespaces.
-        boot_id: The kernel's boot ID.
-        now_s: The time, in seconds since 1970.
-    """
+    """Return the record of an endpoint to be created; it is stored before anything is done."""
     mode = plan.attach.mode
     attachment_id = AttachmentId(request.endpoint_id)
     if plan.options.client_id is not None:

@@ -63,11 +63,6 @@ class Attempts:
         is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or fails. An
         attempt of another call is never undone.
 
-        Args:
-            call: What `under_way` has yielded.
-            cni_network: The CNI network on which the endpoint contends.
-            attempt: Makes one attempt.
-
         Raises:
             Exception: That of the last attempt.
             Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint

@@ -77,10 +77,6 @@ class EndpointService:
         After an error nothing is left of the endpoint; if the cleanup takes long or fails, it continues in the
         background.
 
-        Args:
-            request: The request.
-            caller: The calling process, None if it is not visible.
-
         Raises:
             BadOption, Refused: The request is invalid or not possible, or Docker has deleted the endpoint before its
                 plugins ran; nothing has been changed.

@@ -246,12 +246,7 @@ class SavedRules:
 
 
 async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> SavedRules:
-    """Return the plugins' rules and empty chains in the tables `nat`. A table that cannot be read counts as empty.
-
-    Args:
-        commands: The commands that print the rules.
-        limit_s: Time limit of each command, in seconds.
-    """
+    """Return the plugins' rules and empty chains in the tables `nat`. A table that cannot be read counts as empty."""
     saved = [await read_rules(command, "-t", "nat", limit_s=limit_s) for command in commands]
 
     def parse() -> SavedRules:

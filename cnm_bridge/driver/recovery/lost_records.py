@@ -39,19 +39,9 @@ class LostRecords:
         mac: str | None = None,
         sandbox_key: str | None = None,
     ) -> EndpointRecord:
-        """Return the record, which is not stored.
+        """Return the record, which is not stored; the attachment has the endpoint's ID.
 
         The addresses of the link in the pinned sandbox count, if it is there: in mode *direct* Docker knows none.
-
-        Args:
-            endpoint_id: The endpoint; its attachment has the same ID.
-            network_id: Its Docker network.
-            phase: The phase of the record.
-            internal: Whether the network is internal.
-            configuration: The list that its plugins are taken from.
-            addresses: Its addresses, as far as they are known otherwise.
-            mac: The link's MAC, None if it is not known.
-            sandbox_key: Its sandbox, None if it is not known.
 
         Raises:
             KernelError: The sandbox cannot be read.

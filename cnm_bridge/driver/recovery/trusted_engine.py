@@ -64,11 +64,7 @@ class TrustedEngine:
         return self.release.is_up
 
     async def follow(self, on_up: Callable[[], None]) -> None:
-        """Stay connected to the event stream until cancelled.
-
-        Args:
-            on_up: Called whenever the connection was made.
-        """
+        """Stay connected to the event stream until cancelled; call `on_up` whenever the connection was made."""
 
         def up(release: EngineRelease | None) -> None:
             self.release.note(release)

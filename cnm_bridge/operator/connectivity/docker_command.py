@@ -43,10 +43,6 @@ class DockerCommand:
     def run(self, *arguments: str, content: bytes | None = None) -> Done:
         """Run a command.
 
-        Args:
-            arguments: Its arguments.
-            content: Its standard input.
-
         Raises:
             Refused: docker is not installed, or did not end in time.
         """

@@ -89,12 +89,7 @@ async def answering_admin(
 
 
 def admin_app(requests: Iterable[Request], connections: PendingConnections) -> web.Application:
-    """Return the application that answers these requests, the question for the version, and others with an error.
-
-    Args:
-        requests: The requests.
-        connections: Receives the connections.
-    """
+    """Return the application that answers these requests, the question for the version, and others with an error."""
     app = web.Application()
     for request in (Request(path="/version", answer=_version), *requests):
         app.router.add_route(request.verb, request.path, _handler(request, connections))

@@ -56,11 +56,7 @@ def admin_requests(
 
 
 def settings_request(current: Callable[[], Settings]) -> Request:
-    """Return the request for the settings and limits, by the names and with the values of the configuration file.
-
-    Args:
-        current: Returns those in effect.
-    """
+    """Return the request for the settings and limits, by the names and with the values of the configuration file."""
 
     async def get_settings(_: Mapping[str, str]) -> JsonObject:
         settings = current()
@@ -89,10 +85,6 @@ def _to_json(value: object) -> JsonValue:
 
 async def open_events(journal: Journal, parameters: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
     """Return the last `last` events, and with `follow=1` all that happen later.
-
-    Args:
-        journal: Where they come from.
-        parameters: Those of the request.
 
     Raises:
         AdminError: `last` is not a number.

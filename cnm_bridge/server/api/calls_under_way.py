@@ -45,11 +45,7 @@ class CallsUnderWay:
                 self._none.set()
 
     def quiet_s(self, besides: str) -> float:
-        """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running.
-
-        Args:
-            besides: The endpoint whose calls are ignored.
-        """
+        """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running."""
         if any(endpoint_id != besides for _, endpoint_id in self._calls.values()):
             return 0.0
         ended = [ended for endpoint_id, ended in self._ended.items() if endpoint_id != besides]

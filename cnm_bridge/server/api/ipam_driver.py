@@ -33,12 +33,7 @@ _ADDRESS_SPACES: Final[JsonObject] = dict(
 
 
 def ipam_driver(ipam: IpamService, kernel: Kernel) -> tuple[Method, ...]:
-    """Return all IpamDriver calls, implemented by the given objects.
-
-    Args:
-        ipam: Executes them.
-        kernel: Finds who makes a call.
-    """
+    """Return all IpamDriver calls, implemented by the given objects."""
 
     def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
         return Method(name=f"IpamDriver.{name}", schema=schema, answer=answer, error_key=ERROR_KEY)

@@ -59,16 +59,7 @@ def network_driver(
     *,
     scope: Scope,
 ) -> tuple[Method, ...]:
-    """Return all NetworkDriver calls, implemented by the given objects.
-
-    Args:
-        networks: Executes the calls for networks.
-        endpoints: Executes the calls for endpoints.
-        joined: Executes the calls for joined endpoints.
-        kernel: Finds who makes a call.
-        release: The engine's release.
-        scope: Who gives networks their addresses.
-    """
+    """Return all NetworkDriver calls, implemented by the given objects."""
 
     def method(
         name: str, schema: str | None, answer: Answer | JsonObject, consequence: Callable[[], str] = str

@@ -87,14 +87,7 @@ class Method:
 def make_app(
     methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections, journal: Journal | None = None
 ) -> web.Application:
-    """Return the application that answers `methods`, and everything else with status 404.
-
-    Args:
-        methods: The methods.
-        calls: Receives the running calls.
-        connections: Receives the connections.
-        journal: Receives the calls that have been answered.
-    """
+    """Return the application that answers `methods`, and everything else with status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_make_web_page_guard()])
     for method in methods:
         app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))

@@ -132,12 +132,6 @@ class Kernel(KernelView):
     async def wait_placed(self, sandbox: Path, altname: str, placement: Placement, limit_s: float) -> bool:
         """Wait until libnetwork has configured a link in its sandbox. A cancellation ends the wait immediately.
 
-        Args:
-            sandbox: The container's namespace.
-            altname: The alternative name that `take_out` gave the link.
-            placement: The state that libnetwork leaves.
-            limit_s: The time limit, in seconds.
-
         Returns:
             Whether libnetwork has configured it within the limit.
 
@@ -171,10 +165,6 @@ class Kernel(KernelView):
 
     async def announce(self, sandbox: Path, altname: str) -> tuple[IpAddress, ...] | None:
         """Announce the addresses of a link in its sandbox to its neighbours, see `sandbox/announcement.py`.
-
-        Args:
-            sandbox: The container's namespace.
-            altname: The alternative name of the link.
 
         Returns:
             The addresses, none if the link cannot announce any; None if the link is not in the sandbox.

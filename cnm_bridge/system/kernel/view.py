@@ -291,10 +291,6 @@ class KernelView:
     async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
         """Return a snapshot of the link in its staging namespace, with its state and addresses only.
 
-        Args:
-            path: The staging namespace.
-            ifname: The name of the link in it.
-
         Raises:
             NamespaceMissing: Nothing is mounted at `path`.
             KernelError: The namespace has no such link, or the kernel refused.

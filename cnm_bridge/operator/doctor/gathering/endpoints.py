@@ -37,12 +37,7 @@ class DaemonEndpoints:
 
     @classmethod
     def from_json(cls, document: JsonObject, containers: Iterable[EngineContainer]) -> "DaemonEndpoints":
-        """Read `spec/admin/endpoints.json`.
-
-        Args:
-            document: The document.
-            containers: The engine's containers, which have names.
-        """
+        """Read `spec/admin/endpoints.json`."""
         names = {one: container.name for container in containers for one in container.endpoint_ids}
         endpoints = get_objects(document, "endpoints")
         return cls(

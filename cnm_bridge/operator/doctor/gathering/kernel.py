@@ -38,12 +38,7 @@ _NAME: Final = re.compile(r"([^/\s]+)\.ko")
 
 
 def gather_kernel(needed: Iterable[str], *, root: Path = Path("/")) -> KernelFacts:
-    """Return facts about the kernel.
-
-    Args:
-        needed: The modules that plugins need.
-        root: The root directory.
-    """
+    """Return facts about the kernel."""
     release = os.uname().release
     return KernelFacts(release=release, modules=_modules(needed, release, root), sysctls=_sysctls(root))
 

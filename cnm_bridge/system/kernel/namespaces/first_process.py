@@ -48,10 +48,6 @@ def find_latest_first_process(sandbox: Path, processes: Path) -> SandboxProcess 
     When it ends, all processes of its container end. A container on the host's PID namespace has none. Of several it is
     the one that was made last, and usually only the latest process IDs are looked at.
 
-    Args:
-        sandbox: The path of the sandbox.
-        processes: A directory like `/proc`.
-
     Raises:
         NamespaceMissing: There is no such sandbox.
         OSError: Processes cannot be read.
@@ -68,9 +64,6 @@ def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess
 
 def find_recent_cgroups(processes: Path) -> frozenset[str]:
     """Return the cgroups of the processes that were made last, one of which may be that of a starting container.
-
-    Args:
-        processes: A directory like `/proc`.
 
     Raises:
         OSError: Processes cannot be read.
@@ -164,10 +157,6 @@ def _describe(pid: int, processes: Path) -> SandboxProcess | None:
 
 def find_start(pid: int, processes: Path) -> int | None:
     """Return the start time of a process in clock ticks since boot, None if it does not exist or has ended.
-
-    Args:
-        pid: Its process ID.
-        processes: A directory like `/proc`.
 
     Raises:
         OSError: The process directory cannot be read.
