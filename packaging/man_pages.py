@@ -62,6 +62,9 @@ def further_sections(context: click.Context) -> Iterator[str]:
         for status, text in command.exits.items():
             yield from (".TP", str(int(status)), escape(text))
         related += [name for name in command.see_also if name not in related]
+    for paragraph in command.epilog.split("\n\n") if command.epilog else ():
+        title, _, text = paragraph.partition(": ")
+        yield from (f".SH {title.upper()}", escape(text))
     yield ".SH SEE ALSO"
     yield ",\n".join(f".BR {escape(name.replace(' ', '-'))} (1)" for name in related) or "https://www.cni.dev"
 

@@ -5,14 +5,17 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
+from cni_invoker.cli import tool
 from cni_invoker.cli.forms import container_id
 from tests.pages import CNI_INVOKER, read_programs
 from tests.unit.cni_invoker.processes import is_alive
@@ -303,3 +306,15 @@ def test_executions_are_recorded_and_replayed(host: Host, tmp_path: Path) -> Non
     assert all(f'DEL first {ID}/eth0: plugin type="first" failed (delete): banana' in line for line in deleted)
     file.write_text("other")
     assert "is not a recording: " in host.run("replay", str(file)).stderr
+
+
+def test_each_command_has_an_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its help has a command line that can be parsed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recording.jsonl").touch()
+    (group,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
+    for name, command in group.commands.items():
+        (example,) = re.findall(r"^Examples: cni-invoker (.*)$", command.epilog or "", re.MULTILINE)
+        given, *rest = shlex.split(example)
+        assert given == name
+        command.make_context(name, rest)
