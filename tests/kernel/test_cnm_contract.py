@@ -17,8 +17,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
 from cni_invoker.plugin import CallError
-from cnm_plugin.address import DriverAddress
-from cnm_plugin.driver import Driver
+from cnm_plugin.driver import Driver, DriverAddress
 from cnm_plugin.messages import identity
 from tests.lab.unix_http import is_answering
 from tests.lab.waiting import wait_until

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from cni_invoker.plugin import CallError
-from cnm_plugin.address import DriverAddress
-from cnm_plugin.driver import Driver
+from cnm_plugin.driver import Driver, DriverAddress
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cni_bridge_spec import JsonObject, render_json
 from cni_invoker.plugin import CallError
 from cnm_bridge.operator.cli.commands.install_spec import install_spec
-from cnm_plugin.address import DriverAddress, Tls, find_driver
+from cnm_plugin.driver import DriverAddress, Tls, find_driver
 
 
 def find(root: Path) -> DriverAddress:
