@@ -71,11 +71,6 @@ _cache_dir = click.option(
 )
 
 
-def _end(example: str) -> str:
-    """Return the end of a command's help, which the manual page has as sections."""
-    return f"Examples: cni-invoker {example}\n\nExit status: 0, or 1 after an error."
-
-
 def main() -> None:
     """Run the tool with this process's arguments and environment, and end the process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is inherited as ignored, exit statuses are lost
@@ -97,7 +92,7 @@ def main() -> None:
     sys.exit(1)
 
 
-@click.group(epilog=_end("list"), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(
     __version__,
     message=f"%(prog)s %(version)s, CNI {SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}",
@@ -116,7 +111,12 @@ def _cli() -> None:
     """  # noqa: D301  # \b tells click not to wrap the next paragraph
 
 
-@_cli.command("add", epilog=_end("add blue /run/netns/web"))
+def _command(name: str, example: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command with an example of its arguments."""
+    return _cli.command(name, epilog=f"Examples: cni-invoker {name} {example}\n\nExit status: 0, or 1 after an error.")
+
+
+@_command("add", "blue /run/netns/web")
 @_network
 @_netns
 @_ifname
@@ -127,7 +127,7 @@ def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
     print_json(_run(lambda: _cached_runtime(cache_dir).add(found, attachment)).document)
 
 
-@_cli.command("check", epilog=_end("check blue /run/netns/web"))
+@_command("check", "blue /run/netns/web")
 @_network
 @_netns
 @_ifname
@@ -138,7 +138,7 @@ def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> Non
     _run(lambda: _cached_runtime(cache_dir).check(found, attachment))
 
 
-@_cli.command("del", epilog=_end("del blue /run/netns/web"))
+@_command("del", "blue /run/netns/web")
 @_network
 @_netns
 @_ifname
@@ -162,7 +162,7 @@ def _del(
         raise
 
 
-@_cli.command("attachments", epilog=_end("attachments --json blue"))
+@_command("attachments", "blue")
 @click.argument("network", required=False)
 @_as_json
 @_cache_dir
@@ -178,7 +178,7 @@ def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
         click.echo(render_attachments_text(found))
 
 
-@_cli.command("gc", epilog=_end("gc --valid web/eth0 blue"))
+@_command("gc", "--valid web/eth0 blue")
 @_network
 @_ignored_netns
 @click.option("--valid", multiple=True, metavar="ID/IFNAME", help="An attachment to keep. Repeatable.")
@@ -198,7 +198,7 @@ def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path)
     _run(lambda: _cached_runtime(cache_dir).gc(found, keys))
 
 
-@_cli.command("status", epilog=_end("status blue"))
+@_command("status", "blue")
 @_network
 @_ignored_netns
 def _status(network: str) -> None:
@@ -206,7 +206,7 @@ def _status(network: str) -> None:
     _run(lambda: _report_status(_runtime(), _find_network(network)))
 
 
-@_cli.command("version", epilog=_end("version blue"))
+@_command("version", "blue")
 @_network
 @_ignored_netns
 def _version(network: str) -> None:
@@ -226,7 +226,7 @@ def _version(network: str) -> None:
         raise click.ClickException("; ".join(report.all_problems))
 
 
-@_cli.command("validate", epilog=_end("validate blue"))
+@_command("validate", "blue")
 @_network
 @_ignored_netns
 @_as_json
@@ -245,7 +245,7 @@ def _validate(network: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-@_cli.command("list", epilog=_end("list --json"))
+@_command("list", "")
 @_as_json
 def _list(as_json: bool) -> None:
     """List the networks and where they come from.
@@ -259,7 +259,7 @@ def _list(as_json: bool) -> None:
         click.echo(render_index_text(index))
 
 
-@_cli.command("replay", epilog=_end("replay recording.jsonl"))
+@_command("replay", "recording")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def _replay(file: Path) -> None:
     """Judge recorded executions again.

@@ -311,7 +311,7 @@ def test_executions_are_recorded_and_replayed(host: Host, tmp_path: Path) -> Non
 def test_each_command_has_an_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its help has a command line that can be parsed."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "recording.jsonl").touch()
+    (tmp_path / "recording").touch()
     (group,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
     for name, command in group.commands.items():
         (example,) = re.findall(r"^Examples: cni-invoker (.*)$", command.epilog or "", re.MULTILINE)
