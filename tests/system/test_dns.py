@@ -63,14 +63,18 @@ def test_a_result_without_name_servers(private_scene: Scene, engine: Engine) -> 
     assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
 
 
-def test_name_servers_of_the_engine(private_scene: Scene, configuration: str) -> None:
-    """Those in daemon.json stay, and the log says so, as for a container with `--dns`."""
+@pytest.mark.parametrize("option", ["search", "replace"])
+def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, option: str) -> None:
+    """Those in daemon.json are defaults, and the network's are more; those of a container (`--dns`) stay."""
     scene = private_scene
     scene.lab.write("/etc/docker/daemon.json", {"dns": ["192.0.2.1"]})
     scene.lab.restart_dockerd()
-    network = scene.network(configuration, "-o", "cni.dns=search")
-    assert "lan.example" not in scene.run(network).exec("cat", "/etc/resolv.conf")
-    assert "daemon.json" in wait_logged(scene.lab, "endpoint.dns_not_set")
+    network = scene.network(configuration, "-o", f"cni.dns={option}")
+    text = scene.run(network).exec("cat", "/etc/resolv.conf")
+    assert "search lan.example" in text
+    assert ("nameserver 10.99.0.53" in text) == (option == "replace")
+    assert "lan.example" not in scene.run(network, "--dns=192.0.2.2").exec("cat", "/etc/resolv.conf")
+    assert "for the container" in wait_logged(scene.lab, "endpoint.dns_not_set")
 
 
 def test_a_running_container_keeps_its_file(private_scene: Scene, configuration: str) -> None:

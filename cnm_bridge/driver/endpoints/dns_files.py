@@ -6,7 +6,6 @@ From Engine 28.1 on, EndpointOperInfo comes between Join and the start of the pr
 container's resolv.conf by then. The call comes several times, so a passing failure is followed by another attempt.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +16,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import container_of_cgroup
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.resolv_conf import FileEdit, edit_resolv_conf, has_anything
+from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit, edit_resolv_conf, has_anything
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 
@@ -62,8 +61,9 @@ class DnsFiles:
         progress = self._progress.setdefault(endpoint_id, _Progress())
         if progress.done:
             return
-        edit = partial(edit_resolv_conf, dns=result.dns, option=option, endpoint_id=endpoint_id)
-        edited = await self._try(record, edit)
+        edited = await self._try(
+            record, partial(edit_resolv_conf, dns=result.dns, option=option, endpoint_id=endpoint_id)
+        )
         if self._progress.get(endpoint_id) is not progress:  # it has left meanwhile
             return
         progress.done = not edited.obstacle
@@ -73,7 +73,7 @@ class DnsFiles:
             log.warning("endpoint.dns_not_set", endpoint_id=endpoint_id, error=edited.obstacle)
         progress.error = edited.obstacle
 
-    async def _try(self, record: EndpointRecord, edit: Callable[[str], FileEdit]) -> FileEdit:
+    async def _try(self, record: EndpointRecord, edit: Edit) -> FileEdit:
         """Edit the file of the container of an endpoint; a failure is an obstacle."""
         try:
             owner = await self.owners.find(record.sandbox)

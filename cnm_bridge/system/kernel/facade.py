@@ -7,13 +7,12 @@ Each coroutine runs completely in one short-lived thread.
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
-from cnm_bridge.core.planning.resolv_conf import FileEdit
+from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit
 from cnm_bridge.system.kernel.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.links_in_namespaces import delete_host_link
@@ -313,7 +312,7 @@ class Kernel(KernelView):
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
-    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Callable[[str], FileEdit]) -> FileEdit:
+    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Edit) -> FileEdit:
         """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.
 
         The container decides which file system `/etc` is on, and that may hang. So this does not count among the

@@ -4,6 +4,7 @@
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import DnsOption
 from cni_invoker.results import Dns
 from cnm_bridge.core.planning.resolv_conf import FileEdit, edit_resolv_conf
@@ -23,6 +24,8 @@ options ndots:0 timeout:1
 """
 ID = "e" * 64
 MARK = f"# Edited by cni-bridge for endpoint {ID}"
+GIVEN: JsonObject = {"Dns": ["192.0.2.1"], "DnsSearch": []}
+NOT_GIVEN: JsonObject = {"Dns": [], "DnsSearch": None}
 NOTHING = Dns(nameservers=(), domain="", search=(), options=())
 LAN = Dns(
     nameservers=("10.1.0.53", "fd00::53"),
@@ -32,6 +35,13 @@ LAN = Dns(
 )
 
 
+def edit(
+    text: str, dns: Dns, option: DnsOption, endpoint_id: str = ID, host_config: JsonObject | None = None
+) -> FileEdit:
+    """Edit the file of a container whose record in the engine is not known, unless it is given."""
+    return edit_resolv_conf(text, host_config, dns=dns, option=option, endpoint_id=endpoint_id)
+
+
 def settings(text: str | None) -> list[str]:
     """Return the lines that are no comments."""
     return [line for line in (text or "").splitlines() if line and not line.startswith("#")]
@@ -39,7 +49,7 @@ def settings(text: str | None) -> list[str]:
 
 def test_search_domains_are_added() -> None:
     """Docker's name server, options and comments stay: with a higher `ndots` containers' names would come last."""
-    changed = edit_resolv_conf(DOCKERS, LAN, DnsOption.SEARCH, ID).content
+    changed = edit(DOCKERS, LAN, DnsOption.SEARCH).content
     assert settings(changed) == [
         "nameserver 127.0.0.11",
         "search host.example lan.example",
@@ -54,7 +64,7 @@ def test_search_domains_are_added() -> None:
 
 def test_all_is_replaced() -> None:
     """The name servers and search domains are those of the result."""
-    assert settings(edit_resolv_conf(DOCKERS, LAN, DnsOption.REPLACE, ID).content) == [
+    assert settings(edit(DOCKERS, LAN, DnsOption.REPLACE).content) == [
         *("nameserver 10.1.0.53", "nameserver fd00::53", "search lan.example host.example"),
         "options ndots:3 timeout:1 rotate",
     ]
@@ -63,7 +73,7 @@ def test_all_is_replaced() -> None:
 def test_a_result_without_name_servers() -> None:
     """Docker's stay; a domain alone is a search domain."""
     domain = Dns(nameservers=(), domain="lan.example", search=(), options=())
-    assert settings(edit_resolv_conf(DOCKERS, domain, DnsOption.REPLACE, ID).content)[:2] == [
+    assert settings(edit(DOCKERS, domain, DnsOption.REPLACE).content)[:2] == [
         "nameserver 127.0.0.11",
         "search lan.example",
     ]
@@ -84,35 +94,46 @@ def test_files_that_are_the_users(text: str, obstacle: str, option: DnsOption) -
 
     That is no obstacle if the result has nothing that the file lacks.
     """
-    edited = edit_resolv_conf(text, LAN, option, ID)
+    edited = edit(text, LAN, option)
     assert edited.content is None
     assert obstacle in edited.obstacle
-    assert edit_resolv_conf(text, NOTHING, option, ID) == FileEdit()
+    assert edit(text, NOTHING, option) == FileEdit()
+
+
+@pytest.mark.parametrize("option", list(DnsOption))
+@pytest.mark.parametrize("key", ["nameservers", "search"])
+def test_settings_of_the_engine(option: DnsOption, key: str) -> None:
+    """Those of daemon.json are defaults, which the network replaces; those of the container stay."""
+    text = DOCKERS.replace("Overrides: []", f"Overrides: [{key}]")
+    changed = edit(text, LAN, option, host_config=NOT_GIVEN).content
+    assert settings(changed) == settings(edit(DOCKERS, LAN, option).content)
+    assert "for the container" in edit(text, LAN, option, host_config=GIVEN).obstacle
+    assert "not known" in edit(text, LAN, option, host_config={"Dns": []}).obstacle
 
 
 def test_a_user_who_gave_the_same() -> None:
     """A search domain of the result that was given in Docker, too, is no obstacle; options given there are none."""
     given = DOCKERS.replace("Overrides: []", "Overrides: [search]")
     same = Dns(nameservers=("10.1.0.53",), domain="", search=("host.example",), options=())
-    assert edit_resolv_conf(given, same, DnsOption.SEARCH, ID) == FileEdit()
+    assert edit(given, same, DnsOption.SEARCH) == FileEdit()
     options = DOCKERS.replace("Overrides: []", "Overrides: [options]")
-    assert edit_resolv_conf(options, LAN, DnsOption.SEARCH, ID).content is not None
+    assert edit(options, LAN, DnsOption.SEARCH).content is not None
 
 
 @pytest.mark.parametrize("option", list(DnsOption))
 def test_a_container_that_changes_its_file(option: DnsOption) -> None:
     """Its file is edited once for each endpoint, so it stays as the container left it."""
-    changed = edit_resolv_conf(DOCKERS, LAN, option, ID).content
+    changed = edit(DOCKERS, LAN, option).content
     assert changed is not None
     own = changed.replace("search ", "# search ")
-    assert edit_resolv_conf(own, LAN, option, ID) == FileEdit()
-    assert edit_resolv_conf(own, LAN, option, "f" * 64).content is not None
+    assert edit(own, LAN, option) == FileEdit()
+    assert edit(own, LAN, option, "f" * 64).content is not None
 
 
 @pytest.mark.parametrize("option", list(DnsOption))
 def test_nothing_to_change(option: DnsOption) -> None:
     """A second time there is nothing left to do, and without anything in the result neither."""
-    changed = edit_resolv_conf(DOCKERS, LAN, option, ID).content
+    changed = edit(DOCKERS, LAN, option).content
     assert changed is not None
-    assert edit_resolv_conf(changed, LAN, option, ID) == FileEdit()
-    assert edit_resolv_conf(DOCKERS, NOTHING, option, ID) == FileEdit()
+    assert edit(changed, LAN, option) == FileEdit()
+    assert edit(DOCKERS, NOTHING, option) == FileEdit()

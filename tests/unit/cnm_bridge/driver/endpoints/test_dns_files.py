@@ -126,7 +126,7 @@ async def test_files_that_hang(file: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe)  # opening it waits until it is opened for writing
     async with asyncio.TaskGroup() as tasks:
         hanging = [
-            tasks.create_task(kernel.edit_resolv_conf(1, CONTAINER, lambda _: FileEdit())) for _ in range(_CONTAINERS)
+            tasks.create_task(kernel.edit_resolv_conf(1, CONTAINER, lambda *_: FileEdit())) for _ in range(_CONTAINERS)
         ]
         try:
             await asyncio.sleep(0)
