@@ -240,7 +240,7 @@ class NetworkSlots:
         if waiter is not None:
             try:
                 while not await waiter.wait(self._next_slow_s()):
-                    self._slow_down()
+                    self._look()
             except BaseException:  # a cancellation, or the end of a time limit
                 self._give_up(turn)
                 raise
@@ -256,7 +256,6 @@ class NetworkSlots:
         """Return a new turn, and what to wait for; None if it has its slot."""
         with self._mutex:
             turn = self._admission.arrive(network)
-            self._end_quick()
             if turn in self._serve():
                 return turn, None
             waiter = self._waiters[turn] = Waiter()
@@ -270,26 +269,26 @@ class NetworkSlots:
             self._waiters.pop(turn, None)
             self._serve()
 
-    def _next_slow_s(self) -> float | None:
-        """Return after how many seconds a running execution becomes slow; None: none can."""
+    def _next_slow_s(self) -> float:
+        """Return after how many seconds a running execution, or one that begins now, becomes slow."""
         with self._mutex:
             begun = [turn.since for turn in self._running if turn.is_quick]
-        return max(0.0, min(begun) + self._slow_s - time.monotonic()) if begun else None
+        now = time.monotonic()
+        return max(0.0, min(begun, default=now) + self._slow_s - now)
 
-    def _slow_down(self) -> None:
+    def _look(self) -> None:
         with self._mutex:
-            self._end_quick()
             self._serve()
 
-    def _end_quick(self) -> None:
-        """Count those that have become slow for their own networks only; those that wait look."""
+    def _serve(self) -> list[Turn]:
+        """Wake up those that may run; return those that need not be woken up.
+
+        Those that have become slow count for their own networks only; those that wait look.
+        """
         before = time.monotonic() - self._slow_s
         for turn in self._running:
             if turn.since <= before:
                 self._admission.shares.slow_down(turn)
-
-    def _serve(self) -> list[Turn]:
-        """Wake up those that may run; return those that need not be woken up."""
         awake = []
         for turn in self._admission.admit():
             turn.since = time.monotonic()

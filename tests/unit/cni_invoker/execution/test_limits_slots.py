@@ -153,6 +153,27 @@ async def test_a_healthy_network_gets_a_slot(networks: str) -> None:
                 pass
 
 
+async def test_executions_that_begin_to_hang_later() -> None:
+    """Its own network is in the way at first, and then those of another one: until they are slow."""
+    slots = NetworkSlots(2, slow_s=0.01)
+    ends = asyncio.Event()
+
+    async def run(until: asyncio.Event) -> None:
+        async with slots.held("a"):
+            await until.wait()
+
+    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(ends))
+        hung = tasks.create_task(run(asyncio.Event()))
+        await asyncio.sleep(0.02)  # both are slow
+        last = tasks.create_task(run(ends))
+        await asyncio.sleep(0)
+        async with hanging(slots, "bb"):
+            ends.set()
+            await last
+        hung.cancel()
+
+
 async def test_a_cancelled_execution_frees_its_slot() -> None:
     """Whether it ran, waited, or had just received its slot."""
     slots = NetworkSlots(1)
