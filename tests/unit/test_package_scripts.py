@@ -9,21 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+
 SCRIPTS = Path(__file__).parents[2] / "packaging/debian"
 DAEMON = """#!/bin/sh
 # No daemon runs. The state of a directory is the file `leveldb/exported` in it.
 [ "$1" = state ] && exec cat "$4/leveldb/exported"
 exit 1
 """
+MANAGED = ("cni-bridge-plugin", "cni-bridge-global")
+"""The states of managed plugins, of local and of global scope (`server/managed_plugin.py`)."""
 WANTED = "etc/systemd/system/multi-user.target.wants"
 
 
 @pytest.fixture(name="root")
 def make_root(tmp_path: Path) -> Path:
-    """A root directory with the package, its instance `blue`, and a managed plugin with settings of its own."""
-    for name in ("config", "blue", "plugin"):
+    """A root directory with the package, its instance `blue`, and managed plugins with settings of their own."""
+    for name in ("config", "blue", "plugin", "global"):
         _write(tmp_path / f"etc/cni-bridge/{name}.toml", "")
-    for name in ("cni-bridge", "cni-bridge-blue", "cni-bridge-plugin", "cni-bridge-other"):
+    for name in ("cni-bridge", "cni-bridge-blue", *MANAGED, "cni-bridge-other"):
         add_state(tmp_path, name)
     home = tmp_path / "usr/lib/cni-bridge"
     _write(home / "in-use", (SCRIPTS / "in-use").read_text("utf-8"))
@@ -34,11 +38,11 @@ def make_root(tmp_path: Path) -> Path:
 
 
 def test_a_purge_deletes_the_states_of_the_packages_own_units(root: Path) -> None:
-    """The first daemon's state goes, and that of each instance; a managed plugin's and an unknown daemon's stay."""
+    """The first daemon's state goes, and that of each instance; those of managed plugins and unknown daemons stay."""
     done = purge(root)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (root / "var/lib").iterdir()} == {"cni-bridge-plugin", "cni-bridge-other"}
-    assert {path.name for path in (root / "run").iterdir()} == {"cni-bridge-plugin", "cni-bridge-other"}
+    assert {path.name for path in (root / "var/lib").iterdir()} == {*MANAGED, "cni-bridge-other"}
+    assert {path.name for path in (root / "run").iterdir()} == {*MANAGED, "cni-bridge-other"}
     assert not (root / "etc/cni-bridge").exists()
 
 
@@ -71,7 +75,26 @@ def test_endpoints_of_the_packages_units_keep_it_installed(root: Path, name: str
     assert done.stdout == "  endpoint 4e0f on network 77aa, container ?\n"
 
 
-@pytest.mark.parametrize("name", ["cni-bridge-plugin", "cni-bridge-other"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"endpoints": [], "pools": [{"section": "lan", "addresses": 2}, {"section": "wan", "addresses": 0}]},
+        {
+            "endpoints": [],
+            "pools": [{"section": "lan"}, {"section": "wan"}],
+            "addresses": [{"section": "lan", "pool": "1"}, {"section": "lan", "pool": "1"}],
+        },
+    ],
+    ids=["running daemon", "export"],
+)
+def test_addresses_of_other_drivers_keep_it_installed(root: Path, document: JsonObject) -> None:
+    """Nothing else could release the reservations of networks whose IPAM driver the package has."""
+    _write(root / "var/lib/cni-bridge/leveldb/exported", json.dumps(document))
+    done = in_use(root)
+    assert (done.returncode, done.stdout) == (1, "  2 addresses of IPAM section lan\n")
+
+
+@pytest.mark.parametrize("name", [*MANAGED, "cni-bridge-other"])
 def test_endpoints_of_other_daemons_do_not_keep_it_installed(root: Path, name: str) -> None:
     """The removal of the package harms no endpoint of a managed plugin, or of a daemon that was started by hand."""
     add_state(root, name, "4e0f")
