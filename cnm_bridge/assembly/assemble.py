@@ -76,7 +76,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     networks = make_networks(resources)
     attach = make_attach(resources)
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
-    ipam = make_ipam(resources, directories=networks.directories, teardown=teardown)
+    ipam = make_ipam(resources, networks=networks, teardown=teardown)
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown, ipam=ipam)
     endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints, ipam=ipam)

@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from cni_invoker import ConfigurationDirectories
+from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
@@ -24,13 +24,14 @@ class IpamRoom:
     unclaimed: UnclaimedAddresses
 
 
-def make_ipam(resources: Resources, *, directories: ConfigurationDirectories, teardown: TeardownRoom) -> IpamRoom:
+def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: TeardownRoom) -> IpamRoom:
     """Return the objects of the room."""
     plugins = PluginRuns(resources.runtime, resources.kernel, resources.settings.run_dir)
     releases = Releases(resources.store, plugins, teardown.queue, KeyedLocks())
     service = IpamService(
         store=resources.store,
-        sections=Sections(directories),
+        sections=Sections(networks.directories),
+        managed=networks.managed,
         runtime=resources.runtime,
         plugins=plugins,
         releases=releases,

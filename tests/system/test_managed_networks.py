@@ -28,6 +28,9 @@ def test_a_locked_network(private_scene: Scene) -> None:
     assert reaches(container, subnet.gateway)
     error = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={configuration}")
     assert "only network kubernetes may use it" in error
+    for named in (("--ipam-opt", f"cni.ipam={configuration}"), ("--subnet", subnet.ipv4)):
+        error = lab.run("docker", "network", "create", "--ipam-driver", "cni-bridge", *named, "own", check=False).stderr
+        assert "only network kubernetes may use it" in error
     other = scene.network(scene.configure(bridge(scene.subnet())))
     asked = f"name={other},driver-opt=cni.network={configuration}"
     assert "only network kubernetes may use it" in scene.run_refusal(asked)

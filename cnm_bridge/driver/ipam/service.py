@@ -51,6 +51,7 @@ from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress,
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
+from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -107,6 +108,7 @@ class IpamService:
 
     store: Store
     sections: Sections
+    managed: ManagedNetworks
     runtime: Runtime
     plugins: PluginRuns
     releases: Releases
@@ -141,10 +143,13 @@ class IpamService:
         """Return the section that a request names, or the only one with its subnet."""
         name = section_name(request.options)
         if name is not None:
-            return await asyncio.to_thread(self.sections.find, name)
-        if request.subnet is None:
+            found = await asyncio.to_thread(self.sections.find, name)
+        elif request.subnet is not None:
+            found = await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
+        else:
             raise BadOption(OPTION, f"it is missing; {NAME_IT}")
-        return await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
+        self.managed.refuse_pool(found.name)
+        return found
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
@@ -163,6 +168,7 @@ class IpamService:
         if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
         section = await asyncio.to_thread(self.sections.find, pool.section)
+        self.managed.refuse_pool(section.name)  # it may have been locked since
         if request.address is None:
             return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)

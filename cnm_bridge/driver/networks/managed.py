@@ -140,6 +140,18 @@ class ManagedNetworks:
         if owner is not None and owner.name != name:
             raise _locked(owner)
 
+    def refuse_pool(self, section: str) -> None:
+        """Refuse a pool of Docker's IPAM driver whose section is the configuration of a locked network.
+
+        Such a network has no pool: all its addresses are for its own containers.
+
+        Raises:
+            Refused: It is.
+        """
+        owner = self._find_locked(section)
+        if owner is not None:
+            raise _locked(owner)
+
     def note_deleted(self, network_id: NetworkId) -> None:
         """Note that Docker deletes a network; a locked one will be created again.
 
