@@ -86,7 +86,7 @@ class UnclaimedAddresses:
         addresses = [one for one in self.store.ipam.addresses() if one.created_at <= before]
         identity = await self.engine.identity()
         networks = await self.engine.ipam_networks(self.driver)
-        found = find_unclaimed(pools, addresses, networks, identity)
+        found = await asyncio.to_thread(find_unclaimed, pools, addresses, networks, identity)  # there may be thousands
         for pool in found.identified:
             if self.store.ipam.find_pool(pool.id) is pool:
                 await self.store.ipam.put_pool(replace(pool, engine=identity))

@@ -129,7 +129,8 @@ class Engine:
             listed = await _networks(docker)
             ids = [get_str(one, "Id") for one in listed if has_ipam_driver(one, driver)]
             shown = [await _network(docker, network_id) for network_id in ids]
-            return tuple(EngineIpamNetwork.from_json(one) for one in shown if one is not None)
+            known = [one for one in shown if one is not None]
+            return tuple([await asyncio.to_thread(EngineIpamNetwork.from_json, one) for one in known])  # as above
 
     async def find_network_named(self, name: str) -> EngineNetwork | None:
         """Return the network with a name, None if there is none."""
