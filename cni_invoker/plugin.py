@@ -1,22 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
 
-```python
-from cni_invoker.plugin import Call, JsonObject, run_plugin
-
-def add(call: Call) -> JsonObject:
-    addresses = call.ipam_add()
-    ...  # make the link call.ifname in call.netns
-    return {**addresses.document, "interfaces": [{"name": call.ifname, "sandbox": call.netns}]}
-
-def delete(call: Call) -> None:
-    ...  # remove it; it may be gone
-    call.ipam_delete()
-
-run_plugin(add=add, delete=delete)
-```
-
-It works without asyncio and imports little, because a plugin starts anew for each operation.
+`run_plugin` reads the call, has a function carry it out, and prints the answer. It works without asyncio and imports
+little, because a plugin starts anew for each operation.
 """
 
 import os

@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime for programs without asyncio: the same names, and methods that return when they are done.
 
-```python
-from cni_invoker.sync import CachedRuntime, Runtime  # the rest is as in the example of `cni_invoker`
-
-result = runtime.add(network, attachment)
-```
-
 The names of `cni_invoker` have the whole documentation. All threads may use one object: the asynchronous one is inside,
 whose waits block the thread. So operations of all threads on one container run one after the other, and the limits hold
 for all of them together. asyncio is loaded only for a cache or a `PluginExec` of the program's own. KeyboardInterrupt

@@ -253,10 +253,7 @@ class FileCache:
         return tuple(found.values())
 
     def _files(self, network: str, key: AttachmentKey) -> tuple[Path, Path]:
-        """Return the file name that is unique to this attachment, and the one that libcni would use.
-
-        They are the same if libcni's name would be too long for a file.
-        """
+        """Return the file name that is unique to this attachment, and libcni's; the same if that would be too long."""
         check_network_name(network)
         name = f"{network}-{key.container_id}-{key.ifname}"
         own = self._results / f"{_beginning(name)}-{_digest(f'{network}/{key.container_id}/{key.ifname}')}"

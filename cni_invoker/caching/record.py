@@ -7,9 +7,9 @@
  "bootId": "<the kernel's>", "answered": 2, "deleted": [1]}
 ```
 
-`result` is absent as long as no plugin has printed one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
-`deleted` are our extensions; libcni ignores them. A record that libcni has written may lack the namespace, the plugins
-from sub-directories, or everything except the result. Damaged parts count as missing.
+`result` is absent as long as no plugin has printed one, `deleted` as long as no DEL has begun. libcni ignores `bootId`,
+`answered` and `deleted`. What it has written may lack the namespace, the plugins from sub-directories, or everything
+except the result. Damaged parts count as missing.
 """
 
 import base64

@@ -212,7 +212,7 @@ def _signal_name(number: int) -> str:
 def find_error(stdout: bytes) -> JsonObject | None:
     """Return the last CNI error that a plugin printed, None without one.
 
-    It should be the whole output, but some plugins also print a result (cni#571) or log lines before or after it.
+    Some plugins also print a result (cni#571) or log lines before or after it.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
     starts = [brace.start() for brace in re.finditer("{", text)]
@@ -309,8 +309,7 @@ def _last_lines(output: bytes, count: int) -> tuple[str, ...]:
 def find_plugin(plugin_type: str, plugin_dirs: Sequence[Path]) -> Path:
     """Return the first executable file called `plugin_type` in the plugin directories.
 
-    Unlike libcni's `FindInPath`, it skips files that are not executable (because of their mode, or a file system that
-    is mounted `noexec`), and reports them if it finds no other.
+    Unlike libcni's `FindInPath`, it skips files that are not executable, and reports them if it finds no other.
 
     Raises:
         PluginNotFound: No directory has an executable file of that name.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one program: in a thread that starts it, waits for it, and cleans up its process group.
 
-Of CNI it knows the limits only. The end of the program is seen before it is reaped: until then its process group ID
-cannot be reused, so a signal to the group never hits another process (docs/decisions, 7 and 36). It needs Linux 5.3.
+The end of the program is seen before it is reaped: until then its process group ID cannot be reused, so a signal to the
+group never hits another process. It needs Linux 5.3.
 """
 
 import io

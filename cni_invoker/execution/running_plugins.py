@@ -10,9 +10,8 @@ named `<process ID>-<start>-<number>` after the runtime's process:
 ```
 
 The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
-ended. That of a plugin that hangs in the kernel, which even SIGKILL does not end, stays until the next start of the
-runtime: no DEL may run beside it. Times are in clock ticks since boot. Nothing is synced to disk. If a file survives a
-reboot all the same, the boot ID tells that its process IDs are those of other processes now: it is removed.
+ended. That of a plugin that hangs in the kernel stays until the next start of the runtime: no DEL may run beside it.
+Times are in clock ticks since boot. A file of another boot is removed: its process IDs are those of others now.
 
 Each plugin leads its own session, which contains whatever it runs, such as its IPAM plugin or iptables, even after its
 end. All processes of such a session are killed, and nothing else: a daemon that a plugin started on purpose has its own

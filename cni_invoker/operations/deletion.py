@@ -84,9 +84,7 @@ def _code_of_answer(failed: PluginError) -> int | None:
 RULES_BY_ADDRESS: Final = frozenset({"firewall"})
 """Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
 
-All other known plugins find their work by container ID (`bridge` and `ptp`: a chain named after a hash of network and
-ID; `portmap`, `bandwidth`: the same; `host-local`, `tuning`: files), by the container's name (`dnsname`), or in the
-container's namespace (`sbr`, `vrf`, `route-override`); or they delete nothing (`isolation`).
+All other known plugins find their work by the container's ID or name, or in its namespace; or they delete nothing.
 """
 
 
@@ -96,8 +94,7 @@ def needs_rules(
     """Return whether another attachment needs rules that the DEL of `plugin` would remove.
 
     The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
-    them; the DEL of the other attachment, which runs the same plugin with the same address, removes them later. An
-    attachment whose list lacks the plugin would never remove them, so it does not count.
+    them; the DEL of the other attachment removes them later. One whose list lacks the plugin does not count.
 
     Args:
         plugin: The plugin's type.
@@ -117,12 +114,10 @@ class DeleteHooks:
     Attributes:
         is_needed: Awaited with the type of a plugin that finds its rules by address alone (`firewall`), just before
             each execution. It returns whether another container needs these rules now (`needs_rules`); if so, the
-            plugin receives no result and leaves them. Its exception is raised; that plugin and those before it have not
-            run then.
+            plugin receives no result and leaves them. Its exception ends the operation.
         restore: Awaited before a failed plugin is run once more. It puts back the link, which the plugin may have
             deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
-        slot: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a caller
-            that deletes in the background does not block others with plugins that hang.
+        slot: Returns what is held during an execution, instead of one of the runtime's DEL slots.
         attachment_of: Called with the index of a plugin in the list. It returns the attachment that this plugin
             receives, for a list whose plugins did not all receive the same one at ADD.
     """

@@ -37,9 +37,8 @@ from cni_invoker.versions import Verb, VersionInfo, is_at_least, require_support
 class Runtime:
     """Adds containers to networks, checks and deletes them, and runs STATUS and GC.
 
-    Use one runtime per host. It limits how many plugins run at once, serializes operations on one container, keeps GC
-    apart from all other operations on a network, and serializes the first users of shared iptables chains. Many tasks
-    may use it at the same time, also in several event loops and threads.
+    Use one runtime per host, for all tasks, event loops and threads. It limits how many plugins run at once, and
+    serializes operations on one container, GC on a network, and the first users of shared iptables chains.
 
     A parameter of another type is a `TypeError`, raised before anything runs.
 
