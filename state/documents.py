@@ -3,8 +3,8 @@
 """Records as JSON documents, in the form that follows from their dataclasses; pure.
 
 A field has its name in camel case (`host_port` is `hostPort`), and the form of its type: an address is a text, a record
-is an object. A document is closed: all fields are there, and no other. An error names the field with those around it,
-e.g. `attachment: identity: kind is not one of docker, kubernetes`.
+is an object, bytes are hexadecimal digits. A document is closed: all fields are there, and no other. An error names the
+field with those around it, e.g. `attachment: identity: kind is not one of docker, kubernetes`.
 """
 
 import dataclasses
@@ -108,7 +108,7 @@ def _form_of(kind: Any) -> tuple[Callable[[JsonObject, str], Any], Callable[[Any
     if kind in _PLAIN:
         return _PLAIN[kind], lambda value: value
     if kind in _TEXTS:
-        return _reads(_TEXTS[kind]), str
+        return _reads(_TEXTS[kind]), bytes.hex if kind is bytes else str
     if kind == _Arguments:
         return _within(_parse_arguments), lambda found: [{"key": key, "value": value} for key, value in found]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -191,10 +191,11 @@ _PLAIN: Final[Mapping[Any, Callable[[JsonObject, str], Any]]] = {
 }
 """The types that are JSON."""
 _TEXTS: Final[Mapping[Any, Callable[[str], Any]]] = {
+    bytes: bytes.fromhex,
     IPv4Interface: IPv4Interface,
     IPv6Interface: IPv6Interface,
     IPv4Address | IPv6Address: ip_address,
     IPv4Interface | IPv6Interface: ip_interface,
     IPv4Network | IPv6Network: ip_network,
 }
-"""The types whose JSON is the text that `str` gives, and what reads it."""
+"""The types whose JSON is a text, the one that `str` gives or hexadecimal digits, and what reads it."""

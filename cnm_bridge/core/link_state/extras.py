@@ -7,10 +7,7 @@ that this program does not know.
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Self
-
-from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_str
+from ipaddress import IPv4Address, IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +27,6 @@ class Rule:
     def __str__(self) -> str:
         return f"rule {self.priority} to table {self.table}"
 
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {"priority": self.priority, "table": self.table, "message": self.message.hex()}
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            priority=get_int(document, "priority"),
-            table=get_int(document, "table"),
-            message=bytes.fromhex(get_str(document, "message")),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
@@ -61,19 +45,6 @@ class Neighbour:
     def __str__(self) -> str:
         return f"neighbour {self.address}" + (" proxy" if self.proxy else "")
 
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {"address": str(self.address), "mac": self.mac, "proxy": self.proxy}
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            address=ip_address(get_str(document, "address")),
-            mac=find_str(document, "mac"),
-            proxy=get_bool(document, "proxy"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sysctl:
@@ -89,15 +60,6 @@ class Sysctl:
 
     def __str__(self) -> str:
         return f"sysctl {self.name.replace('/', '.')}"
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {"name": self.name, "value": self.value}
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(name=get_str(document, "name"), value=get_str(document, "value"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +78,6 @@ class Qdisc:
 
     def __str__(self) -> str:
         return f"qdisc {self.kind}"
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {"kind": self.kind, "handle": self.handle, "options": self.options.hex()}
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            kind=get_str(document, "kind"),
-            handle=get_int(document, "handle"),
-            options=bytes.fromhex(get_str(document, "options")),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

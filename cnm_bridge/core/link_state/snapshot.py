@@ -31,30 +31,11 @@ main; type 1 unicast; protocol 2 kernel, 3 boot.
 """
 
 from dataclasses import dataclass
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-    ip_address,
-    ip_interface,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import Final, Self
 
-from cni_bridge_spec import (
-    JsonObject,
-    find_int,
-    find_object,
-    find_str,
-    get_bool,
-    get_int,
-    get_object,
-    get_objects,
-    get_str,
-)
+from cni_bridge_spec import JsonObject
+from cni_bridge_state.documents import parse, render
 from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
 
 IpAddress = IPv4Address | IPv6Address
@@ -90,21 +71,6 @@ class LinkState:
     mac: str | None
     mtu: int
     noarp: bool
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {"name": self.name, "kind": self.kind, "mac": self.mac, "mtu": self.mtu, "noarp": self.noarp}
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            name=get_str(document, "name"),
-            kind=find_str(document, "kind"),
-            mac=find_str(document, "mac"),
-            mtu=get_int(document, "mtu"),
-            noarp=get_bool(document, "noarp"),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,31 +111,6 @@ class Address:
         """Whether the kernel prefers other addresses as the source (IFA_F_DEPRECATED)."""
         return bool(self.flags & _DEPRECATED)
 
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "address": str(self.address),
-            "peer": _text(self.peer),
-            "broadcast": _text(self.broadcast),
-            "scope": self.scope,
-            "flags": self.flags,
-            "metric": self.metric,
-            "label": self.label,
-        }
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            address=ip_interface(get_str(document, "address")),
-            peer=_find_address(document, "peer"),
-            scope=get_int(document, "scope"),
-            flags=get_int(document, "flags"),
-            broadcast=_find_address(document, "broadcast"),
-            metric=find_int(document, "metric"),
-            label=find_str(document, "label"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
@@ -205,39 +146,6 @@ class Route:
         via = f" via {self.gateway}" if self.gateway else ""
         return f"{self.destination}{via}, metric {self.metric}, table {self.table}"
 
-    def to_json(self) -> JsonObject:
-        """Return the JSON form."""
-        return {
-            "destination": str(self.destination),
-            "gateway": _text(self.gateway),
-            "table": self.table,
-            "metric": self.metric,
-            "type": self.type,
-            "scope": self.scope,
-            "protocol": self.protocol,
-            "source": _text(self.source),
-            "onlink": self.onlink,
-            "mtu": self.mtu,
-            "advmss": self.advmss,
-        }
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form."""
-        return cls(
-            destination=ip_network(get_str(document, "destination")),
-            gateway=_find_address(document, "gateway"),
-            table=get_int(document, "table"),
-            metric=get_int(document, "metric"),
-            type=get_int(document, "type"),
-            scope=get_int(document, "scope"),
-            protocol=get_int(document, "protocol"),
-            source=_find_address(document, "source"),
-            onlink=get_bool(document, "onlink"),
-            mtu=find_int(document, "mtu"),
-            advmss=find_int(document, "advmss"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -263,39 +171,13 @@ class Snapshot:
 
     def to_json(self) -> JsonObject:
         """Return the JSON form shown in the module docstring."""
-        return {
-            "link": self.link.to_json(),
-            "addresses": [address.to_json() for address in self.addresses],
-            "routes": [route.to_json() for route in self.routes],
-            "rules": [rule.to_json() for rule in self.rules],
-            "neighbours": [neighbour.to_json() for neighbour in self.neighbours],
-            "sysctls": [sysctl.to_json() for sysctl in self.sysctls],
-            "qdisc": None if self.qdisc is None else self.qdisc.to_json(),
-        }
+        return render(self)
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
         """Read the JSON form: the inverse of `to_json`.
 
         Raises:
-            JsonError: A key is missing or its value has another type.
-            ValueError: A value is malformed.
+            JsonError: A key is missing or unknown, or its value has another type or is malformed.
         """
-        return cls(
-            link=LinkState.from_json(get_object(document, "link")),
-            addresses=tuple(Address.from_json(item) for item in get_objects(document, "addresses")),
-            routes=tuple(Route.from_json(item) for item in get_objects(document, "routes")),
-            rules=tuple(Rule.from_json(item) for item in get_objects(document, "rules")),
-            neighbours=tuple(Neighbour.from_json(item) for item in get_objects(document, "neighbours")),
-            sysctls=tuple(Sysctl.from_json(item) for item in get_objects(document, "sysctls")),
-            qdisc=None if (qdisc := find_object(document, "qdisc")) is None else Qdisc.from_json(qdisc),
-        )
-
-
-def _text(value: IpAddress | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _find_address(document: JsonObject, key: str) -> IpAddress | None:
-    text = find_str(document, key)
-    return None if text is None else ip_address(text)
+        return parse(cls, document)

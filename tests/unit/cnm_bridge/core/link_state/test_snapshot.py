@@ -104,7 +104,7 @@ def test_an_invalid_snapshot_is_rejected(key: str, value: str | None) -> None:
     document["link" if key == "mtu" else "routes"] = (
         {**document["link"], key: value} if key == "mtu" else [{**document["routes"][0], key: value}]
     )
-    with pytest.raises(ValueError, match=r"mtu is missing|metric must be|does not appear to be|has host bits set"):
+    with pytest.raises(ValueError, match=r"mtu is null|metric must be|does not appear to be|has host bits set"):
         Snapshot.from_json(document)
 
 
