@@ -37,8 +37,8 @@ _UNKNOWN_RELEASE: Final = "the release of the Docker Engine was not known"
 
 _NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 
-_INDEPENDENT: Final = frozenset({"host-local", "static", "whereabouts"})
-"""IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8)."""
+_INDEPENDENT: Final = frozenset({"calico-ipam", "host-local", "static", "whereabouts"})
+"""IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8, Calico)."""
 
 _KEEP_RESERVATION: Final = frozenset({"bandwidth", "firewall", "portmap", "sbr", "tuning"})
 """Chained plugins that return addresses, gateways and name servers as they are (read in plugins 1.1.1 and 1.9.1)."""

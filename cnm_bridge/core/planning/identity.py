@@ -29,6 +29,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.reserved_list import ipam_configuration
 from cnm_bridge.core.planning.addresses.addressing import with_labels
+from cnm_bridge.core.planning.identity_args import with_identity_args
 
 ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
 """Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
@@ -67,8 +68,19 @@ class Identified:
     left_out: tuple[str, ...] = ()
 
 
-def with_identity(attachment: AttachmentRecord, request: IdentityRequest, container: StartingContainer) -> Identified:
+def with_identity(
+    attachment: AttachmentRecord,
+    request: IdentityRequest,
+    container: StartingContainer,
+    template: JsonObject | None = None,
+) -> Identified:
     """Return an attachment whose plugins receive the identity of a container.
+
+    Args:
+        attachment: What they would receive without it.
+        request: Which identity.
+        container: The container.
+        template: Where in `args` they receive it as well (`identity_args.py`), None for nowhere.
 
     Raises:
         Refused: The identity of a pod is required, and the container is not the sandbox of a pod.
@@ -97,10 +109,13 @@ def with_identity(attachment: AttachmentRecord, request: IdentityRequest, contai
     selected = _selected(container.labels, request.labels)
     labels = {key: value for key, value in selected.items() if _is_short(key, value)}
     left_out += [f"label {key:.{_SHOWN}}" for key in selected if key not in labels]
+    identified = _with_host_name(_with_labels(network, labels), name)
+    if template is not None:
+        identified = with_identity_args(identified, template, container, labels)
     changed = replace(
         attachment,
         args=tuple(passed.items()),
-        configuration=_with_host_name(_with_labels(network, labels), name).document,
+        configuration=identified.document,
         capability_args=capability_args,
         reservation_input=_reservation_input(attachment, network),
     )

@@ -20,6 +20,7 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer
@@ -27,6 +28,7 @@ from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.planning.identity import with_identity
+from cnm_bridge.core.planning.options.cni_options import parse_options
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.engine import KnownRelease
@@ -53,12 +55,14 @@ class Place:
         process: The first process of the container, None if it was not looked for or is not known.
         container: The container, None if it was not looked for or is not known.
         unknown: Why the container is not known.
+        template: Where in `args` the plugins receive its identity, None for nowhere.
     """
 
     obstacle: str | None
     process: ProcessRecord | None = None
     container: StartingContainer | None = None
     unknown: str = ""
+    template: JsonObject | None = None
 
     def identify(self, record: EndpointRecord) -> EndpointRecord:
         """Return a record whose plugins receive the identity of the container, if that is requested and possible.
@@ -70,7 +74,7 @@ class Place:
         if request is None:
             return record
         if self.container is not None:
-            identified = with_identity(record.attachment, request, self.container)
+            identified = with_identity(record.attachment, request, self.container, self.template)
             if identified.left_out:
                 log.warning("endpoint.identity_incomplete", endpoint_id=record.id, left_out=identified.left_out)
             return replace(record, attachment=identified.attachment)
@@ -122,7 +126,17 @@ class PlaceFinder:
                 obstacle = "the container has further networks"
         process = owner.process
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
-        return Place(obstacle=obstacle, process=known, container=owner.container, unknown=owner.unknown)
+        return Place(
+            obstacle=obstacle,
+            process=known,
+            container=owner.container,
+            unknown=owner.unknown,
+            template=self._find_template(record),
+        )
+
+    def _find_template(self, record: EndpointRecord) -> JsonObject | None:
+        network = self.store.find_network(record.network_id)
+        return None if network is None else parse_options(network.options).identity_args
 
     async def _find_obstacle(self, record: EndpointRecord) -> str | None:
         release = self.release.current

@@ -7,7 +7,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
 
 from cni_bridge_spec import find_object
@@ -42,16 +42,25 @@ class Delegate:
     Attributes:
         kind: The kernel's name of the link's kind.
         has_own_mac: Whether the link may have any MAC. If not, Docker does not learn it before Join.
+        is_single: Whether it turns the prefix of each address into that of a single host, /32 or /128.
         lost: What Docker would not learn in mode *hybrid* and learns in mode *move*, in words; None if nothing.
     """
 
     kind: str
     has_own_mac: bool = True
+    is_single: bool = False
     lost: str | None = None
+
+    def made_of(self, given: IpInterface) -> IpInterface:
+        """Return the address that its link has if its IPAM plugin gives this one."""
+        return ip_interface(given.ip) if self.is_single else given
 
 
 DELEGATES: Final[Mapping[str, Delegate]] = {
     "bridge": Delegate(kind="veth"),
+    "calico": Delegate(
+        kind="veth", has_own_mac=False, is_single=True, lost="the MAC of the link, which Calico chooses"
+    ),
     "dummy": Delegate(kind="dummy"),
     "host-device": Delegate(kind="", has_own_mac=False, lost="the MAC of the device"),
     "ipvlan": Delegate(kind="ipvlan", has_own_mac=False),  # shares its parent's MAC, which Docker never learns
@@ -60,7 +69,8 @@ DELEGATES: Final[Mapping[str, Delegate]] = {
     "tap": Delegate(kind="tun"),
     "vlan": Delegate(kind="vlan", has_own_mac=False, lost="the MAC of the link, which is that of its parent"),
 }
-"""Plugins that call `ipam.ExecAdd` with their own input and use all of its result (read in plugins 1.1.1 and 1.9.1)."""
+"""Plugins that call `ipam.ExecAdd` with their own input and use all of its result (read in plugins 1.1.1 and 1.9.1,
+and in Calico's source)."""
 
 ANY_PLUGIN: Final = Delegate(kind="")
 """Stands for a plugin of which nothing is known."""
@@ -80,10 +90,11 @@ def describe_expected(
     Args:
         delegate: The plugin that will make it.
         ifname: Its name.
-        given: Its addresses, in the order of the CNI result.
+        given: The addresses that the IPAM plugin gave, in the order of its result.
         mac: The MAC that it will have, None if that is not known.
         sysctls: The settings that it must have.
     """
+    given = tuple(map(delegate.made_of, given))
     # as in a snapshot: the kernel lists the latest IPv6 address first
     ipv4 = [one for one in given if isinstance(one, IPv4Interface)]
     ipv6 = [one for one in reversed(given) if isinstance(one, IPv6Interface)]
@@ -191,12 +202,14 @@ def refuse_changed(
 
 
 def _differences(main: PluginConfiguration, reserved: Result, result: Result, snapshot: Snapshot) -> Iterator[str]:
-    wanted = {ip.address for ip in reserved.ips}
+    delegate = DELEGATES.get(main.type, ANY_PLUGIN)
+    ips = [replace(ip, address=delegate.made_of(ip.address)) for ip in reserved.ips]
+    wanted = {ip.address for ip in ips}
     given = set(given_addresses(snapshot))
     if given != wanted:
         yield f"the link has {_listed(given)}, not {_listed(wanted)}"
     gateways = {ip.address: ip.gateway for ip in result.ips}
-    for ip in reserved.ips:
+    for ip in ips:
         gateway = gateways.get(ip.address, ip.gateway)  # a plugin at the end of the list may print no addresses
         if ip.gateway is not None and gateway != ip.gateway:
             yield f"the gateway of {ip.address} is {gateway}, not {ip.gateway}"

@@ -13,6 +13,7 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.checks import check_argument
 from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.planning.identity_args import parse_template
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.planning.options.docker_options import (
     IFNAME,
@@ -37,11 +38,12 @@ _DNS: Final = "cni.dns"
 _IDENTITY: Final = "cni.identity"
 _IDENTITY_LABELS: Final = "cni.identity-labels"
 _IDENTITY_REQUIRED: Final = "cni.identity-required"
+_IDENTITY_ARGS: Final = "cni.identity-args"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-_OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
+_OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED, _IDENTITY_ARGS)
 OPTIONS: Final = frozenset(
     {CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
 )
@@ -93,6 +95,7 @@ class Options:
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
         identity: Whether and how plugins receive the identity of the container; None if not.
+        identity_args: The template by which they receive it in `args` as well, None if it was not given.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
         unknown: The names of Docker's options for the endpoint that this version does not know.
     """
@@ -109,6 +112,7 @@ class Options:
     attach: AttachOption | None = None
     client_id: str | None = None
     identity: IdentityRequest | None = None
+    identity_args: JsonObject | None = field(default=None, hash=False)
     dns: DnsOption | None = None
     unknown: tuple[str, ...] = ()
 
@@ -144,8 +148,9 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
     """
     given, unknown = split_unknown(endpoint or {})
-    if INLINE in given:
-        raise BadOption(INLINE, "is an option of networks, not of containers")
+    for option in (INLINE, _IDENTITY_ARGS):
+        if option in given:
+            raise BadOption(option, "is an option of networks, not of containers")
     options = merge_options(network, given)
     _refuse_unknown(options)
     parse_announcements(network)
@@ -168,6 +173,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         attach=_parse_attach(options[ATTACH]) if ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         identity=_parse_identity(options),
+        identity_args=_parse_identity_args(options[_IDENTITY_ARGS]) if _IDENTITY_ARGS in options else None,
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
         unknown=unknown,
     )
@@ -265,6 +271,13 @@ def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
         raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
     patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
     return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
+
+
+def _parse_identity_args(text: str) -> JsonObject:
+    try:
+        return parse_template(text)
+    except JsonError as exc:
+        raise BadOption(_IDENTITY_ARGS, f"is not a template: {exc}") from exc
 
 
 def _parse_dns(text: str) -> DnsOption | None:

@@ -27,7 +27,7 @@ OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
 VERSIONS = ("0.4.0", "1.0.0")
 HOST_LOCAL: JsonObject = {"type": "host-local"}
 BRIDGE: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
-CALICO: JsonObject = {"type": "calico", "ipam": {"type": "calico-ipam"}}
+ACME: JsonObject = {"type": "acme", "ipam": {"type": "acme-ipam"}}
 TUNED: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"})
 VRF: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "vrf"})
 DHCP: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
@@ -75,7 +75,7 @@ TO_EXPLAIN = "; hybrid is not possible: "
 
 @pytest.mark.parametrize("release", [OLD, NEW, None])
 @pytest.mark.parametrize(
-    "plugins", [[BRIDGE], [CALICO], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TUNED]
+    "plugins", [[BRIDGE], [ACME], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TUNED]
 )
 def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: EngineRelease | None) -> None:
     """With every engine, and whether or not `static` is installed: Docker knows such a link."""
@@ -92,13 +92,13 @@ def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: En
         ([{"type": "vlan", "ipam": HOST_LOCAL}, {"type": "vrf"}], None, AttachMode.HYBRID, "of plugin vrf: "),
         ([*VRF, {"type": "istio-cni"}], None, AttachMode.HYBRID, "of plugin vrf: "),
         ([DHCP], None, AttachMode.DIRECT, f"moves none{TO_EXPLAIN}IPAM plugin dhcp is not known to work without"),
-        ([CALICO, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin calico is not known to leave"),
+        ([ACME, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme is not known to leave"),
         ([*TUNED, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin tuning sets a MAC"),
         # the whole name of the link, which mode move refuses
         ([BRIDGE], NAMED, AttachMode.HYBRID, f"com.docker.network.endpoint.ifname {NEEDS_SANDBOX}"),
         ([BRIDGE, {"type": "istio-cni"}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
         ([{"type": "vlan", "ipam": HOST_LOCAL}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
-        ([CALICO], NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin calico is not known to leave"),
+        ([ACME], NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin acme is not known to leave"),
         (TUNED, NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin tuning sets a MAC"),
         (VRF, NAMED, AttachMode.HYBRID, "of plugin vrf: "),
         # addresses of Docker's IPAM, which mode move refuses for plugins that remove the route of the prefix
@@ -109,10 +109,10 @@ def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: En
         ([PTP], None, AttachMode.MOVE, "Docker knows all of a link that it moves itself"),
         # an identity that is required, which mode move refuses
         ([BRIDGE], REQUIRED, AttachMode.HYBRID, f"cni.identity {NEEDS_SANDBOX}"),
-        ([CALICO], REQUIRED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin calico is not known to leave"),
+        ([ACME], REQUIRED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin acme is not known to leave"),
         # an identity that is not: no reason to hide addresses from Docker
         ([BRIDGE], KNOWN, AttachMode.HYBRID, f"cni.identity {NEEDS_SANDBOX}"),
-        ([CALICO], KNOWN, AttachMode.MOVE, "plugin calico is not known to leave its addresses"),
+        ([ACME], KNOWN, AttachMode.MOVE, "plugin acme is not known to leave its addresses"),
         ([DHCP], KNOWN, AttachMode.DIRECT, "of plugin dhcp: "),
     ],
 )
@@ -168,13 +168,13 @@ def test_auto_while_the_release_is_not_known() -> None:
     """In mode *hybrid* the sandbox is looked for at Join; what nothing else can do is refused."""
     assert choose(BRIDGE, release=None, need=NAMED).mode is AttachMode.HYBRID
     assert choose(BRIDGE, release=None, need=REQUIRED).mode is AttachMode.HYBRID
-    assert choose(CALICO, release=None, need=KNOWN).reason == "the release of the Docker Engine was not known"
+    assert choose(ACME, release=None, need=KNOWN).reason == "the release of the Docker Engine was not known"
     with pytest.raises(Refused, match=r"blue cannot be used: plugin vrf: .*; the release of the Docker Engine was not"):
         choose(*VRF, release=None)
     with pytest.raises(BadOption, match="the release of the Docker Engine was not known"):
-        choose(CALICO, release=None, need=NAMED)
+        choose(ACME, release=None, need=NAMED)
     with pytest.raises(Refused, match=r"choose cni.attach=direct, or leave out cni.identity-required"):
-        choose(CALICO, release=None, need=REQUIRED)
+        choose(ACME, release=None, need=REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_fast_moves_while_the_release_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("plugins", "reason"),
     [
-        ([CALICO], "plugin calico is not known"),
+        ([ACME], "plugin acme is not known"),
         ([{"type": "bridge"}], "plugin bridge has no IPAM plugin"),
         ([{"type": "bridge", "ipam": {"type": "azure-ipam"}}], "IPAM plugin azure-ipam is not known"),
         ([BRIDGE, {"type": "macvlan", "ipam": HOST_LOCAL}], "plugin macvlan has an IPAM plugin as well"),
@@ -310,8 +310,8 @@ def test_hybrid_is_refused_for_a_list_that_cannot_do_it() -> None:
     """The error names the plugin, the reason, and the mode that is possible."""
     with pytest.raises(Refused, match=r"blue: IPAM plugin dhcp is not known .*; direct is possible"):
         choose({"type": "macvlan", "ipam": {"type": "dhcp"}}, option=AttachOption.HYBRID)
-    with pytest.raises(Refused, match=r"blue: plugin calico is not known .*; move is possible"):
-        choose({"type": "calico"}, option=AttachOption.HYBRID)
+    with pytest.raises(Refused, match=r"blue: plugin acme is not known .*; move is possible"):
+        choose({"type": "acme"}, option=AttachOption.HYBRID)
     with pytest.raises(Refused, match=r"blue: plugin tuning sets a MAC; move is possible"):
         choose(*TUNED, option=AttachOption.HYBRID)
 
@@ -363,7 +363,7 @@ def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
         (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=hybrid"),
         (AttachOption.MOVE, TUNED, NEW, "because cni.attach=move; choose cni.attach=direct"),
         (AttachOption.FAST, TUNED, NEW, "because plugin tuning sets a MAC; choose cni.attach=direct"),
-        (AttachOption.FAST, [CALICO], NEW, "; choose cni.attach=direct"),
+        (AttachOption.FAST, [ACME], NEW, "; choose cni.attach=direct"),
         (AttachOption.FAST, [BRIDGE], OLD, "; use Docker Engine 28 or newer"),
     ],
 )

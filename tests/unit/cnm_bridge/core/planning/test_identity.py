@@ -188,3 +188,32 @@ def test_the_ipam_plugin_of_a_reservation() -> None:
     assert (
         with_identity(replace(own, mode=AttachMode.DIRECT), request, container()).attachment.reservation_input is None
     )
+
+
+CALICO: JsonObject = {
+    "org.apache.mesos": {"network_info": {"name": "{name} of {image}", "labels": {"labels": "{labels}"}}}
+}
+
+
+def test_a_template_of_arguments() -> None:
+    """Each plugin receives it in `args`, beside what its configuration has there, which is not replaced."""
+    own: JsonObject = {"type": "calico", "args": {"org.apache.mesos": {"network_info": {"ip": "x"}}, "other": 1}}
+    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))
+    changed = with_identity(attachment(own, {"type": "portmap"}), request, container(COMPOSE), CALICO).attachment
+    first, second = (
+        get_object(get_object(plugin, "args"), "org.apache.mesos")["network_info"]
+        for plugin in get_objects(changed.configuration, "plugins")
+    )
+    told = {"name": "shop-web-1 of busybox:1", "labels": {"labels": [{"key": "tier", "value": "front"}]}}
+    assert second == told
+    assert first == {**told, "ip": "x"}
+    assert get_object(get_objects(changed.configuration, "plugins")[0], "args")["other"] == 1
+
+
+def test_a_value_of_the_list_is_not_replaced_by_the_template() -> None:
+    """The operator has written it."""
+    own: JsonObject = {"type": "calico", "args": {"org.apache.mesos": {"network_info": {"name": "mine"}}}}
+    changed = with_identity(attachment(own), DOCKER, container(COMPOSE), CALICO).attachment
+    (plugin,) = get_objects(changed.configuration, "plugins")
+    info = get_object(get_object(get_object(plugin, "args"), "org.apache.mesos"), "network_info")
+    assert info == {"name": "mine", "labels": {"labels": []}}

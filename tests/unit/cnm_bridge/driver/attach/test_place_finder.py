@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cni_bridge_spec import get_objects
 from cni_bridge_state import EndpointRecord, IdentityKind, IdentityRequest
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
@@ -38,3 +39,11 @@ def test_a_container_that_is_not_known() -> None:
     with pytest.raises(Refused, match=r"cni\.identity-required: .* is not known: the Docker Engine is booting"):
         UNKNOWN.identify(required)
     assert KNOWN.identify(required) != required
+
+
+def test_the_template_of_a_network() -> None:
+    """What it says of the container is in `args` of the plugins."""
+    place = replace(KNOWN, template={"runtime": {"container": "{name}"}})
+    identified = place.identify(requesting(IdentityRequest(kind=IdentityKind.DOCKER)))
+    (plugin,) = get_objects(identified.attachment.configuration, "plugins")
+    assert plugin["args"] == {"runtime": {"container": "web"}}

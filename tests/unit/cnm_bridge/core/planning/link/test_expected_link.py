@@ -128,6 +128,27 @@ def test_a_changed_result_is_refused(changes: JsonObject, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_a_plugin_that_makes_single_addresses_of_those_it_is_given() -> None:
+    """As Calico does: Docker learns what the link will have, and another address is still refused."""
+    reserved, single = Result.from_document(RESERVED), (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
+    network = with_reservation(
+        NetworkConfigurationList.from_document(
+            {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "calico", "ipam": {"type": "calico-ipam"}}]}
+        ),
+        None,
+    )
+    foreseen = expected("calico", mac=None)
+    assert reported_addresses(foreseen) == single
+    printed = {**RESERVED, "ips": [{"address": "10.1.0.9/32", "gateway": "10.1.0.1"}, {"address": "fd00::9/128"}]}
+    refuse_changed(network, reserved, Result.from_document(printed), foreseen)
+    other = replace(foreseen, addresses=(address("10.1.0.8/32"),))
+    with pytest.raises(Refused, match=r"the link has 10.1.0.8/32, not 10.1.0.9/32, fd00::9/128"):
+        refuse_changed(network, reserved, Result.from_document(printed), other)
+    moved = {**RESERVED, "ips": [{"address": "10.1.0.9/32", "gateway": "10.1.0.254"}]}
+    with pytest.raises(Refused, match=r"gateway of 10.1.0.9/32 is 10.1.0.254"):
+        refuse_changed(network, reserved, Result.from_document(moved), foreseen)
+
+
 @pytest.mark.parametrize("made", [(), ADDRESSES[:1], (*ADDRESSES, ip_interface("10.1.0.10/24"))])
 def test_other_addresses_are_refused(made: tuple[IPv4Interface | IPv6Interface, ...]) -> None:
     """The link itself is decisive, not what plugins print."""

@@ -178,6 +178,7 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.identity-labels", "app", "no effect without cni.identity=docker"),
         ("cni.identity-required", "true", "no effect without cni.identity=docker"),
         ("cni.identity-required", "yes", "is not true or false"),
+        ("cni.identity-args", '{"x": "{name}"}', "no effect without cni.identity=docker"),
         ("cni.dhcp.client-id", "", "1 to 128 printable"),
         ("cni.dhcp.client-id", "a\nb", "1 to 128 printable"),
         ("cni.dhcp.client-id", "x" * 129, "1 to 128 printable"),
@@ -225,4 +226,28 @@ def test_the_request_for_an_identity() -> None:
     assert parse_options(given).identity == IdentityRequest(
         kind=IdentityKind.DOCKER, labels=("app", "tier-*"), is_required=True
     )
+    assert parse_options({**given, "cni.identity-args": '{"x": ["{name}", 1]}'}).identity_args == {"x": ["{name}", 1]}
     assert parse_options({}).identity is parse_options({"cni.identity": "none"}).identity is None
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("[]", "must be an object, not an array"),
+        ("{", "is not a template"),
+        ("\ud800", "not UTF-8"),
+        ('{"x": "{nmae}"}', "{nmae} in '{nmae}' is not one of {id}, {name}, {image}, {labels} alone"),
+        ('{"x": ["all: {labels}"]}', "{labels} in 'all: {labels}' is not one of"),
+    ],
+)
+def test_invalid_templates_are_rejected(template: str, message: str) -> None:
+    """Before the network is made."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({"cni.identity": "docker", "cni.identity-args": template})
+    assert message in str(caught.value)
+
+
+def test_a_template_is_an_option_of_networks() -> None:
+    """All containers of a network have their labels at the same place."""
+    with pytest.raises(BadOption, match="of networks, not of containers"):
+        parse_options({"cni.identity": "docker"}, {"cni.identity-args": "{}"})
