@@ -66,7 +66,6 @@ def make_endpoints(
             owners=teardown.owners,
             teardowns=teardown.queue,
             rebuild_endpoint=recovery.rebuild_endpoint,
-            audit=recovery.audit,
             joined=joined,
             unpublished=unpublished,
             locks=attach.locks,

@@ -34,7 +34,6 @@ from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.service import NetworkService
-from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention
@@ -64,7 +63,6 @@ class EndpointService:
     owners: AddressOwners
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
-    audit: OrphanAudit
     joined: JoinedEndpoints
     unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
@@ -139,8 +137,6 @@ class EndpointService:
     async def delete(self, request: EndpointReference) -> None:
         """Request the teardown of an endpoint in any phase, if it exists.
 
-        Without a record, the next rounds of reconcile remove what is left of it.
-
         The teardown runs in the background (docs/decisions, 13); when this returns, the request is on disk. If the link
         is a device of the host, this waits for the first attempt of the teardown, because until then the device is in
         the host namespace under the name of the endpoint's link.
@@ -150,8 +146,6 @@ class EndpointService:
         """
         self.joined.stop(request.endpoint_id)
         self.attempts.stop(request.endpoint_id)
-        if self.store.find_endpoint(request.endpoint_id) is None:
-            self.audit.note_deleted(AttachmentId(request.endpoint_id))
         try:
             await self.teardowns.request(request.endpoint_id)
         finally:

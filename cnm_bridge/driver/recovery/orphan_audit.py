@@ -4,15 +4,13 @@
 
 A staging namespace or a link is ours if its name says so, unless another instance of cni-bridge has a namespace for
 the same container ID in its own run directory. It is a leftover, and so is everything else with that ID: the daemon
-removes them. A reservation or a rule contains only a container ID. It is a leftover, too, if Docker has deleted an
-endpoint with that ID. Otherwise another runtime may have created it on a CNI network of the same name, so it is an
-orphan: the daemon reports it and leaves it to the operator.
+removes them. A reservation or a rule contains only a container ID. Another runtime may have created it on a CNI network
+of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
 """
 
 import asyncio
 import itertools
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,9 +46,6 @@ from cnm_bridge.system.kernel import Kernel, Link
 log = structlog.get_logger()
 
 _UNKNOWN: Final = "?"
-
-_MOST_DELETED: Final = 4096
-"""How many endpoints without a record that Docker has deleted are remembered: the last ones."""
 
 CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
 
@@ -92,7 +87,6 @@ class OrphanAudit:
         self._found: frozenset[PluginArtifact] = frozenset()
         self._orphans: tuple[PluginArtifact, ...] = ()
         self._unwritten: tuple[Path, ...] = ()
-        self._deleted: deque[str] = deque(maxlen=_MOST_DELETED)
 
     @property
     def unwritten(self) -> tuple[Path, ...]:
@@ -108,13 +102,6 @@ class OrphanAudit:
     def has_unconfirmed(self) -> bool:
         """Whether the last scan found an orphan that the previous one did not find."""
         return not self._found <= set(self._orphans)
-
-    def note_deleted(self, attachment_id: AttachmentId) -> None:
-        """Record that Docker has deleted an endpoint that has no record: what has its ID is ours.
-
-        So it is if an older state was restored, and the host was rebooted before the engine was asked.
-        """
-        self._deleted.append(attachment_id)
 
     def forget(self, orphan: PluginArtifact) -> None:
         """Drop an orphan that has been removed."""
@@ -188,7 +175,6 @@ class OrphanAudit:
             addresses=(*addresses, *self._store.ipam.addresses()),
             cache_files=cache_files,
             others=others,
-            deleted=frozenset(self._deleted),
             links=links,
             mounts=tuple(itertools.chain.from_iterable(mounts)),
             artifacts=(*rules.artifacts, *reservations.owned),
@@ -219,7 +205,6 @@ class _Scan:
         addresses: Likewise the addresses that Docker has requested.
         cache_files: The names of other runtimes' cache files.
         others: The attachments of other instances before or after the scan.
-        deleted: The container IDs of endpoints that Docker has deleted, and that had no record then.
         links: The links of the host namespace.
         mounts: The staging namespaces and the pins.
         artifacts: The plugins' objects that contain a container ID.
@@ -231,7 +216,6 @@ class _Scan:
     addresses: tuple[AddressRecord, ...]
     cache_files: frozenset[str]
     others: frozenset[AttachmentId]
-    deleted: frozenset[str]
     links: tuple[Link, ...]
     mounts: tuple[Path, ...]
     artifacts: tuple[PluginArtifact, ...]
@@ -244,11 +228,10 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Plug
     known |= {AttachmentId(record.id): record.section for record in scan.addresses}
     links = _by_attachment(scan.links)
     mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
+    ours = (mounted | links.keys()) - known.keys() - scan.others
     artifacts: dict[str, list[PluginArtifact]] = {}
     for artifact in scan.artifacts:
         artifacts.setdefault(artifact.container_id, []).append(artifact)
-    deleted = {AttachmentId(container_id) for container_id in scan.deleted & artifacts.keys()}
-    ours = (mounted | links.keys() | deleted) - known.keys() - scan.others
     leftovers = {
         attachment_id: Leftovers(
             attachment_id=attachment_id,
