@@ -21,7 +21,7 @@ from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.links_in_namespaces import MarkedAddresses
+from cnm_bridge.system.kernel.namespaces.reader import MarkedAddresses
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill

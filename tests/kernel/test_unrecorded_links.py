@@ -16,7 +16,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.links_in_namespaces import MarkedAddresses
+from cnm_bridge.system.kernel.namespaces.reader import MarkedAddresses
 
 ATTACHMENT: Final = AttachmentId(token_hex(32))
 ADDRESS, OTHER = "10.201.7.9", "10.201.7.10"

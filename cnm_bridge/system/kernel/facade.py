@@ -15,7 +15,6 @@ from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Plac
 from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit
 from cnm_bridge.system.kernel.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.link_mover import LinkLocation
-from cnm_bridge.system.kernel.namespaces.links_in_namespaces import delete_host_link
 from cnm_bridge.system.kernel.namespaces.netns import (
     ensure_namespace,
     enter,
@@ -310,7 +309,7 @@ class Kernel(KernelView):
         Raises:
             KernelError: The kernel refused.
         """
-        await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
+        await self._run(partial(self._reader.delete_host_link, link, altname))
 
     async def edit_resolv_conf(self, pid: int, container_id: str, edit: Edit) -> FileEdit:
         """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.

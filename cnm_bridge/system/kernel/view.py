@@ -18,23 +18,15 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     find_start,
     is_inhabited,
 )
-from cnm_bridge.system.kernel.namespaces.links_in_namespaces import (
+from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id, run_in_thread
+from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces
+from cnm_bridge.system.kernel.namespaces.reader import (
     MarkedAddresses,
-    addresses_by_altname,
-    addresses_in_use,
-    altnames_in_use,
-    altnames_mounted,
-    find_without_link,
+    NamespaceReader,
     gone_sandboxes,
-    list_host_addresses,
-    list_host_destinations,
-    list_host_links,
-    list_links_in,
     list_namespaces,
     mounted_namespaces,
 )
-from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id, run_in_thread
-from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 
@@ -49,7 +41,7 @@ class KernelView:
     """Reads links, namespaces and processes; `Kernel` adds the operations that change them.
 
     The namespace of the thread that creates this object is the host namespace. Each coroutine runs completely in
-    one short-lived thread.
+    one short-lived thread, and raises `KernelError` if the kernel refuses.
 
     Args:
         reply_limit_s: Time limit of one netlink reply, in seconds.
@@ -62,6 +54,7 @@ class KernelView:
         self._sees_processes = True
         with current_namespace() as fd:
             self._host = namespace_id(fd)
+        self._reader = NamespaceReader(host=self._host, reply_limit_s=reply_limit_s, processes=processes)
         self._work = asyncio.Semaphore(_AT_ONCE)
 
     def is_namespace(self, path: Path) -> bool:
@@ -69,48 +62,28 @@ class KernelView:
         return is_namespace(path)
 
     async def host_links(self) -> tuple[Link, ...]:
-        """Return all links of the host namespace.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+        """Return all links of the host namespace."""
+        return await self._run(self._reader.host_links)
 
     async def links_in(self, sandbox: Path) -> tuple[Link, ...]:
-        """Return all links of a sandbox, none if it does not exist or is the host namespace.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        return await self._run(partial(list_links_in, sandbox, host=self._host, reply_limit_s=self._reply_limit_s))
+        """Return all links of a sandbox, none if it does not exist or is the host namespace."""
+        return await self._run(partial(self._reader.links_in, sandbox))
 
     async def host_addresses(self) -> tuple[tuple[IpInterface, str], ...]:
-        """Return the addresses of the host namespace, each with the name of its link.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        return await self._run(partial(list_host_addresses, reply_limit_s=self._reply_limit_s))
+        """Return the addresses of the host namespace, each with the name of its link."""
+        return await self._run(self._reader.host_addresses)
 
     async def host_destinations(self) -> tuple[tuple[IpNetwork, str, bool], ...]:
-        """Return each route of the host namespace's main table: destination, link's name, whether it has a next hop.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        return await self._run(partial(list_host_destinations, reply_limit_s=self._reply_limit_s))
+        """Return each route of the host namespace's main table: destination, link's name, whether it has a next hop."""
+        return await self._run(self._reader.host_destinations)
 
     async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
         """Return the alternative names of the links that are missing from their sandboxes.
 
         Args:
             sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
-
-        Raises:
-            KernelError: The kernel refused.
         """
-        look = partial(find_without_link, sandboxes, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await self._run(look)
+        return await self._run(partial(self._reader.find_without_link, sandboxes))
 
     def distrust_processes(self) -> None:
         """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
@@ -127,31 +100,16 @@ class KernelView:
 
         Args:
             besides: The directory of our own mounts, staging namespaces and pins.
-
-        Raises:
-            KernelError: The kernel refused.
         """
-        look = partial(
-            altnames_in_use,
-            besides,
-            host=self._host,
-            reply_limit_s=self._reply_limit_s,
-            processes=self._processes,
-        )
-        found = await self._run(look)
-        return found if self._sees_processes else found | await self.altnames_mounted(besides)
+        return await self._run(partial(self._reader.altnames_in_use, besides, sees_processes=self._sees_processes))
 
     async def altnames_mounted(self, besides: Path) -> frozenset[str]:
         """Return the alternative names of all links in mounted namespaces, except the host's and our own.
 
         Args:
             besides: The directory of our own mounts, staging namespaces and pins.
-
-        Raises:
-            KernelError: The kernel refused.
         """
-        look = partial(altnames_mounted, besides, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await self._run(look)
+        return await self._run(partial(self._reader.altnames_mounted, besides))
 
     async def mounted_namespaces(self) -> tuple[Path, ...]:
         """Return the paths at which network namespaces are mounted, by Docker or any other program.
@@ -168,9 +126,8 @@ class KernelView:
             KernelError: The kernel refused, or not all processes are visible.
         """
         if not self._sees_processes:
-            raise KernelError("look at", "processes", "not all of them are visible from here")
-        look = partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
-        return await self._run(look)
+            raise KernelError("look at", "processes", _NOT_VISIBLE)
+        return await self._run(self._reader.addresses_in_use)
 
     async def addresses_by_altname(self, besides: Path) -> MarkedAddresses:
         """Return the addresses of each link that `altnames_in_use` finds, and which namespaces cannot be read.
@@ -181,14 +138,7 @@ class KernelView:
         Raises:
             KernelError: It cannot be read which namespaces there are.
         """
-        look = partial(
-            addresses_by_altname,
-            besides,
-            host=self._host,
-            reply_limit_s=self._reply_limit_s,
-            sees_processes=self._sees_processes,
-            processes=self._processes,
-        )
+        look = partial(self._reader.addresses_by_altname, besides, sees_processes=self._sees_processes)
         return await self._run(look)
 
     async def find_process_namespaces(self) -> ProcessNamespaces:
@@ -199,10 +149,7 @@ class KernelView:
         """
         if not self._sees_processes:
             raise KernelError("look at", "processes", _NOT_VISIBLE)
-        look = partial(
-            find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
-        )
-        return await self._run(look)
+        return await self._run(self._reader.find_process_namespaces)
 
     def find_start(self, pid: int) -> int | None:
         """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.
@@ -221,28 +168,14 @@ class KernelView:
         Raises:
             KernelError: The sandbox does not exist, or `/proc` cannot be read.
         """
-        if not self._sees_processes:
-            return None
-
-        def find() -> SandboxProcess | None:
-            with attempt("look for processes of", str(sandbox)):
-                return find_latest_first_process(sandbox, self._processes)
-
-        return await self._run(find)
+        return await self._look_for(find_latest_first_process, sandbox) if self._sees_processes else None
 
     async def find_first_processes(self, sandbox: Path) -> tuple[SandboxProcess, ...]:
         """Return the first processes of all containers in a sandbox, the oldest first; raises as above.
 
         Looks at each process of the host.
         """
-        if not self._sees_processes:
-            return ()
-
-        def find() -> tuple[SandboxProcess, ...]:
-            with attempt("look for processes of", str(sandbox)):
-                return find_first_processes(sandbox, self._processes)
-
-        return await self._run(find)
+        return await self._look_for(find_first_processes, sandbox) if self._sees_processes else ()
 
     async def find_recent_cgroups(self) -> frozenset[str]:
         """Return the cgroups of the latest processes: the text of `/proc/<pid>/cgroup`. None if none is visible.
@@ -267,12 +200,7 @@ class KernelView:
         """
         if not self._sees_processes:
             raise KernelError("look for processes of", str(sandbox), _NOT_VISIBLE)
-
-        def look() -> bool:
-            with attempt("look for processes of", str(sandbox)):
-                return is_inhabited(sandbox, self._processes)
-
-        return await self._run(look)
+        return await self._look_for(is_inhabited, sandbox)
 
     async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
         """Return those of the given sandboxes that Docker has visibly removed."""
@@ -282,9 +210,6 @@ class KernelView:
         """Return a link in a sandbox with its addresses and routes, and the sandbox's policy rules.
 
         None if the sandbox does not exist, is the host namespace, or does not have the link. Nothing is changed.
-
-        Raises:
-            KernelError: The kernel refused.
         """
         return await self._run(self._link_in_sandbox(sandbox, altname).look)
 
@@ -304,6 +229,15 @@ class KernelView:
             KernelError: The directory cannot be read.
         """
         return await self._run(partial(list_namespaces, directory))
+
+    async def _look_for(self, look: Callable[[Path, Path], T], sandbox: Path) -> T:
+        """Run a function that takes a sandbox and a directory like `/proc`."""
+
+        def work() -> T:
+            with attempt("look for processes of", str(sandbox)):
+                return look(sandbox, self._processes)
+
+        return await self._run(work)
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""

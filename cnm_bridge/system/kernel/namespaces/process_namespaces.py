@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import NamespaceMissing, attempt
-from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
-from cnm_bridge.system.kernel.netlink.links import list_links
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.core.link_state import NamespaceMissing
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
 
 PROCESSES: Final = Path("/proc")
 
@@ -55,13 +53,6 @@ def process_namespaces(
         raise hidden
 
 
-def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Return the alternative names of all links of an open namespace; moves the calling thread into it."""
-    enter(fd, host=host)
-    with Netlink(reply_limit_s=reply_limit_s) as netlink:
-        return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessNamespaces:
     """The namespaces of running processes, except the host namespace.
@@ -81,20 +72,3 @@ class ProcessNamespaces:
         except FileNotFoundError:
             return False
         return NamespaceId(device=found.st_dev, inode=found.st_ino) in self.namespaces
-
-
-def find_process_namespaces(
-    *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
-) -> ProcessNamespaces:
-    """Read all namespaces of running processes, except the host namespace; moves the calling thread.
-
-    Raises:
-        KernelError: The kernel refused, or denied access to a process.
-    """
-    namespaces: set[NamespaceId] = set()
-    altnames: set[str] = set()
-    with attempt("look at", "processes"):
-        for identity, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=processes):
-            namespaces.add(identity)
-            altnames |= altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
-    return ProcessNamespaces(namespaces=frozenset(namespaces), altnames=frozenset(altnames))

@@ -15,8 +15,8 @@ import pytest
 
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.links_in_namespaces import altnames_in_use, mounted_namespaces
 from cnm_bridge.system.kernel.namespaces.netns import current_namespace, namespace_id, run_in_thread
+from cnm_bridge.system.kernel.namespaces.reader import NamespaceReader, mounted_namespaces
 from tests.kernel.namespace import Namespace, living_process
 
 # linux/capability.h
@@ -47,7 +47,8 @@ async def in_use(staging: Path, processes: Path, *, first: Callable[[], None] = 
 
     def look() -> frozenset[str]:
         first()
-        return altnames_in_use(staging, host=host, reply_limit_s=5.0, processes=processes)
+        reader = NamespaceReader(host=host, reply_limit_s=5.0, processes=processes)
+        return reader.altnames_in_use(staging, sees_processes=True)
 
     return await run_in_thread(look)
 

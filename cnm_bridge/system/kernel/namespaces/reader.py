@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Reads links and their addresses in the host namespace and in those of containers."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, NamespaceMissing, attempt
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
+from cnm_bridge.system.kernel.namespaces.process_namespaces import ProcessNamespaces, process_namespaces
+from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.links import Link, delete_link, find_link, list_links, remove_altname
+from cnm_bridge.system.kernel.netlink.routes import find_destinations
+from cnm_bridge.system.kernel.netlink.socket import Netlink
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedAddresses:
+    """The addresses of links with an alternative name.
+
+    Attributes:
+        by_altname: The addresses, without prefixes, by alternative name.
+        unread: For each namespace that could not be read, why.
+    """
+
+    by_altname: Mapping[str, frozenset[str]]
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceReader:
+    """Reads namespaces. `Kernel` and `KernelView` describe the methods; each needs a thread of its own, which it moves.
+
+    Attributes:
+        host: The host namespace, in which the thread starts.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+        processes: A directory like `/proc`.
+    """
+
+    host: NamespaceId
+    reply_limit_s: float
+    processes: Path
+
+    def host_links(self) -> tuple[Link, ...]:
+        """Return all links of the host namespace."""
+        with attempt("list", "links"), self._netlink() as netlink:
+            return list_links(netlink)
+
+    def host_addresses(self) -> tuple[tuple[IpInterface, str], ...]:
+        """Return the addresses of the host namespace, each with the name of its link."""
+        with attempt("list", "addresses"), self._netlink() as netlink:
+            return tuple(
+                (found.address, link.state.name)
+                for link in list_links(netlink)
+                for found in find_addresses(netlink, link)
+            )
+
+    def host_destinations(self) -> tuple[tuple[IpNetwork, str, bool], ...]:
+        """Return the routes of the host namespace's main table; "" stands for no link, or several."""
+        with attempt("list", "routes"), self._netlink() as netlink:
+            names = {link.index: link.state.name for link in list_links(netlink)}
+            found = find_destinations(netlink)
+            return tuple((destination, names.get(index or 0, ""), has_hop) for destination, index, has_hop in found)
+
+    def delete_host_link(self, link: Link, altname: str) -> None:
+        """Delete a virtual link of the host namespace, if it still exists under its name; unmark a physical one."""
+        with attempt("delete", f"link {link.state.name}"), self._netlink() as netlink:
+            found = find_link(netlink, link.state.name)
+            if found is None or found.index != link.index:
+                return
+            if found.state.kind is not None:
+                delete_link(netlink, found)
+            elif altname in found.altnames:
+                remove_altname(netlink, found, altname)
+
+    def links_in(self, sandbox: Path) -> tuple[Link, ...]:
+        """Return all links of a sandbox, none if it does not exist or is the host namespace."""
+        with suppress(NamespaceMissing), self._opened(sandbox) as fd:
+            return () if fd is None else self._links(fd)
+        return ()
+
+    def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
+        """Return the alternative names of the links that are missing from their sandboxes."""
+        gone = gone_sandboxes(sandboxes.values())
+        there = {name: Path(path) for name, path in sandboxes.items() if path not in gone}
+        return frozenset(name for name, path in there.items() if name not in _altnames(self.links_in(path)))
+
+    def altnames_in_use(self, besides: Path, *, sees_processes: bool) -> frozenset[str]:
+        """Return the alternative names of all links in namespaces with processes, and of all mounted ones in doubt.
+
+        A running container has processes, so its links are found wherever Docker has mounted its sandbox, even if that
+        mount is not visible.
+        """
+        found: set[str] = set()
+        with attempt("look at", str(self.processes)):
+            try:
+                for _, fd in self._inhabited():
+                    found |= _altnames(self._links(fd))
+            except PermissionError:
+                sees_processes = False
+        return frozenset(found) if sees_processes else self.altnames_mounted(besides) | found
+
+    def altnames_mounted(self, besides: Path) -> frozenset[str]:
+        """Return the alternative names of all links in mounted namespaces, except the host's and those in `besides`."""
+        paths = (path for path in mounted_namespaces() if not path.is_relative_to(besides))
+        return frozenset(altname for path in paths for altname in _altnames(self.links_in(path)))
+
+    def find_process_namespaces(self) -> ProcessNamespaces:
+        """Return the namespaces that have processes, and their links, except the host namespace."""
+        namespaces: set[NamespaceId] = set()
+        altnames: set[str] = set()
+        with attempt("look at", "processes"):
+            for identity, fd in self._inhabited():
+                namespaces.add(identity)
+                altnames |= _altnames(self._links(fd))
+        return ProcessNamespaces(namespaces=frozenset(namespaces), altnames=frozenset(altnames))
+
+    def addresses_in_use(self) -> frozenset[str]:
+        """Return the addresses of all namespaces that have processes or are mounted, but the host's."""
+        found: set[str] = set()
+        with attempt("look at", str(self.processes)):
+            for _, fd in self._inhabited():
+                found.update(*(addresses for _, addresses in self._addresses(fd)))
+        for path in mounted_namespaces():
+            with suppress(NamespaceMissing), self._opened(path) as mounted:
+                if mounted is not None:
+                    found.update(*(addresses for _, addresses in self._addresses(mounted)))
+        return frozenset(found)
+
+    def addresses_by_altname(self, besides: Path, *, sees_processes: bool) -> MarkedAddresses:
+        """Return the addresses of each link that `altnames_in_use` finds, and which namespaces cannot be read."""
+        found: dict[str, frozenset[str]] = {}
+        unread: list[str] = []
+
+        def look(fd: int) -> None:
+            try:
+                with attempt("look into", f"net:[{namespace_id(fd).inode}]"):
+                    found.update({name: used for link, used in self._addresses(fd) for name in link.altnames})
+            except KernelError as exc:
+                unread.append(str(exc))
+
+        with attempt("look at", str(self.processes)):
+            try:
+                for _, fd in self._inhabited():
+                    look(fd)
+            except PermissionError:
+                sees_processes = False
+        for path in () if sees_processes else mounted_namespaces():
+            if not path.is_relative_to(besides):
+                try:
+                    with self._opened(path) as mounted:
+                        if mounted is not None:
+                            look(mounted)
+                except NamespaceMissing:  # unmounted meanwhile, or mounted over
+                    continue
+                except KernelError as exc:
+                    unread.append(str(exc))
+        return MarkedAddresses(by_altname=found, unread=tuple(unread))
+
+    def _netlink(self) -> Netlink:
+        return Netlink(reply_limit_s=self.reply_limit_s)
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[int | None]:
+        """Open a mounted namespace, and yield its descriptor; None if it is the host namespace."""
+        with attempt("look into", str(path)), open_namespace(path) as fd:
+            yield None if namespace_id(fd) == self.host else fd
+
+    def _inhabited(self) -> Iterator[tuple[NamespaceId, int]]:
+        """Open the namespaces of processes but the host's one after another; `PermissionError` if some are hidden."""
+        return process_namespaces(besides=frozenset({self.host}), strict=True, processes=self.processes)
+
+    def _links(self, fd: int) -> tuple[Link, ...]:
+        enter(fd, host=self.host)
+        with self._netlink() as netlink:
+            return list_links(netlink)
+
+    def _addresses(self, fd: int) -> list[tuple[Link, frozenset[str]]]:
+        """Return the links of an open namespace, each with its addresses, which are without prefixes."""
+        enter(fd, host=self.host)
+        with self._netlink() as netlink:
+            return [
+                (link, frozenset(str(found.address.ip) for found in find_addresses(netlink, link)))
+                for link in list_links(netlink)
+            ]
+
+
+def _altnames(links: Iterable[Link]) -> frozenset[str]:
+    return frozenset(altname for link in links for altname in link.altnames)
+
+
+def mounted_namespaces() -> tuple[Path, ...]:
+    """Return the paths where network namespaces are mounted, by Docker or any other program."""
+    with attempt("read", str(_MOUNTS)):
+        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+    found = (match["path"] for line in lines if (match := _NAMESPACE.match(line)))
+    return tuple(Path(_ESCAPED.sub(lambda digits: chr(int(digits[1], 8)), path)) for path in found)
+
+
+def list_namespaces(directory: Path) -> tuple[Path, ...]:
+    """Return the content of a directory of namespaces; empty if it does not exist."""
+    with attempt("list", str(directory)):
+        return tuple(sorted(directory.iterdir())) if directory.is_dir() else ()
+
+
+def gone_sandboxes(paths: Iterable[str]) -> frozenset[str]:
+    """Return the sandboxes that Docker has removed, as far as that is visible.
+
+    Docker creates a file for each sandbox and mounts the namespace on it. If the directory is not visible, as in a
+    container that does not share it, none is returned. If only the mount is not visible, the file still is.
+    """
+    by_directory: dict[str, set[str]] = {}
+    for path in paths:
+        by_directory.setdefault(os.path.dirname(path), set()).add(path)  # noqa: PTH120 - there are thousands
+    return frozenset(path for directory, wanted in by_directory.items() for path in _gone_from(directory, wanted))
+
+
+def _gone_from(directory: str, wanted: set[str]) -> Iterator[str]:
+    """Yield the paths that no longer exist in their directory; none if the directory cannot be listed."""
+    try:
+        present = frozenset(os.listdir(directory))  # noqa: PTH208 - one listing for all paths
+    except OSError:
+        return
+    yield from (path for path in wanted if os.path.basename(path) not in present)  # noqa: PTH119
