@@ -19,6 +19,7 @@ from cnm_bridge.assembly.resources import Resources, make_resources
 from cnm_bridge.assembly.server import AdminRoom, ApiRoom, make_admin, make_api
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.server.admin.http import answering_admin
 from cnm_bridge.server.admin.requests import settings_request
 from cnm_bridge.server.api import CallsUnderWay
@@ -74,7 +75,8 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     calls = CallsUnderWay()
     resources = make_resources(settings, store, plugin_descriptors)
     networks = make_networks(resources)
-    attach = make_attach(resources)
+    owners = SandboxOwners(resources.kernel, resources.engine_at_join, resources.release)
+    attach = make_attach(resources, owners)
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
     ipam = make_ipam(resources, networks=networks, teardown=teardown)
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown, ipam=ipam)

@@ -33,8 +33,8 @@ class AttachRoom:
     locks: KeyedLocks[EndpointId]
 
 
-def make_attach(resources: Resources) -> AttachRoom:
-    """Return the objects of the room."""
+def make_attach(resources: Resources, owners: SandboxOwners) -> AttachRoom:
+    """Return the objects of the room; `owners` finds the containers of sandboxes."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
     announcer = Announcer(resources.store, kernel)
@@ -42,8 +42,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
-    owners = SandboxOwners(kernel, resources.engine_at_join, resources.release)
-    places = PlaceFinder(resources.store, kernel, owners, resources.release, resources.settings.run_dir)
+    places = PlaceFinder(resources.store, kernel, owners, resources.release, run_dir)
     move = MoveAttacher(
         store=resources.store,
         runtime=runtime,
