@@ -105,10 +105,10 @@ class Host:
             raise RuntimeError(str(answer["Err"]))
         return time.monotonic() - began, answer
 
-    async def wait_listening(self) -> None:
-        """Wait until the daemon accepts connections."""
+    async def wait_listening(self, path: Path) -> None:
+        """Wait until the daemon accepts connections at a socket."""
         with socket.socket(socket.AF_UNIX) as probe:
-            while probe.connect_ex(str(self.path)) != 0:  # noqa: ASYNC110 - there is no event
+            while probe.connect_ex(str(path)) != 0:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.002)
 
 
@@ -156,7 +156,7 @@ async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
     async with engine.running():
         began = time.monotonic()
         with host.daemon(states / "now") as watch:
-            await host.wait_listening()
+            await host.wait_listening(host.path)
             listening_s, listening_cpu_s = time.monotonic() - began, watch.cpu_s()
             await host.call("NetworkDriver.EndpointOperInfo", {"NetworkID": "0" * 64, "EndpointID": "0" * 64})
             answer_s, answer_cpu_s = time.monotonic() - began, watch.cpu_s()
@@ -173,7 +173,7 @@ async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
                 rss_mb = watch.rss()
         descriptors = watch.descriptors
         with host.daemon(states / "before") as watch:
-            await host.wait_listening()
+            await host.wait_listening(directory / "run" / "admin.sock")  # a killed daemon left its file
             async with watched(watch):
                 await asyncio.to_thread(request, directory / "run" / "admin.sock", "GET", "/v1/status", timeout_s=120)
                 await watch.wait_quiet(AFTER_REBOOT_S)

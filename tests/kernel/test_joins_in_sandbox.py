@@ -78,7 +78,9 @@ async def test_a_list_that_cannot_be_moved(store: Store, kernel: Kernel, tmp_pat
     attacher = make_attachers(store, runtime, kernel, tmp_path / "run")[AttachMode.HYBRID]
     ready = await put_ready(store, 0, sandbox.path, {"type": "vrf", "vrfname": "red"})
     nowhere = replace(ready, sandbox_key=str(tmp_path / "missing"))
-    with pytest.raises(Refused, match=r"the sandbox does not exist yet; .* because of plugin vrf: .*[.]ifname=NAME$"):
+    with pytest.raises(
+        Refused, match=r"the sandbox does not exist yet; .* because of plugin vrf: .*[.]ifname=NAME [(]compose: .*[)]$"
+    ):
         await attacher.attach(nowhere)
     assert not fakes.commands
     with pytest.raises(Refused, match="made no link box0 in the container"):  # this bridge makes none
