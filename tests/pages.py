@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CNI_INVOKER", "README", "RECIPES", "Block", "read_blocks", "read_programs"]
+__all__ = ["CNI_INVOKER", "MANAGER", "README", "RECIPES", "Block", "read_blocks", "read_programs"]
 
 _ROOT: Final = Path(__file__).parents[1]
 README: Final = _ROOT / "README.md"
 RECIPES: Final = _ROOT / "docs" / "recipes.md"
 CNI_INVOKER: Final = _ROOT / "docs" / "cni-invoker.md"
+MANAGER: Final = _ROOT / "docs" / "managing-networks.md"
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL

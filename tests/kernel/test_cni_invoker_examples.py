@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The programs in docs/cni-invoker.md do what the page says, with real plugins in real namespaces."""
+"""The programs of cni-invoker.md and managing-networks.md do what the pages say, with real plugins and namespaces."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject, render_json
 from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed
 from cni_invoker.sync import CachedRuntime, Runtime
 from tests.kernel.namespace import Namespace
-from tests.pages import CNI_INVOKER, read_programs
+from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
 PLUGINS = Path("/usr/lib/cni")
 CACHE = Path("/var/lib/cni")
@@ -142,3 +142,36 @@ def test_an_ipam_plugin_that_delegates(directory: Path) -> None:
     for attachment in attachments:
         runtime.delete(network, attachment, None)
     assert addresses(directory) == set()
+
+
+def test_a_manager_of_networks(private_namespaces: int, tmp_path: Path) -> None:
+    """The commands on the page, and what CHECK, GC and `rm` find."""
+    assert private_namespaces
+    (text,) = read_programs(MANAGER).values()
+    text = text.replace("/opt/cni/bin", str(PLUGINS)).replace("/etc/cni/net.d", str(tmp_path))
+    (tmp_path / "networks.py").write_text(text, "utf-8")
+    (block,) = read_blocks(MANAGER)
+    create, make, connect, check, unmake, collect, remove = block.text.splitlines()
+
+    def do(line: str, status: int = 0) -> str:
+        words = line.replace("python", sys.executable, 1).split()
+        done = subprocess.run(words, cwd=tmp_path, check=False, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    assert do(create) == ""
+    assert do(create, status=1) == "there is a network blue already\n"
+    do(make)
+    assert do(connect) == "eth0 10.4.1.2/24\n"
+    assert do("python networks.py ls") == "blue box\n"
+    assert do(remove, status=1) == "blue is used by box\n"
+    assert do(check) == ""
+    Namespace(Path("/run/netns/box")).ip("link delete eth0")
+    assert do(check).startswith("blue of box: ")
+    do(unmake)
+    do(collect)
+    assert do("python networks.py ls") == "blue\n"
+    assert not list((CACHE / "networks/blue").glob("10.*"))
+    assert do(remove) == ""
+    assert not list(tmp_path.glob("*.conflist"))
+    subprocess.run(["rm", "-rf", *CACHE.iterdir()], check=True)

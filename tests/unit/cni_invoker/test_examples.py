@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The programs in docs/cni-invoker.md and in the README of the distribution: typed as strictly as the library.
+"""The programs in two pages of docs and in the README of the distribution: typed as strictly as the library.
 
 `tests/kernel/test_cni_invoker_examples.py` runs them.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import CNI_INVOKER, read_blocks, read_programs
+from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
 README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
 
@@ -28,7 +28,7 @@ def test_there_are_six_programs() -> None:
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed for this Python")
 def test_types(tmp_path: Path) -> None:
     """Each of them passes `mypy --strict`, which looks for problems of the library's own types."""
-    programs = read_programs(CNI_INVOKER)
+    programs = read_programs(CNI_INVOKER) | read_programs(MANAGER)
     programs |= {f"readme{index}.py": one.text for index, one in enumerate(read_blocks(README, "python"))}
     for name, text in programs.items():
         (tmp_path / name).write_text(text, "utf-8")
