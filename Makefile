@@ -139,9 +139,10 @@ plots: venv ## the pictures of docs/performance.md, from the tables beside them
 reference: venv ## docs/cni-invoker-api.md, from the docstrings of the library
 	$(BIN)/python packaging/api_reference.py
 
-wheels: man ## source archives and wheels of cni-invoker and cni-bridge, into dist
+wheels: man ## source archives and wheels of cni-invoker, pytest-cni and cni-bridge, into dist
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist packaging/cni-invoker >/dev/null
+	$(BIN)/python -m build --outdir dist packaging/pytest-cni >/dev/null
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	ls dist
 
@@ -202,5 +203,5 @@ test-install: wheels ## the wheels in environments with others' packages, under 
 	$(BIN)/pytest tests/install/test_wheel.py
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build packaging/cni-invoker/build dist packaging/completions packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build packaging/cni-invoker/build packaging/pytest-cni/build dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
