@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-hosts test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-hosts test-install test-podman clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -201,6 +201,10 @@ test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, wi
 
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py
+
+test-podman: setup ## the driver `cni` with Debian 13's podman and netavark, with root and rootless (needs root and a Debian mirror)
+	@PACKAGES="mmdebstrap systemd-container" tests/lab/install-packages
+	$(BIN)/pytest tests/install/test_podman.py
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) build packaging/cni-invoker/build packaging/pytest-cni/build dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
