@@ -140,6 +140,7 @@ def check_installed(machine: Machine) -> None:
         assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
         assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
     assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0
+    assert "api_version" in machine.run("/usr/lib/netavark/cni", "info").stdout
 
 
 def install(machine: Machine, package: Path, *, check: bool = True) -> str:
