@@ -18,7 +18,7 @@ import pytest
 from tests.hosts.host import Host
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import DRIVER, daemon_pids
-from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, link, swarm, tasks, two_labs, wait_found
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -29,9 +29,12 @@ SERVE: Final = f"hostname > /index.html; head -c {BYTES} /dev/zero > /large; exe
 SECOND: Final[Mapping[str, Mapping[str, str]]] = {
     "Routed": {"10.60.1.0/24": "10.60.2.0/24", "65001": "65002", "65002": "65001"},
     "Stretched": {"10.61.0.127": "10.61.0.254", "10.61.0.16": "10.61.0.128", "10.61.0.1": "10.61.0.2"},
+    "LAN": {"10.63.0.127": "10.63.0.254", "10.63.0.16": "10.63.0.128"},
 }
 """Section → what the second host has instead of what is printed, besides the hosts' addresses."""
-MTU: Final = {"Routed": 1500, "Stretched": 1450}
+MTU: Final = {"Routed": 1500, "Stretched": 1450, "LAN": 1500}
+LAN: Final = ("10.63.0.2", "10.63.0.3")
+"""The addresses of the hosts on the LAN of `eth1`, which other sections do not use."""
 
 
 @pytest.fixture(name="hosts", params=SECOND)
@@ -40,6 +43,9 @@ def make_hosts(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Seque
     section: str = request.param
     own = dict(zip(NODES, reversed(NODES), strict=True))
     with two_labs(engine) as labs:
+        link(*labs, "eth1")
+        for lab, address in zip(labs, LAN, strict=True):
+            lab.run("ip", "address", "add", f"{address}/24", "dev", "eth1")
         hosts = Host(labs[0], {}), Host(labs[1], {**SECOND[section], **own})
         for host in hosts:
             host.set_up(section)
@@ -57,8 +63,8 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
     before = [lab.state() for lab in labs]
     manager.docker("network", "create", "--config-from", f"{name}-node", "--scope", "swarm", "-d", DRIVER, name)
     service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
-    published = ("--publish", f"mode=host,published={PORT},target=80", "--network", name, "--restart-delay", "1s")
-    manager.docker(*service, *published, "busybox", "sh", "-c", SERVE)
+    ports = () if section == "LAN" else ("--publish", f"mode=host,published={PORT},target=80")
+    manager.docker(*service, *ports, "--network", name, "--restart-delay", "1s", "busybox", "sh", "-c", SERVE)
     wait_connected(labs)
     for lab in labs:
         (task,) = tasks(lab, "web")
@@ -66,7 +72,9 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
         assert link["mtu"] == MTU[section]
     for number, lab in enumerate(labs):
         (task,) = tasks(labs[1 - number], "web")
-        wait_until(partial(answers, lab, NODES[1 - number], task[:12]), f"a port, from host {number}", LIMIT_S)
+        own = str(labs[1 - number].container(task).link().addresses[0].ip)
+        place = (own, 80) if section == "LAN" else (NODES[1 - number], PORT)
+        wait_until(partial(answers, lab, *place, task[:12]), f"a port, from host {number}", LIMIT_S)
 
     for lab in labs:
         (pid,) = daemon_pids(lab)
@@ -79,9 +87,9 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
     for lab in labs:
         lab.restart_dockerd(signal.SIGKILL)
         wait_connected(labs)
-    labs[1].run("ip", "link", "set", "node0", "down")
+    labs[1].run("sh", "-c", "ip link set node0 down; ip link set eth1 down")
     time.sleep(15.0)  # the swarm's manager and FRR have noticed it
-    labs[1].run("ip", "link", "set", "node0", "up")
+    labs[1].run("sh", "-c", "ip link set node0 up; ip link set eth1 up")
     wait_connected(labs)
 
     manager.docker("service", "rm", "web")
@@ -136,9 +144,9 @@ def are_connected(labs: Sequence[Lab]) -> bool:
         return False
 
 
-def answers(lab: Lab, address: str, name: str) -> bool:
-    """Return whether the port of another host answers with the name of its task."""
-    return fetch(lab, address, PORT) == name
+def answers(lab: Lab, address: str, port: int, name: str) -> bool:
+    """Return whether a port of another host, or of the task on it, answers with the name of the task."""
+    return fetch(lab, address, port) == name
 
 
 def is_removed(manager: Lab, network: str) -> bool:

@@ -62,8 +62,7 @@ install -d -o user -g user -m 700 /run/user/$(id -u user)
 """
 """Rootless podman's pasta copies the addresses of an uplink. A session of the user would have made the directory."""
 COMMAND: Final = "#!/usr/bin/python3\nfrom netavark_plugin.plugin import main\nmain()\n"
-SLEEP: Final = ("busybox", "busybox", "sleep", "1000")
-"""The image, and the command in it."""
+SLEEP: Final = ("busybox", "sleep", "1000")
 Document = dict[str, Any]
 
 
@@ -242,7 +241,7 @@ def test_reload_and_restart(networks: Machine) -> None:
 def kill_in_set_up(machine: Machine, name: str) -> None:
     """Kill podman, netavark and the driver while the last plugin of the list runs."""
     put(machine, "/opt/cni/bin/tuning", "#!/bin/sh\ntouch /run/slow\nexec sleep 60\n", mode=0o755)
-    command = f"podman run -d --name {name} --network blue {' '.join(SLEEP)}"
+    command = f"podman run -d --name {name} --network blue busybox {' '.join(SLEEP)}"
     machine.run("sh", "-c", f"{command} >/root/log 2>&1 &")
     wait_until(lambda: machine.path("/run/slow").exists(), "the last plugin")
     machine.run("python3", "-c", KILL)
