@@ -11,7 +11,21 @@ from typing import Final
 
 from tests.lab import CommandFailed, Engine, Lab, LabState, leftovers, wait_until
 
-__all__ = ["LIMIT_S", "NODES", "fetch", "left", "link", "resolve", "swarm", "tasks", "two_labs", "wait_found"]
+__all__ = [
+    "LIMIT_S",
+    "NODES",
+    "connect",
+    "fetch",
+    "left",
+    "link",
+    "resolve",
+    "swarm",
+    "tasks",
+    "three_labs",
+    "two_labs",
+    "wait_found",
+    "wait_leader",
+]
 
 NODES: Final = ("10.99.0.1", "10.99.0.2")
 """The addresses of manager and worker."""
@@ -32,6 +46,30 @@ def two_labs(engine: Engine) -> Iterator[tuple[Lab, Lab]]:
         yield manager, worker
 
 
+@contextmanager
+def three_labs(engine: Engine) -> Iterator[Sequence[Lab]]:
+    """Start three labs whose bridges `nodes` are connected, and have the addresses 10.99.0.1 to 3."""
+    with Lab(engine=engine) as one, Lab(engine=engine) as two, Lab(engine=engine) as three:
+        labs = (one, two, three)
+        connect(labs, "nodes")
+        for number, lab in enumerate(labs, start=1):
+            lab.run("ip", "addr", "add", f"10.99.0.{number}/24", "dev", "nodes")
+        accepted = ("DOCKER-USER", "-s", "10.99.0.0/24", "-d", "10.99.0.0/24", "-j", "ACCEPT")
+        one.run("iptables", "-I", *accepted)  # what its bridge forwards
+        yield labs
+
+
+def connect(labs: Sequence[Lab], bridge: str) -> None:
+    """Make a bridge in each lab, and connect all of them to that of the first one."""
+    for lab in labs:
+        lab.run("ip", "link", "add", bridge, "up", "type", "bridge")
+    for number, lab in enumerate(labs[1:], start=1):
+        wire = f"{bridge}{number}"
+        link(labs[0], lab, wire)
+        for end in (labs[0], lab):
+            end.run("ip", "link", "set", wire, "master", bridge)
+
+
 def link(one: Lab, other: Lab, name: str) -> None:
     """Connect two labs by a link that has the same name in both, and is up."""
     netns = f"/proc/{one.namespaces.init_pid}/ns/net"
@@ -42,14 +80,26 @@ def link(one: Lab, other: Lab, name: str) -> None:
 
 
 @contextmanager
-def swarm(manager: Lab, worker: Lab) -> Iterator[None]:
-    """Make a swarm of two labs; they leave it at the end."""
+def swarm(manager: Lab, *others: Lab, role: str = "worker") -> Iterator[None]:
+    """Make a swarm of labs, in which the others are workers or managers; they leave it at the end."""
     manager.docker("swarm", "init", "--advertise-addr", NODES[0])
-    token = manager.docker("swarm", "join-token", "--quiet", "worker")
-    worker.docker("swarm", "join", "--token", token, f"{NODES[0]}:2377")
+    token = manager.docker("swarm", "join-token", "--quiet", role)
+    for other in others:
+        other.docker("swarm", "join", "--token", token, f"{NODES[0]}:2377")
     yield
-    worker.docker("swarm", "leave")
-    manager.docker("swarm", "leave", "--force")
+    for other in (*others, manager):
+        other.docker("swarm", "leave", "--force")
+
+
+def wait_leader(nodes: Sequence[Lab]) -> Lab:
+    """Wait until one of some managers is the swarm's leader, and return it."""
+    wait_until(lambda: any(map(_is_leader, nodes)), "a leader", LIMIT_S, poll_s=1.0)
+    return next(filter(_is_leader, nodes))
+
+
+def _is_leader(node: Lab) -> bool:
+    shown = node.run("docker", "node", "inspect", "--format", "{{.ManagerStatus.Leader}}", "self", check=False)
+    return shown.stdout.strip() == "true"
 
 
 def tasks(node: Lab, service: str) -> list[str]:

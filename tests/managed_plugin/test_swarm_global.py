@@ -12,10 +12,20 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.lab import CommandFailed, Engine, Lab, LabError, LabState, wait_until
 from tests.managed_plugin.managed import BUILT
 from tests.managed_plugin.managed import LIMIT_S as PLUGIN_LIMIT_S
-from tests.managed_plugin.swarm import LIMIT_S, left, link, resolve, swarm, tasks, two_labs
+from tests.managed_plugin.swarm import (
+    LIMIT_S,
+    connect,
+    left,
+    resolve,
+    swarm,
+    tasks,
+    three_labs,
+    two_labs,
+    wait_leader,
+)
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,21 +39,27 @@ LIST: Final[JsonObject] = {
     "plugins": [{"type": "bridge", "bridge": "br-lan", "ipam": {"type": "host-local", "subnet": SUBNET}}],
 }
 SETTINGS: Final = (f"CNI_BRIDGE_DRIVER={DRIVER}", "CNI_BRIDGE_SCOPE=global", "CNI_BRIDGE_ALLOW_INLINE=true")
+SERVICE: Final = ("service", "create", "--detach", "--no-resolve-image", "--endpoint-mode", "dnsrr", "--name", "web")
+RUN: Final = ("--restart-delay", "1s", "busybox", "sleep", "3600")
+FOUR: Final = ("--replicas", "4", "--replicas-max-per-node", "2", *RUN)
 
 
 @pytest.fixture(name="nodes")
 def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
     """A manager and a worker whose bridges `br-lan` are connected, with the plugin and nothing else; no swarm yet."""
     with two_labs(engine) as nodes:
-        link(*nodes, "wire0")
-        for node in nodes:
-            node.run("ip", "link", "add", "br-lan", "up", "type", "bridge")
-            node.run("ip", "link", "set", "wire0", "master", "br-lan")
-            node.run("iptables", "-I", "DOCKER-USER", "-s", SUBNET, "-d", SUBNET, "-j", "ACCEPT")
-            node.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=PLUGIN_LIMIT_S)
-            node.docker("plugin", "set", PLUGIN, *SETTINGS)
-            node.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
+        install(nodes)
         yield nodes
+
+
+def install(nodes: Sequence[Lab]) -> None:
+    """Connect nodes by a bridge `br-lan` each, and install the plugin."""
+    connect(nodes, "br-lan")
+    for node in nodes:
+        node.run("iptables", "-I", "DOCKER-USER", "-s", SUBNET, "-d", SUBNET, "-j", "ACCEPT")
+        node.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=PLUGIN_LIMIT_S)
+        node.docker("plugin", "set", PLUGIN, *SETTINGS)
+        node.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
 
 
 def create(manager: Lab, name: str, subnet: str = SUBNET) -> None:
@@ -60,19 +76,7 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
     with swarm(manager, worker):
         before = [node.state() for node in nodes]
         create(manager, "shared")
-        service = ("service", "create", "--detach", "--no-resolve-image", "--endpoint-mode", "dnsrr", "--name", "web")
-        running = (
-            "--replicas",
-            "4",
-            "--replicas-max-per-node",
-            "2",
-            "--restart-delay",
-            "1s",
-            "busybox",
-            "sleep",
-            "3600",
-        )
-        manager.docker(*service, "--network", "shared", *running)
+        manager.docker(*SERVICE, "--network", "shared", *FOUR)
         wait_connected(nodes)
 
         worker.docker("run", "-d", "--name", "any", "--network", "shared", "busybox", "sleep", "3600")
@@ -89,23 +93,57 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
             node.restart_dockerd(signal.SIGKILL)
             wait_connected(nodes)
 
-        manager.docker("service", "rm", "web")
-        wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
-        wait_until(partial(is_removed, manager, "shared"), "the removal of the network", LIMIT_S, poll_s=1.0)
-        for node, state in zip(nodes, before, strict=True):
-            for container in node.docker("ps", "--all", "--quiet").split():
-                node.docker("rm", "--force", container)
-            deadline = time.monotonic() + LIMIT_S
-            while (remains := left(node, state)) and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert remains == []
+        remove(manager, nodes, before)
 
         create(manager, "other", "10.51.0.0/24")
-        manager.docker(*service, "--network", "other", "--restart-max-attempts", "1", "busybox", "sleep", "3600")
+        manager.docker(*SERVICE, "--network", "other", "--restart-max-attempts", "1", "busybox", "sleep", "3600")
         refused = partial(is_shown, manager, "Docker's IPAM driver chose 10.51.0.0/24")
         wait_until(refused, "the error of a subnet that the configuration does not have", LIMIT_S, poll_s=1.0)
         manager.docker("service", "rm", "web")
         wait_until(partial(is_removed, manager, "other"), "the removal of the network", LIMIT_S, poll_s=1.0)
+
+
+def test_three_managers(engine: Engine) -> None:
+    """If the leader is lost, the next one gives addresses and makes networks; nothing is left on any node."""
+    with three_labs(engine) as nodes:
+        install(nodes)
+        with swarm(*nodes, role="manager"):
+            before = [node.state() for node in nodes]
+            create(nodes[0], "shared")
+            nodes[0].docker(*SERVICE, "--network", "shared", *FOUR)
+            wait_connected(nodes)
+
+            nodes[0].stop_dockerd(signal.SIGKILL)
+            leader = wait_leader(nodes[1:])
+            wait_connected(nodes[1:])
+            leader.docker("service", "update", "--detach", "--force", "web")
+            wait_until(partial(is_updated, leader), "the end of an update", LIMIT_S, poll_s=1.0)
+            wait_connected(nodes[1:])
+            nodes[0].start_dockerd()
+            leader.docker("service", "update", "--detach", "--force", "web")
+            wait_until(partial(is_updated, leader), "the end of an update", LIMIT_S, poll_s=1.0)
+            wait_connected(nodes)
+            remove(leader, nodes, before)
+
+
+def remove(manager: Lab, nodes: Sequence[Lab], before: Sequence[LabState]) -> None:
+    """Remove the service `web` and the network `shared`; nothing is left on the nodes."""
+    manager.docker("service", "rm", "web")
+    wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
+    wait_until(partial(is_removed, manager, "shared"), "the removal of the network", LIMIT_S, poll_s=1.0)
+    for node, state in zip(nodes, before, strict=True):
+        for container in node.docker("ps", "--all", "--quiet").split():
+            node.docker("rm", "--force", container)
+        deadline = time.monotonic() + LIMIT_S
+        while (remains := left(node, state)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert remains == []
+
+
+def is_updated(manager: Lab) -> bool:
+    """Return whether the last update of the service has replaced all of its tasks."""
+    shown = manager.run("docker", "service", "inspect", "--format", "{{.UpdateStatus.State}}", "web", check=False)
+    return shown.stdout.strip() == "completed"
 
 
 def wait_connected(nodes: Sequence[Lab]) -> None:
