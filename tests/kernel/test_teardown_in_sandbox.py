@@ -150,6 +150,37 @@ async def test_a_link_without_a_mac_of_the_container(
     assert not is_namespace(pin)
 
 
+async def test_a_link_that_has_left_and_is_joined_again(
+    store: Store, kernel: Kernel, fakes: FakePlugins, *, host: Namespace, tear_down: TearDown, tmp_path: Path
+) -> None:
+    """Docker moves it now, as with a legacy `--link`. Each DEL finds it at the path of ADD, where the pin was then."""
+    pin, staging = tmp_path / "run/sandboxes" / ID, Namespace(tmp_path / "run/netns" / ID)
+    await kernel.create_staging(staging.path)
+    host.ip(f"link add other type veth peer name eth0 address {OWN_MAC} netns {staging.path}")
+    made = endpoint(ID, Phase.PENDING, plugins=[{"type": name} for name in PLUGINS])
+    link = LinkState(name="eth0", kind="veth", mac=OWN_MAC, mtu=1500, noarp=False)
+    made = replace(
+        made,
+        attachment=replace(made.attachment, mode=AttachMode.DIRECT, netns=str(staging.path)),
+        snapshot=Snapshot(link=link, addresses=(), routes=()).to_json(),
+        added_plugins=len(PLUGINS),
+        ifname_prefix="eth",
+    )
+    for phase in (Phase.PENDING, Phase.READY):
+        await store.put_endpoint(replace(made, phase=phase))
+    attacher = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")[AttachMode.DIRECT]
+    namespace = staging.path.stat().st_ino
+    joined = await attacher.attach(replace(made, phase=Phase.READY, sandbox_key=str(tmp_path / "missing")))
+    assert (joined.phase, joined.attachment.mode) == (Phase.JOINED, AttachMode.MOVE)
+    assert Namespace(pin).links() == set()  # it is in the host namespace, where Docker takes it
+    assert not is_namespace(staging.path)
+    await tear_down()
+    deletes = [command for command in fakes.commands if command.verb == "DEL"]
+    assert [command.plugin for command in deletes] == ["third", "firewall", "bridge"]
+    assert {(command.environment["CNI_NETNS"], command.netns_inode) for command in deletes} == {(str(pin), namespace)}
+    assert not is_namespace(pin)
+
+
 async def test_a_record_from_before_join(
     store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
 ) -> None:
