@@ -93,6 +93,22 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert (stopped.returncode, f"{name} exists and is not running (exited)" in stopped.stderr) == (2, True)
 
 
+def completed(lab: Lab, *words: str) -> list[str]:
+    """Return the completions that bash receives after some words."""
+    line = " ".join(("cni-bridge", *words))
+    env = ("_CNI_BRIDGE_COMPLETE=bash_complete", f"COMP_WORDS={line}", f"COMP_CWORD={len(words)}")
+    return [one.partition(",")[2] for one in lab.run("env", *env, "cni-bridge").stdout.splitlines()]
+
+
+def test_names_that_a_shell_completes(scene: Scene) -> None:
+    """Those of containers and networks, from their first letters."""
+    network, _ = scene.bridge_network()
+    name = scene.run(network).name
+    assert name in completed(scene.lab, "inspect", name[:3])
+    assert network in completed(scene.lab, "ls", network[:3])
+    assert network in completed(scene.lab, "network", "rm", "")
+
+
 def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
     """Return the exit status of `cni-bridge check`, and what it has found differences about."""
     done = command(lab, "check", name, "--format", "{{.About}}")

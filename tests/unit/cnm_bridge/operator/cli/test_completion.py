@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What shells complete, as far as it needs no daemon."""
+"""What shells complete; names of containers and networks are completed in `tests/system/test_operator_commands.py`."""
 
 import json
 from pathlib import Path
