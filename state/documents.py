@@ -111,15 +111,15 @@ def _form_of(kind: Any) -> tuple[Callable[[JsonObject, str], Any], Callable[[Any
         return _reads(_TEXTS[kind]), bytes.hex if kind is bytes else str
     if kind == _Arguments:
         return _within(_parse_arguments), lambda found: [{"key": key, "value": value} for key, value in found]
+    if items := get_args(kind):  # a tuple of records
+        item = items[0]
+        return (
+            _within(lambda document, name: tuple(parse(item, one) for one in get_objects(document, name))),
+            lambda records: list(map(render, records)),
+        )
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _within(lambda document, name: parse(kind, get_object(document, name))), render
-    if issubclass(kind, StrEnum):
-        return _chooses(kind), str
-    (item, _) = get_args(kind)
-    return (
-        _within(lambda document, name: tuple(parse(item, one) for one in get_objects(document, name))),
-        lambda records: list(map(render, records)),
-    )
+    return _chooses(kind), str
 
 
 def _within(parse_field: Callable[[JsonObject, str], R]) -> Callable[[JsonObject, str], R]:
