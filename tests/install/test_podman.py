@@ -10,6 +10,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,12 +69,19 @@ Document = dict[str, Any]
 
 @pytest.fixture(name="machine", scope="module")
 def boot_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A Debian 13 for all tests that do not reboot it."""
+    with booted(tmp_path_factory.mktemp("machines")) as machine:
+        yield machine
+
+
+@contextmanager
+def booted(directory: Path) -> Iterator[Machine]:
     """A Debian 13 with podman, the driver, the list `blue`, and a second one, `green`."""
     try:
         archive = fetch_root("trixie", "podman", PACKAGES)
     except FetchError as exc:
         pytest.skip(f"Debian 13 is not available: {exc}")
-    with Machine(tmp_path_factory.mktemp("machines") / "trixie", archive) as machine:
+    with Machine(directory / "trixie", archive) as machine:
         for package in ("cni_invoker", "netavark_plugin"):
             place = machine.path("/usr/lib/python3/dist-packages") / package
             shutil.copytree(ROOT / package, place, ignore=shutil.ignore_patterns("__pycache__"))
@@ -118,9 +126,16 @@ def image() -> bytes:
 @pytest.fixture(name="networks")
 def make_networks(machine: Machine) -> Iterator[Machine]:
     """The machine with the podman networks `blue` and `green`; nothing is left of the containers afterwards."""
+    with created(machine):
+        yield machine
+
+
+@contextmanager
+def created(machine: Machine) -> Iterator[None]:
+    """The two networks, which are removed afterwards."""
     machine.run("podman", "network", "create", "-d", "cni", "--opt", "network=blue", "blue")
     machine.run("podman", "network", "create", "-d", "cni", "green")
-    yield machine
+    yield
     machine.run("podman", "rm", "--all", "--force", "--time", "0")
     machine.run("podman", "network", "rm", "blue", "green")
     assert leases(machine) == set()
@@ -165,9 +180,11 @@ def test_containers_reach_each_other(networks: Machine) -> None:
     """Two containers of a list have the addresses that podman shows."""
     first = start(networks, "one", "--network", "blue")["blue"]
     second = start(networks, "two", "--network", "blue")["blue"]
-    assert (first["IPAddress"], first["IPPrefixLen"], first["Gateway"]) == ("10.89.0.2", 24, "10.89.0.1")
+    assert first["IPAddress"].startswith("10.89.0.")
+    assert (first["IPPrefixLen"], first["Gateway"]) == (24, "10.89.0.1")
     assert first["MacAddress"] in inside(networks, "one", "ip", "link", "show", "eth0")
-    assert "1 packets received" in inside(networks, "one", "ping", "-c", "1", second["IPAddress"])
+    inside(networks, "two", "httpd", "-h", "/")
+    inside(networks, "one", "wget", "-q", "-O", "/dev/null", f"http://{second['IPAddress']}/bin/busybox")
 
 
 def test_address_mac_and_ports(networks: Machine) -> None:
@@ -204,13 +221,15 @@ def test_address_mac_and_ports(networks: Machine) -> None:
 def test_several_networks(networks: Machine) -> None:
     """A container on two lists; a third interface comes and goes."""
     shown = start(networks, "one", "--network", "blue,green")
-    assert {name: one["IPAddress"] for name, one in shown.items()} == {"blue": "10.89.0.2", "green": "10.90.0.2"}
-    start(networks, "two", "--network", "blue")
-    networks.run("podman", "network", "connect", "green", "two")
-    assert inside(networks, "two", "ip", "-o", "-4", "address", "show", "eth1").split()[3] == "10.90.0.3/24"
+    first = {one["IPAddress"] for one in shown.values()}
+    assert [shown[name]["Gateway"] for name in ("blue", "green")] == ["10.89.0.1", "10.90.0.1"]
+    second = start(networks, "two", "--network", "blue")["blue"]["IPAddress"]
+    networks.run("podman", "network", "connect", "--ip", "10.90.0.50", "green", "two")
+    assert "10.90.0.50/24" in inside(networks, "two", "ip", "-o", "-4", "address", "show", "eth1")
+    assert leases(networks) == {*first, second, "10.90.0.50"}
     networks.run("podman", "network", "disconnect", "green", "two")
     assert "eth1" not in inside(networks, "two", "ip", "link", "show")
-    assert leases(networks) == {"10.89.0.2", "10.90.0.2", "10.89.0.3"}
+    assert leases(networks) == {*first, second}
 
 
 def test_reload_and_restart(networks: Machine) -> None:
@@ -268,14 +287,15 @@ def test_a_killed_set_up_is_collected(networks: Machine) -> None:
     assert leases(networks) == {kept}
 
 
-def test_a_reboot(networks: Machine) -> None:
-    """The next set-up frees what containers had before, also of those that are never started again."""
-    start(networks, "one", "--network", "blue")
-    start(networks, "two", "--network", "blue")
-    networks.reboot()
-    networks.run("podman", "rm", "--force", "two")
-    networks.run("podman", "start", "one")
-    assert leases(networks) == {networks_of(networks, "one")["blue"]["IPAddress"]}
+def test_a_reboot(tmp_path: Path) -> None:
+    """A container starts again, and nothing is left of one that does not; `tests/kernel` has the power failure."""
+    with booted(tmp_path) as machine, created(machine):
+        start(machine, "one", "--network", "blue")
+        start(machine, "two", "--network", "blue")
+        machine.reboot()
+        machine.run("podman", "rm", "--force", "two")
+        machine.run("podman", "start", "one")
+        assert leases(machine) == {networks_of(machine, "one")["blue"]["IPAddress"]}
 
 
 def test_bad_input(networks: Machine) -> None:
