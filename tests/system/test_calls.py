@@ -82,8 +82,8 @@ def test_delete_without_the_link(scene: Scene) -> None:
 
 def test_unknown_network_and_endpoint(lab: Lab) -> None:
     """Calls that need an unknown network or endpoint fail; calls that remove it succeed."""
-    assert NETWORK in get_str(create_endpoint(lab), "Err")
-    assert ENDPOINT in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
+    assert NETWORK[:12] in get_str(create_endpoint(lab), "Err")
+    assert ENDPOINT[:12] in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
     assert call(lab, "Leave", BOTH) == {}
     delete_endpoint(lab)
     assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
