@@ -145,7 +145,7 @@ def created(machine: Machine) -> Iterator[None]:
 
 def start(machine: Machine, name: str, *options: str) -> Document:
     """Start a container and return what podman shows about its networks."""
-    machine.run("podman", "run", "--detach", "--name", name, *options, *SLEEP)
+    machine.run("podman", "run", "--detach", "--name", name, *options, "busybox", *SLEEP)
     return networks_of(machine, name)
 
 
