@@ -49,6 +49,13 @@ def test_names_come_from_the_attachment() -> None:
     assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
 
 
+def test_arguments_that_no_plugin_can_receive() -> None:
+    """An earlier version stored them; without them DEL can run."""
+    args = (("IgnoreUnknown", "1"), ("A", "a=b"), ("B", "x\0y"), ("C", "x" * 200_000), ("D", "1"), ("E", "a;b"))
+    record = replace(RECORD, attachment=replace(RECORD.attachment, args=args))
+    assert Endpoint(record).attachment.args == (("IgnoreUnknown", "1"), ("D", "1"))
+
+
 def test_the_list_has_the_version_of_add() -> None:
     """DEL uses the version of ADD, whatever the stored list offers."""
     assert Endpoint(RECORD).network.cni_version == "0.3.1"
