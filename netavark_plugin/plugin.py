@@ -147,14 +147,14 @@ def _collect(runtime: CachedRuntime, network: str | None) -> None:
 
 def _delete(runtime: CachedRuntime, attachments: Iterable[CachedAttachment]) -> None:
     for cached in attachments:
-        if _is_podmans(cached):
+        if _is_of_podman(cached):
             try:
                 runtime.delete_cached(cached)
             except CniError as exc:
                 _warn(f"what is left of container {cached.attachment.container_id} is not deleted: {exc}")
 
 
-def _is_podmans(cached: CachedAttachment) -> bool:
+def _is_of_podman(cached: CachedAttachment) -> bool:
     """Return whether podman has attached it, now or with its own CNI; pods of Kubernetes have further arguments."""
     names = {key for key, _ in cached.attachment.args}
     return CALLER in names and not any(name.startswith("K8S_") for name in names - {CALLER})

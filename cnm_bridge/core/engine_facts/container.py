@@ -122,7 +122,7 @@ def _own_name(document: JsonObject) -> str:
     return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
 
 
-_RUNS: Final = frozenset({"running", "paused"})
+_RUNNING: Final = frozenset({"running", "paused"})
 _OF_ANOTHER: Final = "container:"
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
@@ -180,7 +180,7 @@ def is_only_network(network: EngineNetwork, containers: Iterable[StartingContain
     Raises:
         JsonError: A key is missing or its value has another type.
     """
-    waiting = (container.document for container in containers if container.state not in _RUNS)
+    waiting = (container.document for container in containers if container.state not in _RUNNING)
     starting = [found for found in (tuple(_are_network(document, network)) for document in waiting) if any(found)]
     return bool(starting) and all(map(all, starting))
 
@@ -189,5 +189,5 @@ def _are_network(container: JsonObject, network: EngineNetwork) -> Iterator[bool
     """Yield for each network of a container whether it is `network`."""
     networks = get_object(get_object(container, "NetworkSettings"), "Networks")
     for name in networks:
-        is_called_so = name == network.name or network.id.startswith(name)
-        yield is_called_so or find_str(get_object(networks, name), "NetworkID") == network.id
+        has_its_name = name == network.name or network.id.startswith(name)
+        yield has_its_name or find_str(get_object(networks, name), "NetworkID") == network.id

@@ -176,7 +176,7 @@ def test_invalid_values_are_named() -> None:
 
 
 def test_status() -> None:
-    """Addresses with their prefix; a name server that is no address would not be understood."""
+    """Addresses with their prefix; netavark does not understand a name server that is not an address."""
     assert render_status("eth0", RESULT) == {
         "dns_search_domains": ["dns.podman"],
         "dns_server_ips": ["10.88.0.1"],
