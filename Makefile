@@ -133,7 +133,7 @@ screenshots: docs ## pictures of that site for looking at, into build/docs/scree
 	@PACKAGES=chromium tests/lab/install-packages
 	$(BIN)/python packaging/screenshots.py
 
-plots: venv ## the pictures of docs/performance.md, from the tables beside them
+plots: venv ## the picture of docs/performance.md, from the table beside it
 	$(BIN)/python packaging/plots.py
 
 reference: venv ## docs/cni-invoker-api.md, from the docstrings of the library

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`make plots`: draws docs/performance/*.svg from the measurements beside them (*.tsv).
+"""`make plots`: draws docs/performance/containers.svg from the measurements beside it, containers.tsv.
 
-A file has a head and rows, separated by tabs: a label, and a value for each column. One file becomes one group of bars
-for each row; a column with another unit becomes a picture of its own.
+The file has a head and rows, separated by tabs: a label, and a value for each column. Each row becomes a group of bars.
 """
 
 from pathlib import Path
@@ -15,11 +14,7 @@ ROW, LABEL, BARS, MARGIN = 22, 130, 420, 16
 
 
 def main() -> None:
-    """Draw all pictures."""
-    head, *rows = _read("records")
-    for column, name in enumerate(head[1:], 1):
-        chosen = [(f"{row[0]} {head[0]}", (float(row[column]),)) for row in rows]
-        _write(f"records-{name.split()[0]}", _draw(name, (name,), chosen, None))
+    """Draw the picture of containers."""
     head, *rows = _read("containers")
     values = [(row[0], tuple(map(float, row[1:]))) for row in rows]
     _write(
