@@ -22,6 +22,7 @@ from tests.lab.debian import FetchError, run_program
 pytestmark = pytest.mark.timeout(1800)  # a root directory is made
 
 ROOT = Path(__file__).parents[2]
+EARLIER = "0.0.9"
 SERVED = "/srv/www"
 URL = "http://127.0.0.1:8000"
 SOURCES = "/etc/apt/sources.list.d/cni-bridge.sources"
@@ -52,12 +53,29 @@ def make_keys() -> Iterator[Mapping[str, str]]:
         run_program("gpgconf", "--kill", "gpg-agent", environment=environment)
 
 
+@pytest.fixture(name="previous", scope="module")
+def make_previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an earlier release, with the packages of this one under an earlier version."""
+    folder = tmp_path_factory.mktemp("previous")
+    for package in sorted((ROOT / "dist").glob("cni-bridge_*.deb")):
+        unpacked = folder / "unpacked"
+        run_program("dpkg-deb", "--raw-extract", str(package), str(unpacked))
+        control = unpacked / "DEBIAN/control"
+        control.write_text(re.sub(r"(?m)^(Version: )[^~]+", rf"\g<1>{EARLIER}", control.read_text("utf-8")), "utf-8")
+        pool = folder / "apt/pool" / package.name.rpartition("~")[2].partition("_")[0]
+        pool.mkdir(parents=True)
+        run_program("dpkg-deb", "--build", str(unpacked), str(pool))
+        shutil.rmtree(unpacked)
+    return folder
+
+
 @pytest.fixture(name="release", scope="module")
-def build_release(keys: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_release(keys: Mapping[str, str], previous: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder, of what make has built before, as it would be served at `URL`."""
     directory = tmp_path_factory.mktemp("release")
     command = (str(ROOT / "packaging/build-release"), str(directory))
-    done = subprocess.run(command, env={**keys, "URL": URL}, capture_output=True, text=True, check=False)
+    environment = {**keys, "URL": URL, "PREVIOUS": str(previous)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory / f"cni-bridge-{__version__}"
 
@@ -140,13 +158,18 @@ def test_a_key_that_gpg_does_not_have(keys: Mapping[str, str], tmp_path: Path) -
 
 
 def test_apt_installs_it(machine: Machine) -> None:
-    """`apt-get update` trusts the repository, `install` finds the package of this release, and the daemon runs."""
+    """Apt trusts the repository and installs this release; then the host goes back to the release before."""
     assert "W:" not in machine.run("apt-get", "update").stdout
     machine.run("apt-get", "install", "--yes", "cni-bridge")
     installed = machine.run("dpkg-query", "--show", "--showformat=${Version}", "cni-bridge").stdout
     assert re.fullmatch(rf"{re.escape(__version__)}~[a-z]+\d+", installed)
     assert machine.run("cni-bridge", "status").stdout.startswith("fine: the Docker Engine answers")
     assert machine.run("apt-get", "--yes", "upgrade").returncode == 0
+
+    earlier = installed.replace(__version__, EARLIER)
+    machine.run("apt-get", "install", "--yes", "--allow-downgrades", f"cni-bridge={earlier}")
+    assert machine.run("dpkg-query", "--show", "--showformat=${Version}", "cni-bridge").stdout == earlier
+    assert machine.run("cni-bridge", "status").stdout.startswith("fine: the Docker Engine answers")
 
 
 def test_apt_refuses_what_was_changed(machine: Machine, keys: Mapping[str, str]) -> None:
