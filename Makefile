@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE # the tests start Python hundreds of times, which would compile all modules each time
 PACKAGES := docker.io strace containernetworking-plugins dnsmasq-base iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
@@ -60,7 +61,7 @@ fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side;
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
 quick:
-	$(BIN)/pytest --numprocesses 4 -m 'not slow' tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 3 --hypothesis-profile quick -m 'not slow' tests/unit tests/contract
 
 fast: # all that need no root
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract

@@ -94,6 +94,7 @@ def test_the_program(tmp_path: Path) -> None:
     assert verbs == [["add", "blue"], ["del", "blue"], ["del", "blue"]]
 
 
+@pytest.mark.slow
 def test_our_command() -> None:
     """`cni-invoker` is a driver as it is."""
     driver = f"{sys.executable} -m cni_invoker {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"

@@ -5,61 +5,63 @@
 
 It is copied under the name of a plugin. `<name>.json` beside it has the behaviour for each verb; of a list, each call
 uses the next entry, and further calls the last one. `commands.jsonl` beside it gets one line per call. It needs only
-the standard library, so that it can run anywhere.
+the standard library, so that it can run anywhere, and imports little of it: the tests start it thousands of times.
 """
+
+from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Final, NoReturn, TypedDict
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final, NoReturn, TypedDict
 
-class Behaviour(TypedDict, total=False):
-    """The behaviour in one call; the keys that are present are carried out in this order.
+    class Behaviour(TypedDict, total=False):
+        """The behaviour in one call; the keys that are present are carried out in this order.
 
-    Without a key that prints, it prints an empty result in the version of the request; for VERSION, all versions.
+        Without a key that prints, it prints an empty result in the version of the request; for VERSION, all versions.
 
-    Attributes:
-        read_stdin: False: leave the standard input unread.
-        ignore_sigterm: True: do not end at SIGTERM.
-        leave_behind_s: Leave a process behind that keeps the outputs open for this time.
-        stderr: Text for the standard error.
-        stderr_bytes: The size of further text for it, in lines of 100 characters.
-        sleep_s: Wait for this time.
-        wait_for: Wait until this file exists.
-        delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; the keys below have no effect.
-        result: Print this result.
-        passthrough: True: print prevResult.
-        inject_dns: Print prevResult with this as its `dns`.
-        supportedVersions: Print these, as for VERSION.
-        error: Print this CNI error, and end with status 1.
-        stdout: Text for the standard output.
-        stdout_bytes: The size of further text for it.
-        signal: Kill this process with this signal.
-        exit: End with this status.
-    """
+        Attributes:
+            read_stdin: False: leave the standard input unread.
+            ignore_sigterm: True: do not end at SIGTERM.
+            leave_behind_s: Leave a process behind that keeps the outputs open for this time.
+            stderr: Text for the standard error.
+            stderr_bytes: The size of further text for it, in lines of 100 characters.
+            sleep_s: Wait for this time.
+            wait_for: Wait until this file exists.
+            delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; the keys below have no effect.
+            result: Print this result.
+            passthrough: True: print prevResult.
+            inject_dns: Print prevResult with this as its `dns`.
+            supportedVersions: Print these, as for VERSION.
+            error: Print this CNI error, and end with status 1.
+            stdout: Text for the standard output.
+            stdout_bytes: The size of further text for it.
+            signal: Kill this process with this signal.
+            exit: End with this status.
+        """
 
-    read_stdin: bool
-    ignore_sigterm: bool
-    leave_behind_s: float
-    stderr: str
-    stderr_bytes: int
-    sleep_s: float
-    wait_for: str
-    delegate: bool
-    result: object
-    passthrough: bool
-    inject_dns: object
-    supportedVersions: list[str]  # as it is on the wire
-    error: Mapping[str, object]
-    stdout: str
-    stdout_bytes: int
-    signal: int
-    exit: int
+        read_stdin: bool
+        ignore_sigterm: bool
+        leave_behind_s: float
+        stderr: str
+        stderr_bytes: int
+        sleep_s: float
+        wait_for: str
+        delegate: bool
+        result: object
+        passthrough: bool
+        inject_dns: object
+        supportedVersions: list[str]  # as it is on the wire
+        error: Mapping[str, object]
+        stdout: str
+        stdout_bytes: int
+        signal: int
+        exit: int
 
 
 VERSIONS: Final = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -69,20 +71,26 @@ PRINTS: Final = frozenset(
 )
 
 
-def choose(path: Path, verb: str, log: Path) -> Behaviour:
+def read(path: str) -> str:
+    """Return the text of a file."""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def choose(path: str, verb: str, log: str) -> Behaviour:
     """Return the behaviour in this call."""
-    file = path.with_name(f"{path.name}.json")
-    behaviours: Mapping[str, Behaviour | list[Behaviour]] = json.loads(file.read_text()) if file.exists() else {}
+    name, file = os.path.basename(path), f"{path}.json"
+    behaviours: Mapping[str, Behaviour | list[Behaviour]] = json.loads(read(file)) if os.path.exists(file) else {}
     wanted = behaviours.get(verb, {"supportedVersions": VERSIONS} if verb == "VERSION" else {})
     if not isinstance(wanted, list):
         return wanted
-    earlier = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    calls = sum(record["plugin"] == path.name and record["verb"] == verb for record in earlier)
+    earlier = [json.loads(line) for line in read(log).splitlines()] if os.path.exists(log) else []
+    calls = sum(record["plugin"] == name and record["verb"] == verb for record in earlier)
     chosen: Behaviour = wanted[min(calls, len(wanted) - 1)]
     return chosen
 
 
-def record_call(log: Path, record: Mapping[str, object]) -> None:
+def record_call(log: str, record: Mapping[str, object]) -> None:
     """Append a line to the log in one write, as plugins may run at the same time."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.write(descriptor, json.dumps(record).encode() + b"\n")
@@ -101,7 +109,7 @@ def leave_behind(seconds: float) -> int:
 def inode_of(netns: str) -> int | None:
     """Return the inode of the namespace that is mounted at a path, None if nothing is there."""
     try:
-        return Path(netns).stat().st_ino if netns else None
+        return os.stat(netns).st_ino if netns else None
     except OSError:
         return None
 
@@ -110,8 +118,8 @@ def delegate(asked: Mapping[str, object]) -> NoReturn:
     """Become the IPAM plugin, with the same input and environment (CNI SPEC section 4)."""
     ipam = asked.get("ipam")
     plugin_type = str(ipam["type"]) if isinstance(ipam, dict) else ""
-    paths = (Path(directory, plugin_type) for directory in os.environ["CNI_PATH"].split(":"))
-    found = next(path for path in paths if path.is_file())
+    paths = (f"{directory}/{plugin_type}" for directory in os.environ["CNI_PATH"].split(":"))
+    found = next(path for path in paths if os.path.isfile(path))
     stdin = os.memfd_create("stdin")
     os.write(stdin, json.dumps(asked).encode())
     os.lseek(stdin, 0, os.SEEK_SET)
@@ -148,15 +156,17 @@ def answer(behaviour: Behaviour, asked: Mapping[str, object]) -> int:
 
 def main() -> None:
     """Act as the plugin whose name this file has."""
-    path = Path(sys.argv[0])
+    path = sys.argv[0]
     verb = os.environ.get("CNI_COMMAND", "")
-    log = path.with_name("commands.jsonl")
+    log = os.path.join(os.path.dirname(path), "commands.jsonl")
     behaviour = choose(path, verb, log)
     asked = json.loads(sys.stdin.read()) if behaviour.get("read_stdin", True) else {}
     if behaviour.get("ignore_sigterm"):
+        import signal
+
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     record = {
-        "plugin": path.name,
+        "plugin": os.path.basename(path),
         "verb": verb,
         "argv": sys.argv,
         "environment": {key: value for key, value in os.environ.items() if key.startswith(("CNI_", "TRACE", "BAGG"))},
@@ -170,7 +180,7 @@ def main() -> None:
     sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
     sys.stderr.flush()
     time.sleep(behaviour.get("sleep_s", 0))
-    while "wait_for" in behaviour and not Path(behaviour["wait_for"]).exists():
+    while "wait_for" in behaviour and not os.path.exists(behaviour["wait_for"]):
         time.sleep(0.01)
     if behaviour.get("delegate"):
         delegate(asked)

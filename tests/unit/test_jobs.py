@@ -73,6 +73,7 @@ def test_skipped_tests_are_counted(environment: Mapping[str, str]) -> None:
     assert [line.split(maxsplit=1) for line in reasons.splitlines()] == [["2", "no plugins"], ["1", "no engine"]]
 
 
+@pytest.mark.slow
 def test_a_skipped_test_gives_its_reason(tmp_path: Path) -> None:
     """It is one line in the file, also if workers run the tests."""
     test, report = tmp_path / "test_skipped.py", tmp_path / "skipped"

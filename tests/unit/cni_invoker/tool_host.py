@@ -3,6 +3,7 @@
 """The scene of the command's tests: a host with a network, fake plugins and a cache, and the command on it."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
+from cni_invoker.cli import tool
 from cni_invoker.cli.forms import container_id
 from tests.plugins import Command, FakePlugins
 
@@ -46,27 +50,37 @@ class Host:
         kept = ["--cache-dir", str(self.cache)] if verb in {"add", "attachments", "check", "del", "gc"} else []
         return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
 
-    def environment(self, **variables: str) -> dict[str, str]:
-        """Return the environment of the command."""
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CNI_", "CAP_"))}
+    def changes(self, **variables: str) -> dict[str, str | None]:
+        """Return how the environment of the command differs from this process's; None removes a variable."""
         return {
-            **clean,
+            **{key: None for key in os.environ if key.startswith(("CNI_", "CAP_"))},
             "NETCONFPATH": str(self.configurations),
             "CNI_PATH": str(self.plugins.directory),
             "PYTHONPATH": str(Path(__file__).parents[3]),
             **variables,
         }
 
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Return the environment of the command."""
+        return {key: value for key, value in {**os.environ, **self.changes(**variables)}.items() if value is not None}
+
     def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run the command until it exits."""
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        """Run the command until it exits, in this process; `running` starts a process, which takes longer."""
+        command = self.command(*arguments)
+        logger = logging.getLogger("cni_invoker")
+        level, handlers = logger.level, tuple(logger.handlers)
+        argv, returncode = sys.argv, 0
+        with CliRunner().isolation(env=self.changes(**variables)) as (stdout, stderr, _):
+            sys.argv = command[2:]
+            try:
+                tool.main()
+            except SystemExit as exc:
+                returncode = int(exc.code or 0)
+            finally:
+                sys.argv = argv
+                logger.setLevel(level)
+                logger.handlers[:] = handlers
+        return subprocess.CompletedProcess(command, returncode, stdout.getvalue().decode(), stderr.getvalue().decode())
 
     def do(self, *arguments: str, **variables: str) -> str:
         """Run the command, which must succeed, and return what it printed."""

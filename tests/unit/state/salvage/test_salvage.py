@@ -168,6 +168,7 @@ def test_an_inverted_bit_in_a_table_costs_at_most_its_block(history: History) ->
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_truncated_log_is_an_earlier_moment(history: History) -> None:
     """Its end shows whether a write was cut off."""
     path = history.directory / "leveldb" / log_of(history)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, parse_json
 from cnm_bridge import __version__
@@ -94,11 +95,19 @@ def create_network(path: Path) -> str:
     return call(path, "NetworkDriver.CreateNetwork", body).decode()
 
 
-def refused(*arguments: str, **variables: str) -> str:
+def invalid(*arguments: str, **variables: str) -> str:
+    """Return what `cni-bridge serve` prints for invalid settings, in this process, because nothing else happens."""
+    env: dict[str, str | None] = {key: None for key in os.environ if key.startswith("CNI_BRIDGE_")}
+    done = CliRunner().invoke(main, ["serve", *arguments], prog_name="cni-bridge", env={**env, **variables})
+    assert done.exit_code == os.EX_CONFIG, done.output
+    return " ".join(done.stderr.split())
+
+
+def refused(*arguments: str) -> str:
     """Return what `cni-bridge serve` prints when it does not start."""
     done = subprocess.run(
         [*COMMAND, "serve", *arguments],
-        env=environment(**variables),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=START_S,
@@ -229,6 +238,7 @@ def test_invalid_settings_exit_with_ex_config(tmp_path: Path, content: str) -> N
     assert done.returncode == os.EX_CONFIG
 
 
+@pytest.mark.slow
 def test_the_command_line_wins_over_environment_and_file(tmp_path: Path) -> None:
     """A setting comes from the command line, else from the environment, else from the file."""
     by_file, by_environment, by_option = (tmp_path / name for name in ("file", "environment", "option"))
@@ -268,9 +278,8 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str)
     """The error names the option, and nothing is started."""
     config = tmp_path / "config.toml"
     config.write_text(content)
-    config.write_text(content)
     with_socket = [] if content.startswith("socket") else ["--socket", str(tmp_path / "s")]
-    error = refused("--config", str(config), *with_socket)
+    error = invalid("--config", str(config), *with_socket)
     assert message in error
     assert not (tmp_path / "state").exists()
 
@@ -294,7 +303,7 @@ def test_an_error_names_the_origin_of_the_value(
     config = tmp_path / "config.toml"
     config.write_text("plugin-timeout = 0\n")
     given = [argument.format(file=config) for argument in arguments]
-    assert origin.format(file=config) in refused(*given, "--socket", str(tmp_path / "s"), **variables)
+    assert origin.format(file=config) in invalid(*given, "--socket", str(tmp_path / "s"), **variables)
 
 
 def test_a_socket_path_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
@@ -309,14 +318,15 @@ def test_a_socket_path_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
 
 def test_an_empty_directory_name_is_rejected(tmp_path: Path) -> None:
     """An empty value does not mean the working directory."""
-    assert "is empty" in refused("--state-dir", "", "--socket", str(tmp_path / "s"))
+    assert "is empty" in invalid("--state-dir", "", "--socket", str(tmp_path / "s"))
 
 
 def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
     """A configuration file that was named must exist."""
-    assert "No such file" in refused("--config", str(tmp_path / "none.toml"))
+    assert "No such file" in invalid("--config", str(tmp_path / "none.toml"))
 
 
+@pytest.mark.slow
 def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
     """A state directory and a run directory have one daemon each; the first one keeps answering."""
     path = tmp_path / "s"
@@ -329,6 +339,7 @@ def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
         assert activate(path)
 
 
+@pytest.mark.slow
 def test_a_daemon_starts_after_a_killed_one(tmp_path: Path) -> None:
     """Neither the socket nor the lock of a killed daemon prevents the start."""
     path = tmp_path / "s"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 AS_ANOTHER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 LIMIT_S = 60.0

@@ -4,13 +4,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import plyvel
 import pytest
+from click.testing import CliRunner, Result
 
 from cni_bridge_state import (
     AttachmentId,
@@ -24,9 +23,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.migrations import SCHEMA_VERSION
 from cni_bridge_state.store import Store
-
-COMMAND = (sys.executable, "-m", "cnm_bridge", "state")
-LIMIT_S = 60.0
+from cnm_bridge.operator.cli.main import main
 
 NETWORK = NetworkRecord(id=NetworkId("a" * 64), configuration="blue", name=None, internal=True, options={})
 ENDPOINT = EndpointRecord(
@@ -50,25 +47,19 @@ ENDPOINT = EndpointRecord(
 )
 
 
-def command(*arguments: str, where: Path, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def command(*arguments: str, where: Path, given: bytes = b"") -> Result:
     """Run `cni-bridge state …` on a state directory."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("CNI_BRIDGE_")}
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=env | {"CNI_BRIDGE_STATE_DIR": str(where)},
-        input=given,
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    env: dict[str, str | None] = {key: None for key in os.environ if key.startswith("CNI_BRIDGE_")}
+    done = CliRunner().invoke(main, ["state", *arguments], input=given, env=env | {"CNI_BRIDGE_STATE_DIR": str(where)})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
 
 
 def error_of(*arguments: str, where: Path, given: bytes = b"") -> str:
     """Return what `cni-bridge state …` prints when it fails."""
     done = command(*arguments, where=where, given=given)
-    assert done.returncode != 0
-    assert b"Traceback" not in done.stderr
-    return " ".join(done.stderr.decode().split())
+    assert done.exit_code != 0
+    return " ".join(done.stderr.split())
 
 
 @pytest.fixture
@@ -92,7 +83,7 @@ def content(directory: Path) -> tuple[object, object]:
 
 def test_show_prints_tables(directory: Path) -> None:
     """Each network and endpoint has a line with phase and address."""
-    lines = command("show", where=directory).stdout.decode().splitlines()
+    lines = command("show", where=directory).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NETWORK", "NAME", "CONFIGURATION"],
         ["a" * 12, "-", "blue,", "internal"],
@@ -111,7 +102,7 @@ def test_show_prints_one_record(directory: Path) -> None:
 
 def test_show_has_templates(directory: Path) -> None:
     """They are applied to the records; --json is all of them."""
-    assert command("show", "--format", "{{.Id}}", where=directory).stdout.split() == [b"a" * 64, b"e" * 64]
+    assert command("show", "--format", "{{.Id}}", where=directory).stdout.split() == ["a" * 64, "e" * 64]
     assert [one["id"][0] for one in json.loads(command("show", "--json", where=directory).stdout)] == ["a", "e"]
 
 
@@ -120,24 +111,24 @@ def test_an_export_does_not_replace_a_file(directory: Path, tmp_path: Path) -> N
     file = tmp_path / "export.json"
     file.write_text("precious")
     refused = command("export", str(file), where=directory)
-    assert (refused.returncode, file.read_text()) == (2, "precious")
-    assert b"--force" in refused.stderr
-    assert command("export", "--force", str(file), where=directory).returncode == 0
+    assert (refused.exit_code, file.read_text()) == (2, "precious")
+    assert "--force" in refused.stderr
+    assert command("export", "--force", str(file), where=directory).exit_code == 0
     assert json.loads(file.read_text())["networks"]
 
 
 def test_export_and_import(directory: Path, tmp_path: Path) -> None:
     """An export, by file or by pipe, gives the same state elsewhere; the file is private."""
     file = tmp_path / "export.json"
-    assert command("export", str(file), where=directory).returncode == 0
+    assert command("export", str(file), where=directory).exit_code == 0
     assert file.stat().st_mode & 0o077 == 0
-    piped = command("export", where=directory).stdout
+    piped = command("export", where=directory).stdout_bytes
     assert piped == file.read_bytes()
     by_file, by_pipe = tmp_path / "by-file", tmp_path / "by-pipe"
-    assert command("import", str(file), where=by_file).returncode == 0
-    assert command("import", "-", where=by_pipe, given=piped).returncode == 0
+    assert command("import", str(file), where=by_file).exit_code == 0
+    assert command("import", "-", where=by_pipe, given=piped).exit_code == 0
     assert content(by_file) == content(by_pipe) == content(directory) == ((NETWORK,), (ENDPOINT,))
-    assert command("export", where=by_file).stdout == piped
+    assert command("export", where=by_file).stdout_bytes == piped
 
 
 def test_an_import_needs_replace_if_there_is_state(directory: Path) -> None:
@@ -146,13 +137,13 @@ def test_an_import_needs_replace_if_there_is_state(directory: Path) -> None:
     other = json.dumps({**exported, "networks": [], "endpoints": []}).encode()
     assert "1 networks, 1 endpoints" in error_of("import", "-", where=directory, given=other)
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
-    assert command("import", "--replace", "-", where=directory, given=other).returncode == 0
+    assert command("import", "--replace", "-", where=directory, given=other).exit_code == 0
     assert content(directory) == ((), ())
 
 
 def test_going_back_to_an_older_version(directory: Path) -> None:
     """The state of a newer version is refused, and the text says how to go back; an export then takes its place."""
-    exported = command("export", where=directory).stdout
+    exported = command("export", where=directory).stdout_bytes
     with plyvel.DB(str(directory / "leveldb")) as db:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
         db.put(f"network/{'b' * 64}".encode(), b"of a newer version")
@@ -160,9 +151,9 @@ def test_going_back_to_an_older_version(directory: Path) -> None:
     assert "schema version" in error_of("import", "-", where=directory, given=exported)
     assert "not an exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
     assert "schema version" in error_of("show", where=directory)
-    assert command("import", "--replace", "-", where=directory, given=exported).returncode == 0
+    assert command("import", "--replace", "-", where=directory, given=exported).exit_code == 0
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
-    assert command("export", where=directory).stdout == exported
+    assert command("export", where=directory).stdout_bytes == exported
 
 
 @pytest.mark.parametrize(
@@ -203,7 +194,7 @@ def test_one_invalid_record_rejects_the_import(directory: Path) -> None:
 def test_state_in_use_is_not_touched(directory: Path, arguments: tuple[str, ...]) -> None:
     """The error names the process of the daemon."""
     store = Store.open(directory)
-    given = command("export", where=directory.with_name("none")).stdout or b"{}"
+    given = command("export", where=directory.with_name("none")).stdout_bytes or b"{}"
     assert f"in use by process {os.getpid()}" in error_of(*arguments, where=directory, given=given)
     store.close()
 
@@ -230,5 +221,5 @@ async def test_damage_is_reported(directory: Path) -> None:
     store.close()
     (directory / "leveldb" / "CURRENT").unlink()
     done = command("show", where=directory)
-    assert b"CURRENT is missing" in done.stderr
-    assert b"green" in done.stdout
+    assert "CURRENT is missing" in done.stderr
+    assert "green" in done.stdout
