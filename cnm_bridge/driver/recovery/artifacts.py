@@ -294,7 +294,7 @@ async def read_rules(command: str, *arguments: str, limit_s: float = _LIMIT_S) -
     except OSError as exc:  # a host without iptables has no such rules
         log.debug("rules.unread", command=command, error=str(exc))
     else:
-        if done.is_good:
+        if done.succeeded:
             return done.output
         log.debug("rules.unread", command=command, error=done.error)
     return ""

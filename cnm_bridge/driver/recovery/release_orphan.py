@@ -96,7 +96,7 @@ async def _run(*command: str) -> None:
         done = await run_command(*command, limit_s=_LIMIT_S)
     except TimeoutError as exc:
         raise Refused(f"{shlex.join(command)} did not end within {_LIMIT_S:g} s") from exc
-    if not done.is_good:
+    if not done.succeeded:
         raise Refused(f"{shlex.join(command)} failed: {done.error}")
 
 

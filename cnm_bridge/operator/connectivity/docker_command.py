@@ -7,24 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.system.process.commands import CompletedCommand
 
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A command that has ended.
-
-    Attributes:
-        is_good: Whether its exit status is 0.
-        output: What it printed, stripped.
-        error: Its errors on one line.
-    """
-
-    is_good: bool
-    output: str
-    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +26,8 @@ class DockerCommand:
 
     host: str
 
-    def run(self, *arguments: str, content: bytes | None = None) -> Done:
-        """Run a command.
+    def run(self, *arguments: str, content: bytes | None = None) -> CompletedCommand:
+        """Run a command; its output is stripped, and its errors are on one line.
 
         Raises:
             Refused: docker is not installed, or did not end in time.
@@ -66,8 +52,8 @@ class DockerCommand:
                 process.kill()
                 raise Refused(f"docker {arguments[0]} did not end within {_LIMIT_S:g} s") from exc
         text = " ".join(errors.decode("utf-8", "replace").split())
-        return Done(
-            is_good=process.returncode == 0,
+        return CompletedCommand(
+            succeeded=process.returncode == 0,
             output=output.decode("utf-8", "replace").strip(),
             error=text or f"exit status {process.returncode}",
         )

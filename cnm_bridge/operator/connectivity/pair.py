@@ -13,8 +13,9 @@ from typing import Final
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
-from cnm_bridge.operator.connectivity.docker_command import DockerCommand, Done
+from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.view import parse_addresses
+from cnm_bridge.system.process.commands import CompletedCommand
 
 PORT: Final = 8080
 MARK: Final = "cni-bridge-test"
@@ -46,25 +47,25 @@ class Pair:
         self._has_image = False
         self._endpoints: set[str] = set()
 
-    def start(self, busybox: Path) -> Done:
+    def start(self, busybox: Path) -> CompletedCommand:
         """Import the image, and start both containers; return the first command that failed, else the last one."""
         self._has_image = True
         done = self._docker.run("import", "-", self._image, content=busybox_tar(busybox))
-        if not done.is_good:
+        if not done.succeeded:
             return done
         for name in self.names:
             ports = ("--publish", f"{self.host_port}:{PORT}") if self.host_port and name == self.names[1] else ()
             self._made.append(name)
             command = ("create", "--name", name, "--network", self._network, *ports, self._image, "sh", "-c", _SERVE)
             done = self._docker.run(*command)
-            if done.is_good:
+            if done.succeeded:
                 done = self._docker.run("start", name)
             self._note_endpoint(name)
-            if not done.is_good:
+            if not done.succeeded:
                 return done
         return done
 
-    def inside(self, name: str, *command: str) -> Done:
+    def inside(self, name: str, *command: str) -> CompletedCommand:
         """Run a command in a container."""
         return self._docker.run("exec", name, *command)
 
@@ -82,11 +83,11 @@ class Pair:
         for name in self._made:
             self._note_endpoint(name)
             done = self._docker.run("rm", "--force", "--volumes", name)
-            if not done.is_good and "No such container" not in done.error:
+            if not done.succeeded and "No such container" not in done.error:
                 left.append(done.error)
         if self._has_image:
             done = self._docker.run("rmi", "--force", self._image)
-            if not done.is_good and "No such image" not in done.error:
+            if not done.succeeded and "No such image" not in done.error:
                 left.append(done.error)
         deadline = time.monotonic() + _GONE_S
         endpoints = frozenset(self._endpoints)
@@ -102,7 +103,7 @@ class Pair:
     def _shown(self, name: str) -> list[dict[str, str]]:
         done = self._docker.run("inspect", "--format", "{{json .NetworkSettings.Networks}}", name)
         try:
-            return list(json.loads(done.output).values()) if done.is_good else []
+            return list(json.loads(done.output).values()) if done.succeeded else []
         except ValueError:
             return []
 

@@ -82,7 +82,7 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
         no_ports: Why the network publishes no ports, "" if it does.
     """
     done = pair.start(busybox)
-    if not done.is_good:
+    if not done.succeeded:
         yield _failed("start", done.error)
         return
     yield _passed("start", "both containers run")
@@ -179,7 +179,7 @@ def _send_full_packets(pair: Pair, peer: Address) -> Step:
 def _ping(pair: Pair, target: Address, *, size: int = 56) -> bool:
     family = ("-6",) if target.version == 6 else ()  # noqa: PLR2004
     command = ("ping", *family, "-c", "2", "-A", "-w", str(_LIMIT_S), "-s", str(size), str(target))
-    return pair.inside(pair.names[0], *command).is_good
+    return pair.inside(pair.names[0], *command).succeeded
 
 
 def _find_router() -> Address | None:

@@ -36,7 +36,7 @@ from cnm_bridge.system.trace import traced
 
 log = structlog.get_logger()
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 MAX_BODY_BYTES: Final = 16 << 20
 """`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
@@ -187,7 +187,7 @@ async def _parse_body(method: Method, validate: Validator, data: bytes, calls: C
         return await asyncio.to_thread(_parse, method, validate, data)
 
 
-async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
+async def _aside(data: bytes, work: Callable[[], Result]) -> Result:
     """Run `work`, in a thread if the request is large, so that it does not block other calls."""
     return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
 

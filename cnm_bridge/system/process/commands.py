@@ -12,21 +12,21 @@ _KILL_LIMIT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class CompletedCommand:
     """A command that has ended.
 
     Attributes:
-        is_good: Whether its exit status is 0.
+        succeeded: Whether its exit status is 0.
         output: What it printed; bytes that are not UTF-8 are replaced.
         error: What it printed to standard error, else its exit status.
     """
 
-    is_good: bool
+    succeeded: bool
     output: str
     error: str
 
 
-async def run_command(*command: str, limit_s: float) -> Done:
+async def run_command(*command: str, limit_s: float) -> CompletedCommand:
     """Run a command without standard input. One that hangs in the kernel is left there.
 
     Raises:
@@ -45,4 +45,4 @@ async def run_command(*command: str, limit_s: float) -> Done:
                     await process.wait()
     status = f"exit status {process.returncode}"
     text = errors.decode("utf-8", "replace").strip() or status
-    return Done(is_good=process.returncode == 0, output=output.decode("utf-8", "replace"), error=text)
+    return CompletedCommand(succeeded=process.returncode == 0, output=output.decode("utf-8", "replace"), error=text)

@@ -113,9 +113,9 @@ def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> st
         Refused: Docker has no such network, or does not answer.
     """
     shown = docker.run("network", "inspect", network)
-    if not shown.is_good:
+    if not shown.succeeded:
         listed = docker.run("network", "ls", "--format", "{{.Name}}")
-        if not listed.is_good:
+        if not listed.succeeded:
             raise Refused(f"docker network ls: {listed.error}")
         near = get_close_matches(network, listed.output.split(), n=1)
         hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"

@@ -15,4 +15,4 @@ async def read_lines(*command: str) -> tuple[str, ...] | None:
         done = await run_command(*command, limit_s=_LIMIT_S)
     except OSError:
         return None
-    return tuple(done.output.splitlines()) if done.is_good else None
+    return tuple(done.output.splitlines()) if done.succeeded else None
