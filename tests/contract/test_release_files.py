@@ -8,10 +8,12 @@ import tomllib
 from pathlib import Path
 
 import click
+import pytest
 from packaging.requirements import Requirement
 
 import cni_invoker
 import cnm_bridge
+import pytest_cni
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.commands.serve import serve
 
@@ -57,10 +59,11 @@ def test_constraints_fit_the_requirements() -> None:
     assert [entry.partition("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-def test_both_distributions_have_one_version() -> None:
-    """The daemon requires the library of the same release."""
-    assert cni_invoker.__version__ == cnm_bridge.__version__
-    (required,) = re.findall(r"^    cni-invoker (.*)$", (ROOT / "setup.cfg").read_text("utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("settings", ["setup.cfg", "packaging/pytest-cni/setup.cfg"])
+def test_all_distributions_have_one_version(settings: str) -> None:
+    """The others require the library of the same release."""
+    assert cni_invoker.__version__ == cnm_bridge.__version__ == pytest_cni.__version__
+    (required,) = re.findall(r"^    cni-invoker (.*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
     assert cni_invoker.__version__ in Requirement(f"cni-invoker {required}").specifier
 
 

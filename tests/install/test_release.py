@@ -125,6 +125,14 @@ def test_everything_has_a_signed_checksum(copy: Path, keys: Mapping[str, str]) -
         check_sums(copy, keys)
 
 
+def test_pip_finds_all_packages(release: Path) -> None:
+    """There are a wheel and a source archive of each, and what they were tested with."""
+    version, built = __version__, {path.name for path in (release / "python").iterdir()}
+    names = ("cni_bridge", "cni_invoker", "pytest_cni")
+    wheels = {f"{name}-{version}-py3-none-any.whl" for name in names}
+    assert built == wheels | {f"{name}-{version}.tar.gz" for name in names} | {"constraints.txt"}
+
+
 def test_the_bill_of_materials(release: Path) -> None:
     """It has every library of constraints.txt, in that version, with a licence, and ours."""
     document = json.loads((release / "sbom.cdx.json").read_text("utf-8"))
