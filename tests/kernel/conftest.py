@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -183,3 +184,15 @@ def inhabited() -> Iterator[Namespace]:
             yield Namespace(Path(f"/proc/{process.pid}/ns/net"))
         finally:
             process.kill()
+
+
+@pytest.fixture
+def few_processes(tmp_path: Path, inhabited: Namespace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The daemon sees only this process and one other: `/proc` of this machine need not show all processes."""
+    processes = tmp_path / "processes"
+    processes.mkdir()
+    for process in ("self", inhabited.path.parts[2]):
+        found = Path("/proc", process).resolve()
+        processes.joinpath(found.name).symlink_to(found)
+    monkeypatch.setattr("cnm_bridge.assembly.resources.Kernel", partial(Kernel, processes=processes))
+    return processes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
-from cni_bridge_state import EndpointId, NetworkId, Phase
+from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
@@ -66,6 +66,13 @@ class Host:
         netns = str(self.slow.with_name("netns") / endpoint_id)
         attachment = replace(record.attachment, configuration=configuration, netns=netns)
         await self.store.put_found_endpoint(replace(record, network_id=NetworkId("c" * 64), attachment=attachment))
+
+    async def lose(self, endpoint_id: str) -> None:
+        """Let an endpoint be one that a dockerd joined, and then forgot when it was killed."""
+        record = self.store.get_endpoint(EndpointId(endpoint_id))
+        sandbox, caller = str(self.slow.with_name("sandbox") / endpoint_id), ProcessRecord(pid=1, started=0)
+        for phase in (Phase.JOINING, Phase.JOINED):
+            await self.store.put_endpoint(replace(record, phase=phase, sandbox_key=sandbox, caller=caller))
 
 
 def reference(endpoint_id: str) -> JsonObject:
@@ -186,3 +193,45 @@ async def test_a_refusal_while_another_network_hangs(
             await pool.create(SECOND)
         assert THIRD in pool.daemon.teardown.queue.leaving
         assert pool.daemon.teardown.queue.all[EndpointId(THIRD)].attempts == 0
+
+
+@pytest.mark.usefixtures("few_processes")
+async def test_the_first_dead_endpoint_that_is_gone_is_enough(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead endpoint whose DEL hangs is not waited for: another one had the address."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 2 * LIMIT_S)
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "pool")
+        for dead in (FIRST, THIRD):
+            await pool.lose(dead)
+        pool.stuck.touch()
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+        assert THIRD in pool.daemon.teardown.queue.leaving
+
+
+@pytest.mark.usefixtures("few_processes")
+async def test_every_dead_endpoint_may_have_the_address(store: Store, tmp_path: Path) -> None:
+    """When the first dead endpoint that is gone did not have the address, the next one is waited for."""
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "pool")
+        for dead in (FIRST, THIRD):
+            await pool.lose(dead)
+        pool.slow.touch()
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+
+
+@pytest.mark.usefixtures("few_processes")
+async def test_dead_endpoints_that_are_gone_before_a_slow_undo_ends(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are searched for while the refused attempt is undone; ADD runs again, although another one's DEL hangs."""
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue.UNDO_LIMIT_S", 0.1)
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "pool")
+        for dead in (FIRST, THIRD):
+            await pool.lose(dead)
+        pool.slow.touch()
+        pool.stuck.touch()
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+        assert THIRD in pool.daemon.teardown.queue.leaving

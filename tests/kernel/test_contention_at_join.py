@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from cnm_bridge.core.model.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import CreateEndpoint
-from cnm_bridge.system.kernel import Kernel
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
@@ -104,17 +102,6 @@ class Host:
 @pytest.fixture(autouse=True)
 def _undos_are_waited_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cnm_bridge.driver.teardown.queue.UNDO_LIMIT_S", UNDO_LIMIT_S)
-
-
-@pytest.fixture
-def few_processes(tmp_path: Path, inhabited: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon sees only this process and one other: `/proc` of this machine need not show all processes."""
-    processes = tmp_path / "processes"
-    processes.mkdir()
-    for process in ("self", inhabited.path.parts[2]):
-        found = Path("/proc", process).resolve()
-        processes.joinpath(found.name).symlink_to(found)
-    monkeypatch.setattr("cnm_bridge.assembly.resources.Kernel", partial(Kernel, processes=processes))
 
 
 @contextmanager

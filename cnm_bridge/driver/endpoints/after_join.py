@@ -91,7 +91,8 @@ class JoinedEndpoints:
             self.missed_ports.keep(request)
             raise
         except Refused:
-            if not await self.contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
+            owners, limit_s = await self._find_owners(request), deadline - loop.time()
+            if not await self.contention.evict_dead(owners, limit_s, until_all=True):
                 raise
             await self._publish(request)
 

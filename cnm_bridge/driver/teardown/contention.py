@@ -14,8 +14,8 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,19 +58,16 @@ async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
 
 @dataclass(slots=True)
 class ContentionResolver:
-    """Waits for pending teardowns, and tears down dead endpoints.
-
-    Attributes:
-        evictions: The number of dead endpoints of each CNI network that have been torn down for any call.
-    """
+    """Waits for pending teardowns, and tears down dead endpoints."""
 
     store: Store
     liveness: Liveness
     in_use: InUseCheck
     teardowns: TeardownQueue
     _evict_leftovers: LeftoverEviction = field(default=_evict_none, init=False)
-    _evicting: set[EndpointId] = field(default_factory=set, init=False)
-    evictions: Counter[str] = field(default_factory=Counter, init=False)
+    _evicting: dict[EndpointId, str] = field(default_factory=dict, init=False)
+    """The dead endpoints whose teardown any call has begun, and their CNI networks."""
+    _evictions: Counter[str] = field(default_factory=Counter, init=False)
 
     def when_none_is_dead(self, evict_leftovers: LeftoverEviction) -> None:
         """Set the callback that begins to tear down the endpoints of a CNI network whose records are lost.
@@ -91,57 +88,90 @@ class ContentionResolver:
                 await self.teardowns.wait_left(endpoints)
 
     async def evict_dead(
-        self, endpoints: Iterable[EndpointRecord], limit_s: float, *, or_leftovers_of: str | None = None
+        self,
+        endpoints: Iterable[EndpointRecord],
+        limit_s: float,
+        *,
+        until_all: bool = False,
+        or_leftovers_of: str | None = None,
     ) -> bool:
-        """Tear down the dead ones of these endpoints; return whether any is gone within `limit_s` seconds.
+        """Tear down the dead ones of these endpoints; return whether any is gone.
 
-        If there are none, those of a CNI network whose records are lost are torn down: the state is older than the
-        endpoints, and dockerd may have forgotten them. Those that another call is tearing down are waited for. A
-        teardown that fails or takes longer continues in the background.
+        It returns as soon as one is gone, so a plugin that hangs does not keep what the others held. Those that another
+        call is tearing down are waited for, too. A teardown that fails or takes longer continues in the background.
+
+        Args:
+            endpoints: The endpoints, dead or not.
+            limit_s: The longest wait, in seconds.
+            until_all: Wait until all of them are gone or have failed instead.
+            or_leftovers_of: If none is dead, tear down the endpoints of this CNI network whose records are lost: the
+                state is older than the endpoints, and dockerd may have forgotten them.
         """
         wanted = tuple(endpoints)
-        dead = {record.id for record in wanted if record.id in self._evicting}
-        leftovers: frozenset[EndpointId] = frozenset()
+        evicting = self.find_evicting()
+        begun = {record.id for record in wanted if record.id in evicting}
+        dead: dict[EndpointId, EndpointRecord] = {}
         deadline = asyncio.get_running_loop().time() + limit_s
         try:
             async with asyncio.timeout_at(deadline):
-                found = await self._find_dead(wanted)
-                dead.update(found)
-                async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
-                    for record in found.values():
-                        tasks.create_task(self._evict(record))
-                await self.teardowns.wait_left(dead)
-            if not dead and or_leftovers_of is not None:
-                leftovers = await self._evict_leftovers(or_leftovers_of, deadline)
-                async with asyncio.timeout_at(deadline):
-                    with self._evictions_of(or_leftovers_of, leftovers):
-                        await self.teardowns.wait_left(leftovers)
+                dead = await self._find_dead(wanted)
+            if not begun and not dead and or_leftovers_of is not None:
+                begun.update(await self._evict_leftovers(or_leftovers_of, deadline))
+                self._evicting.update(dict.fromkeys(begun, or_leftovers_of))
+            async with asyncio.timeout_at(deadline):
+                await self._wait_gone(begun, dead, until_all=until_all)
         except TimeoutError:
             pass
         except KernelError as exc:  # the plugin's own error is reported instead
             log.warning("contention.kernel_unread", error=str(exc))
             return False
-        return any(self.store.find_endpoint(endpoint_id) is None for endpoint_id in dead | leftovers)
+        return any(self.store.find_endpoint(endpoint_id) is None for endpoint_id in begun | dead.keys())
+
+    def find_evicting(self) -> frozenset[EndpointId]:
+        """Return the dead endpoints that are being torn down for any call."""
+        self._count_evictions()
+        return frozenset(self._evicting)
+
+    def count_evictions(self, network: str) -> int:
+        """Return how many dead endpoints of a CNI network have been torn down for any call."""
+        self._count_evictions()
+        return self._evictions[network]
+
+    def _count_evictions(self) -> None:
+        leaving = self.teardowns.leaving
+        for endpoint_id in [one for one in self._evicting if one not in leaving]:
+            network = self._evicting.pop(endpoint_id)
+            self._evictions[network] += self.store.find_endpoint(endpoint_id) is None
+
+    async def _wait_gone(
+        self, begun: Iterable[EndpointId], dead: Mapping[EndpointId, EndpointRecord], *, until_all: bool
+    ) -> None:
+        """Begin to tear the dead ones down; wait until one of these endpoints is gone, or each is or has failed."""
+        async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
+            waits = [tasks.create_task(self._evict(record)) for record in dead.values()]
+            waits += [
+                tasks.create_task(self._wait_one_gone(endpoint_id)) for endpoint_id in begun if endpoint_id not in dead
+            ]
+            for wait in asyncio.as_completed(waits):
+                if await wait and not until_all:
+                    break
+            for task in waits:
+                task.cancel()
 
     async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
         gone = await self.in_use.without_in_use(await self.liveness.find_dead(wanted))
         return {record.id: record for record in (*gone, *await self.liveness.find_abandoned(wanted))}
 
-    async def _evict(self, record: EndpointRecord) -> None:
+    async def _evict(self, record: EndpointRecord) -> bool:
+        """Tear down a dead endpoint; return whether it is gone, or False if that has failed."""
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-        with self._evictions_of(record.attachment.network, {record.id}):
-            await self.teardowns.abandon(record)
-            await self.teardowns.wait_left([record.id])
+        await self.teardowns.abandon(record)
+        self._evicting[record.id] = record.attachment.network
+        return await self._wait_one_gone(record.id)
 
-    @contextmanager
-    def _evictions_of(self, network: str, endpoints: Collection[EndpointId]) -> Iterator[None]:
-        """Let other calls wait for these endpoints during the block; count those that are gone at its end."""
-        self._evicting.update(endpoints)
-        try:
-            yield
-        finally:
-            self._evicting.difference_update(endpoints)
-            self.evictions.update(network for one in endpoints if self.store.find_endpoint(one) is None)
+    async def _wait_one_gone(self, endpoint_id: EndpointId) -> bool:
+        await self.teardowns.wait_left([endpoint_id])
+        return self.store.find_endpoint(endpoint_id) is None
 
 
 class Contention:
@@ -158,7 +188,7 @@ class Contention:
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
         self._has_evicted_all = False
-        self._evictions = resolver.evictions[network]
+        self._evictions = resolver.count_evictions(network)
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until no endpoint with one of these addresses is being deleted.
@@ -207,7 +237,7 @@ class Contention:
 
         If a plugin refuses the ADD, one of these may have been the reason.
         """
-        self._evictions = self._resolver.evictions[self._network]
+        self._evictions = self._resolver.count_evictions(self._network)
         if not self._has_been_refused:
             self._remember_leaving()
 
@@ -239,10 +269,10 @@ class Contention:
 
         Another attempt may succeed when, in this order:
 
-        1. an endpoint has left the CNI network, or an attempt to tear it down has failed;
-        2. dead endpoints have been torn down, by this call or, since the last attempt, by another one (tried until
-           there are none);
-        3. endpoints have left other networks within a second (tried once).
+        1. since the last attempt, dead endpoints have been torn down, by this call or by another one;
+        2. an endpoint has left the CNI network, or an attempt to tear it down has failed;
+        3. dead endpoints have been found, and one of them has been torn down (tried until there are none);
+        4. endpoints have left other networks within a second (tried once).
 
         Endpoints that begin to leave after the first refusal do not count: on a busy host the wait would never end.
 
@@ -252,9 +282,7 @@ class Contention:
         if not self._has_been_refused:
             self._remember_leaving()
             self._has_been_refused = True
-        if await self._wait_any_left(self._here):
-            return True
-        if self._remaining_s > 0 and self._evictions != self._resolver.evictions[self._network]:
+        if self._has_evicted() or await self._wait_any_left(self._here) or self._has_evicted():
             return True
         if not self._has_evicted_all and self._remaining_s > 0:
             if await self._evict_dead():
@@ -269,10 +297,16 @@ class Contention:
         return ""
 
     async def _evict_dead(self) -> bool:
-        """Tear down the dead endpoints of the network; return whether any is gone in time."""
-        here = (record for record in self._store.endpoints() if record.attachment.network == self._network)
+        """Tear down the dead endpoints of the network until one is gone; return whether one is, in time."""
+        here = [record for record in self._store.endpoints() if record.attachment.network == self._network]
         limit_s = self._remaining_s - _RETRY_S
-        return limit_s > 0 and await self._resolver.evict_dead(here, limit_s, or_leftovers_of=self._network)
+        is_any_gone = limit_s > 0 and await self._resolver.evict_dead(here, limit_s, or_leftovers_of=self._network)
+        self._here |= self._of_network(self._resolver.find_evicting())  # one of them may have what the first had not
+        return is_any_gone
+
+    def _has_evicted(self) -> bool:
+        """Return whether dead endpoints have been torn down since the last attempt, for any call, and time is left."""
+        return self._remaining_s > 0 and self._evictions != self._resolver.count_evictions(self._network)
 
     def _remember_leaving(self) -> None:
         leaving = self._teardowns.leaving

@@ -28,11 +28,16 @@ class Recorded(ContentionResolver):
     limits: ClassVar[list[float]] = []
 
     async def evict_dead(
-        self, endpoints: Iterable[EndpointRecord], limit_s: float, *, or_leftovers_of: str | None = None
+        self,
+        endpoints: Iterable[EndpointRecord],
+        limit_s: float,
+        *,
+        until_all: bool = False,
+        or_leftovers_of: str | None = None,
     ) -> bool:
         """Search for dead endpoints."""
         self.limits.append(limit_s)
-        return await super().evict_dead(endpoints, limit_s, or_leftovers_of=or_leftovers_of)
+        return await super().evict_dead(endpoints, limit_s, until_all=until_all, or_leftovers_of=or_leftovers_of)
 
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
