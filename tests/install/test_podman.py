@@ -9,7 +9,7 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -143,10 +143,16 @@ def created(machine: Machine) -> Iterator[None]:
     assert "CNI-DN" not in rules(machine)
 
 
-def start(machine: Machine, name: str, *options: str) -> Document:
+def start(machine: Machine, name: str, *options: str, command: Sequence[str] = SLEEP) -> Document:
     """Start a container and return what podman shows about its networks."""
-    machine.run("podman", "run", "--detach", "--name", name, *options, "busybox", *SLEEP)
+    machine.run("podman", "run", "--detach", "--name", name, *options, "busybox", *command)
     return networks_of(machine, name)
+
+
+def serve(machine: Machine, *options: str) -> Document:
+    """Start the container `web` on the network blue; its web server is published at port 8080."""
+    publishing = ("--network", "blue", "-p", "8080:80")
+    return start(machine, "web", *publishing, *options, command=("busybox", "httpd", "-f", "-h", "/"))
 
 
 def networks_of(machine: Machine, name: str) -> Document:
@@ -189,24 +195,7 @@ def test_containers_reach_each_other(networks: Machine) -> None:
 
 def test_address_mac_and_ports(networks: Machine) -> None:
     """`--ip`, `--mac-address` and `-p` reach the plugins."""
-    options = ("--ip", "10.89.0.77", "--mac-address", "02:00:00:00:00:77", "-p", "8080:80")
-    networks.run(
-        "podman",
-        "run",
-        "-d",
-        "--name",
-        "web",
-        "--network",
-        "blue",
-        *options,
-        "busybox",
-        "busybox",
-        "httpd",
-        "-f",
-        "-h",
-        "/",
-    )
-    shown = networks_of(networks, "web")["blue"]
+    shown = serve(networks, "--ip", "10.89.0.77", "--mac-address", "02:00:00:00:00:77")["blue"]
     assert (shown["IPAddress"], shown["MacAddress"]) == ("10.89.0.77", "02:00:00:00:00:77")
     wait_until(lambda: get(networks, "10.89.0.77", 80), "the web server")
     gateway = "10.89.0.1"
@@ -234,23 +223,7 @@ def test_several_networks(networks: Machine) -> None:
 
 def test_reload_and_restart(networks: Machine) -> None:
     """After `podman network reload`, as after firewalld's, and after a restart, the ports work again."""
-    networks.run(
-        "podman",
-        "run",
-        "-d",
-        "--name",
-        "web",
-        "--network",
-        "blue",
-        "-p",
-        "8080:80",
-        "busybox",
-        "busybox",
-        "httpd",
-        "-f",
-        "-h",
-        "/",
-    )
+    serve(networks)
     for command in (("network", "reload", "web"), ("restart", "--time", "0", "web")):
         networks.run("podman", *command)
         wait_until(lambda: get(networks, "10.89.0.1", 8080), f"the port after {command[0]}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["Namespace", "living_process"]
+__all__ = ["Namespace", "living_process", "made_namespace"]
 
 
 @contextmanager
@@ -84,3 +84,15 @@ class Namespace:
         output = parse_json(self.run(f"ip -json {command}"))
         assert isinstance(output, list)
         return tuple(as_object(item, command) for item in output)
+
+
+@contextmanager
+def made_namespace(name: str) -> Iterator[Namespace]:
+    """Make a namespace below /run/netns for the length of the block; the block may delete it."""
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    path = Path("/run/netns", name)
+    try:
+        yield Namespace(path)
+    finally:
+        if path.exists():
+            subprocess.run(["ip", "netns", "delete", name], check=True)

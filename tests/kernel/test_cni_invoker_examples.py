@@ -5,7 +5,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from cni_bridge_spec import JsonObject, render_json
 from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed
 from cni_invoker.sync import CachedRuntime, Runtime
-from tests.kernel.namespace import Namespace
+from tests.kernel.namespace import Namespace, made_namespace
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
 PLUGINS = Path("/usr/lib/cni")
@@ -50,18 +49,6 @@ def blue(directory: Path, ipam: str = "host-local", first: str = "") -> NetworkC
     return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
 
 
-@contextmanager
-def container(name: str) -> Iterator[Namespace]:
-    """A container's namespace."""
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    path = Path("/run/netns", name)
-    try:
-        yield Namespace(path)
-    finally:
-        if path.exists():
-            subprocess.run(["ip", "netns", "delete", name], check=True)
-
-
 def run(directory: Path, name: str) -> str:
     """Run a program; return what it prints."""
     ended = subprocess.run([sys.executable, directory / name], check=False, capture_output=True, text=True)
@@ -77,7 +64,7 @@ def addresses(directory: Path) -> set[str]:
 @pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
 def test_attaching(directory: Path, program: str) -> None:
     """The address is printed, and nothing is left."""
-    with container("testing") as box:
+    with made_namespace("testing") as box:
         expected = "10.88.0.2/24 mac\n" if program == "sandbox.py" else "10.88.0.2/24\n"
         assert run(directory, program) == expected
         assert box.links() == set()
@@ -87,7 +74,7 @@ def test_attaching(directory: Path, program: str) -> None:
 @pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
 def test_a_plugin_that_fails(directory: Path, program: str) -> None:
     """Its words are printed, with its name."""
-    with container("testing") as box:
+    with made_namespace("testing") as box:
         box.ip("link add eth0 type veth peer name other")
         printed = run(directory, program)
         assert printed == "pair says 'example already has an interface eth0; DEL it first' (code 999)\n"
@@ -99,7 +86,7 @@ def test_collecting(directory: Path) -> None:
     runtime = CachedRuntime(Runtime(directory / "bin"), FileCache(CACHE))
     network = blue(directory)
     attachments = [Attachment(container_id=name, ifname="eth0", netns=f"/run/netns/{name}") for name in ("one", "two")]
-    with container("one"), container("two") as kept:
+    with made_namespace("one"), made_namespace("two") as kept:
         for one in attachments:
             runtime.add(network, one)
         subprocess.run(["ip", "netns", "delete", "one"], check=True)
@@ -114,7 +101,7 @@ def test_a_repeated_add_keeps_the_address(directory: Path) -> None:
     runtime = Runtime(directory / "bin")
     network = blue(directory)
     attachment = Attachment(container_id="one", ifname="eth0", netns="/run/netns/one")
-    with container("one") as box:
+    with made_namespace("one") as box:
         result = runtime.add(network, attachment)
         with pytest.raises(PluginFailed, match="one already has an interface eth0"):
             runtime.add(network, attachment)
@@ -132,7 +119,7 @@ def test_an_ipam_plugin_that_delegates(directory: Path) -> None:
     runtime = Runtime(directory / "bin")
     network = blue(directory, "quota")
     attachments = [Attachment(container_id="one", ifname=f"eth{n}", netns="/run/netns/one") for n in range(3)]
-    with container("one"):
+    with made_namespace("one"):
         for attachment in attachments[:2]:
             runtime.add(network, attachment)
             subprocess.run(["ip", "link", "delete", "one"], check=True)  # the plugin names it after the container

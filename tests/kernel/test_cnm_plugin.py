@@ -15,7 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
 from cni_invoker.sync import Runtime
-from tests.kernel.namespace import Namespace
+from tests.kernel.namespace import Namespace, made_namespace
 from tests.lab.unix_http import is_answering
 from tests.lab.waiting import wait_until
 from tests.plugins.remote_driver import RemoteDriver
@@ -45,13 +45,8 @@ def make_runtime(private_namespaces: int, tmp_path: Path) -> Runtime:
 @contextmanager
 def container(name: str) -> Iterator[tuple[Attachment, Namespace]]:
     """A container's namespace; gives the attachment for it."""
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    path = Path("/run/netns", name)
-    try:
-        yield Attachment(container_id=name, ifname="eth0", netns=path), Namespace(path)
-    finally:
-        if path.exists():
-            subprocess.run(["ip", "netns", "delete", name], check=True)
+    with made_namespace(name) as box:
+        yield Attachment(container_id=name, ifname="eth0", netns=box.path), box
 
 
 def network(driver: str = "other", **settings: JsonValue) -> NetworkConfigurationList:

@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cni_invoker import FileCache
-from tests.kernel.namespace import Namespace
+from tests.kernel.namespace import made_namespace
 
 COMMAND = Path(sys.executable).with_name("cni-netavark")
 PLUGINS = "/usr/lib/cni"
@@ -92,18 +91,6 @@ def make_netavark(private_namespaces: int, tmp_path: Path) -> Iterator[Netavark]
     subprocess.run(["sh", "-c", f"rm -rf {CACHE}/*"], check=True)
 
 
-@contextmanager
-def namespace(name: str) -> Iterator[Namespace]:
-    """A container's namespace."""
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    path = Path("/run/netns", name)
-    try:
-        yield Namespace(path)
-    finally:
-        if path.exists():
-            subprocess.run(["ip", "netns", "delete", name], check=True)
-
-
 def test_info(netavark: Netavark) -> None:
     """Netavark's two required fields."""
     assert netavark.answer("info", stdin={}).keys() == {"version", "api_version"}
@@ -141,7 +128,7 @@ def test_input_that_is_not_netavark_s(netavark: Netavark, word: str) -> None:
 def test_a_container(netavark: Netavark) -> None:
     """Set-up and teardown, with the addresses that podman shows; a second teardown succeeds."""
     container = netavark.container(static_ips=["10.88.0.50"], static_mac="02:00:00:00:00:05")
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         status = netavark.answer("setup", str(box.path), stdin=container)
         assert status["interfaces"]["eth0"] == {
             "mac_address": "02:00:00:00:00:05",
@@ -163,7 +150,7 @@ def test_a_failed_set_up_leaves_nothing(netavark: Netavark) -> None:
     )
     (netavark.directory / "broken").chmod(0o755)
     netavark.write({"type": "broken"})
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         assert "out of luck" in netavark.error("setup", str(box.path), stdin=netavark.container())
         assert box.links() == set()
     assert netavark.leases() == set()
@@ -172,7 +159,7 @@ def test_a_failed_set_up_leaves_nothing(netavark: Netavark) -> None:
 def test_an_address_that_plugins_ignore(netavark: Netavark) -> None:
     """`--mac-address` must not be lost silently; what was made is undone."""
     netavark.write(first="ptp")
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         error = netavark.error("setup", str(box.path), stdin=netavark.container(static_mac="02:00:00:00:00:02"))
         assert error.startswith("the plugins of network blue have ignored --mac-address 02:00:00:00:00:02; see ")
         assert box.links() == set()
@@ -183,7 +170,7 @@ def test_ports_that_no_plugin_publishes(netavark: Netavark) -> None:
     """The container starts, with a warning: another of its networks may publish them."""
     container = netavark.container()
     container["port_mappings"] = [{"container_port": 80, "host_ip": "", "host_port": 80, "protocol": "tcp", "range": 1}]
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         ended = netavark.call("setup", str(box.path), stdin=container)
         assert ended.stderr.startswith("cni: -p has no effect on network blue")
         netavark.call("teardown", str(box.path), stdin=container)
@@ -191,10 +178,10 @@ def test_ports_that_no_plugin_publishes(netavark: Netavark) -> None:
 
 def test_a_set_up_after_a_kill(netavark: Netavark) -> None:
     """The same container's remains are deleted first, and those of containers that have no namespace any more."""
-    with namespace("one") as first, namespace("two") as second:
+    with made_namespace("one") as first, made_namespace("two") as second:
         netavark.answer("setup", str(first.path), stdin=netavark.container("one"))
         netavark.answer("setup", str(second.path), stdin=netavark.container("two"))
-    with namespace("three") as third:  # podman has never called teardown
+    with made_namespace("three") as third:  # podman has never called teardown
         netavark.answer("setup", str(third.path), stdin=netavark.container("one"))
         assert len(netavark.leases()) == 1
         netavark.answer("setup", str(third.path), stdin=netavark.container("one"))
@@ -212,7 +199,7 @@ def test_gc(netavark: Netavark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETCONFPATH", str(netavark.directory / "net.d"))
     monkeypatch.setenv("CNI_PATH", PLUGINS)
     tool = str(COMMAND.with_name("cni-invoker"))
-    with namespace("kept") as kept, namespace("one") as lost, namespace("other") as other:
+    with made_namespace("kept") as kept, made_namespace("one") as lost, made_namespace("other") as other:
         netavark.answer("setup", str(kept.path), stdin=netavark.container("kept"))
         netavark.answer("setup", str(lost.path), stdin=netavark.container("one"))
         subprocess.run([tool, "add", "blue", str(other.path)], check=True, capture_output=True)
@@ -228,7 +215,7 @@ def test_gc(netavark: Netavark, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_teardown_needs_neither_list_nor_namespace(netavark: Netavark) -> None:
     """What was stored at set-up is enough; without it there is nothing to do."""
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         netavark.answer("setup", str(box.path), stdin=netavark.container())
     (netavark.directory / "net.d/blue.conflist").unlink()
     assert netavark.call("teardown", "/run/netns/one", stdin=netavark.container()).returncode == 0
@@ -238,7 +225,7 @@ def test_teardown_needs_neither_list_nor_namespace(netavark: Netavark) -> None:
 
 def test_two_interfaces(netavark: Netavark) -> None:
     """`podman network connect`: each interface has a record of its own."""
-    with namespace("one") as box:
+    with made_namespace("one") as box:
         first, second = netavark.container(), netavark.container(interface_name="eth1")
         netavark.answer("setup", str(box.path), stdin=first)
         netavark.answer("setup", str(box.path), stdin=second)
