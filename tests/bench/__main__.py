@@ -8,7 +8,8 @@ Each round makes the same attachment in three ways, one after the other, so that
 * *moves*: the time that the kernel takes to move such a link out of a namespace and back;
 * *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the teardown that follows.
 
-Before that, `executions` measures the execution of a plugin alone; after it, `addresses` that of an address.
+Before that, `executions` measures the execution of a plugin alone, and `cnm` our plugin of that name; after it,
+`addresses` measures an address.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from tests.bench.addresses import measure_addresses
+from tests.bench.cnm import measure_cnm
 from tests.bench.executions import measure_executions
 from tests.bench.statistics import Series, render_table
 
@@ -241,6 +243,7 @@ def main() -> None:
     if not os.environ.get("CNI_BRIDGE_LAB"):
         sys.exit("benchmarks run in a lab: make bench")
     measure_executions(4 * rounds)  # before the daemon runs, which would compete for the CPU
+    measure_cnm(rounds)
     CONFIGURATIONS.mkdir(parents=True, exist_ok=True)
     daemon = start_daemon()
     try:
