@@ -91,6 +91,25 @@ def test_a_network_that_is_disconnected_before_its_neighbour_is_rebuilt(private_
     assert lab.wait_clean(before) == ""
 
 
+def test_ports_that_have_moved_since(private_scene: Scene) -> None:
+    """The older record of the endpoint that publishes them has none; still, nothing of them is left at the end."""
+    lab = private_scene.lab
+    first, second = (port_network(private_scene, name=name)[0] for name in ("a-first", "b-second"))
+    before = lab.state()
+    container = private_scene.run(first, "-p", "8080:80")
+    lab.docker("network", "connect", second, container.name)
+    save(lab, "directory")
+    lab.docker("network", "disconnect", first, container.name)
+    wait_logged(lab, "endpoint.published")
+    wait_torn_down(lab)
+    lab.stop_daemon()
+    go_back(lab, "directory")
+    lab.start_daemon("--reconcile-interval", "1")
+    wait_logged(lab, "endpoint.torn_down")
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
+
+
 def test_a_network_that_is_connected_before_its_neighbour_is_rebuilt(private_scene: Scene) -> None:
     """The container's ports move to the new network, and none stay at the one whose endpoint was not known."""
     lab = private_scene.lab

@@ -5,7 +5,9 @@
 A staging namespace or a link is ours if its name says so, unless another instance of cni-bridge has a namespace for
 the same container ID in its own run directory. It is a leftover, and so is everything else with that ID: the daemon
 removes them. A reservation or a rule contains only a container ID. Another runtime may have created it on a CNI network
-of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
+of the same name, so it is an orphan: the daemon reports it and leaves it to the operator. If the ID is that of an
+endpoint that this run of the daemon has torn down, it is a leftover, too: the state was replaced by an older one, which
+does not have, for example, the ports that the endpoint published.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointRecord
+from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointId, EndpointRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import (
     attachment_of,
@@ -51,6 +53,9 @@ CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
 
 """Where other CNI runtimes on this host cache their attachments, in libcni's layout: cnitool, containerd, Podman and
 nerdctl use libcni's default; cri-dockerd has the other one."""
+
+_REMEMBERED: Final = 2000
+"""How many of the endpoints that have been torn down are remembered."""
 
 _LIBCNI_RESULTS: Final = tuple(directory / "results" for directory in CACHE_DIRECTORIES)
 
@@ -87,6 +92,9 @@ class OrphanAudit:
         self._found: frozenset[PluginArtifact] = frozenset()
         self._orphans: tuple[PluginArtifact, ...] = ()
         self._unwritten: tuple[Path, ...] = ()
+        self._torn_down: dict[str, bool] = {}
+        """Endpoint → whether what is left of it is ours. That is so once: another attempt would not help."""
+        store.when_removed(self._note_torn_down)
 
     @property
     def unwritten(self) -> tuple[Path, ...]:
@@ -150,12 +158,18 @@ class OrphanAudit:
         leftovers, _, _ = await self._look(networks, configurations)
         return leftovers
 
+    def _note_torn_down(self, endpoint_id: EndpointId) -> None:
+        self._torn_down[endpoint_id] = endpoint_id not in self._torn_down
+        if len(self._torn_down) > _REMEMBERED:
+            del self._torn_down[next(iter(self._torn_down))]
+
     async def _look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject]
     ) -> tuple[Mapping[AttachmentId, Leftovers], tuple[PluginArtifact, ...], tuple[Path, ...]]:
         """Return the leftovers, the orphans and the unwritten reservations."""
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(list_cache_files)
+        torn_down = frozenset(endpoint_id for endpoint_id, is_ours in self._torn_down.items() if is_ours)
         addresses = self._store.ipam.addresses()
         others = await self._find_others()
         links = await self._kernel.host_links()
@@ -171,6 +185,7 @@ class OrphanAudit:
         others |= await self._find_others()
         scan = _Scan(
             networks=names,
+            torn_down=torn_down,
             records=(*records, *self._store.endpoints()),
             addresses=(*addresses, *self._store.ipam.addresses()),
             cache_files=cache_files,
@@ -201,6 +216,7 @@ class _Scan:
 
     Attributes:
         networks: The names of the CNI networks in use.
+        torn_down: The endpoints torn down before the scan whose remains are ours.
         records: The endpoints that had a record before or after the scan; may contain duplicates.
         addresses: Likewise the addresses that Docker has requested.
         cache_files: The names of other runtimes' cache files.
@@ -212,6 +228,7 @@ class _Scan:
     """
 
     networks: frozenset[str]
+    torn_down: frozenset[str]
     records: tuple[EndpointRecord, ...]
     addresses: tuple[AddressRecord, ...]
     cache_files: frozenset[str]
@@ -228,10 +245,11 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Plug
     known |= {AttachmentId(record.id): record.section for record in scan.addresses}
     links = _by_attachment(scan.links)
     mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
-    ours = (mounted | links.keys()) - known.keys() - scan.others
     artifacts: dict[str, list[PluginArtifact]] = {}
     for artifact in scan.artifacts:
         artifacts.setdefault(artifact.container_id, []).append(artifact)
+    remains = {AttachmentId(container_id) for container_id in scan.torn_down & artifacts.keys()}
+    ours = (mounted | links.keys() | remains) - known.keys() - scan.others
     leftovers = {
         attachment_id: Leftovers(
             attachment_id=attachment_id,
