@@ -4,9 +4,9 @@
 
 An engine that can make its rules with nftables is one more engine when it does.
 
-Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on what `make system` does not
-use: the other engines with the machine's plugins, and the machine's engine with other plugins; there, an engine that
-cannot be fetched is reported and is no failure. Further arguments are passed to pytest.
+Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on the engines that `make system`
+does not use, the first of them with other plugins than the machine's. There, an engine that cannot be fetched is
+reported and is no failure. Further arguments are passed to pytest.
 """
 
 import argparse
@@ -115,11 +115,16 @@ def _fetch() -> Iterator[str]:
 def choose_pairs(
     engines: Sequence[Engine], plugins: Sequence[Plugins], *, smoke: bool
 ) -> Iterator[tuple[Engine, Plugins]]:
-    """Yield the pairs to run; the first engine and the first plugins are the machine's own."""
-    for engine, these in itertools.product(engines, plugins):
-        is_own_engine, are_own_plugins = engine is engines[0], these is plugins[0]
-        if not smoke or is_own_engine != are_own_plugins:
-            yield engine, these
+    """Yield the pairs to run; the first engine and the first plugins are the machine's own.
+
+    The smoke tests run once for each other engine. The first of these has the last plugins, so that all are used.
+    """
+    if not smoke:
+        yield from itertools.product(engines, plugins)
+    elif len(engines) > 1 or len(plugins) > 1:
+        first, *others = engines[1:] or engines
+        yield first, plugins[-1]
+        yield from ((engine, plugins[0]) for engine in others)
 
 
 def choose_modes(engine: Engine, engines: Sequence[Engine], *, smoke: bool) -> tuple[AttachOption, ...]:

@@ -20,7 +20,7 @@ from tests.lab.unix_http import request
 from tests.system.scene import Scene, bridge
 from tests.system.test_ipam import network, own_network, reservations, section, write_section
 
-OPERATIONS: Final = int(os.environ.get("CNI_BRIDGE_OPERATIONS") or 20)
+OPERATIONS: Final = int(os.environ.get("CNI_BRIDGE_OPERATIONS") or 10)
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
 GROUP: Final = (*("run",) * 4, *("rm",) * 2, "restart", "connect", "kill daemon", "kill dockerd")
 MOST: Final = 8

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object
-from tests.lab import PLUGIN_SOCKET, Lab
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_logged
@@ -62,8 +62,8 @@ def test_endpoints_lost_in_a_crash_of_docker(private_scene: Scene) -> None:
     before = lab.state()
     first, second = private_scene.run(network), private_scene.run(network)
     lab.restart_dockerd(signal.SIGKILL)
-    left = lab.wait_clean(before, timeout_s=20).splitlines()
-    assert left == [f"containers: {name}" for name in sorted((first.name, second.name))]
+    stopped = [f"containers: {name}" for name in sorted((first.name, second.name))]
+    wait_until(lambda: lab.wait_clean(before, timeout_s=0).splitlines() == stopped, "the containers alone are left")
     lab.docker("start", first.name)
     assert reaches(first, subnet.gateway)
     lab.docker("rm", "-f", first.name, second.name)

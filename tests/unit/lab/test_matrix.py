@@ -25,8 +25,8 @@ def test_all_engines_are_paired_with_all_plugins() -> None:
 
 
 def test_smoke_tests_run_on_other_engines_or_plugins() -> None:
-    """No pair has both the machine's engine and the machine's plugins; without others there is no pair."""
-    assert names(smoke=True) == ["20.10.24 1.9.1", "26.1.5 1.1.1", "28.5.2 1.1.1"]
+    """Each other engine and the other plugins are used once; without others there is no pair."""
+    assert names(smoke=True) == ["26.1.5 1.9.1", "28.5.2 1.1.1"]
     assert names(smoke=True, engines=1) == ["20.10.24 1.9.1"]
     assert names(smoke=True, engines=1, plugins=1) == []
 
