@@ -77,7 +77,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_CONTAINER = 3
     """The container is unknown to the plugin: it needs no DEL."""
     INVALID_ENVIRONMENT = 4
-    """A variable is missing or invalid, or a name or path that would become one."""
+    """A variable is missing or invalid, or a name or path that would be passed in one."""
     IO_FAILURE = 5
     DECODING_FAILURE = 6
     INVALID_CONFIGURATION = 7
@@ -210,9 +210,7 @@ class NetworkBusy(CniError):
     code = ErrorCode.TRY_AGAIN_LATER
 
     def __init__(self, network: str, *, waited_s: float) -> None:
-        super().__init__(
-            f"network {network} or the container was still worked on by another operation after {waited_s:g} s"
-        )
+        super().__init__(f"another operation still used network {network} or the container after {waited_s:g} s")
         self.network = network
         self.waited_s = waited_s
 
@@ -229,8 +227,8 @@ class PluginStillRuns(CniError):
 
     def __init__(self, container_id: str, processes: Sequence[str]) -> None:
         super().__init__(
-            f"a killed process has left a plugin behind that is at work for container {container_id} and does not end: "
-            f"process {', '.join(processes)}; end it, and try again"
+            f"a plugin of a killed process still runs for container {container_id} and cannot be killed: "
+            f"process {', '.join(processes)}; kill it, and try again"
         )
         self.container_id = container_id
         self.processes = tuple(processes)
@@ -254,13 +252,14 @@ class SandboxFailed(CniError):
     """An operation on all attachments of a container failed for some, or there are none; it has tried all of them.
 
     Attributes:
-        container_id: The container's ID.
+        container_id: The container's ID; None for several containers, which no longer exist.
         errors: The errors, in order; empty if there is no attachment.
     """
 
-    def __init__(self, container_id: str, errors: Sequence[CniError]) -> None:
+    def __init__(self, container_id: str | None, errors: Sequence[CniError]) -> None:
         reasons = "; ".join(map(str, errors)) or "it has no attachment; add it first"
-        super().__init__(f"sandbox {container_id}: {reasons}")
+        whose = "containers that no longer exist" if container_id is None else f"sandbox {container_id}"
+        super().__init__(f"{whose}: {reasons}")
         self.container_id = container_id
         self.errors = tuple(errors)
         self.code = errors[0].code if errors else ErrorCode.UNKNOWN_CONTAINER
@@ -505,13 +504,13 @@ class PluginFailed(PluginError):
         path: The executable.
         network: Name of the network; empty for VERSION.
         container_id: The container's ID; empty if the operation is for none.
-        msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), with what it wrote.
+        msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), followed by its output.
         details: The plugin's details, empty if it gave none.
-        exit_status: Its exit status; None if a signal ended it or if the status was lost.
-        signal: The signal that ended it, e.g. `SIGSEGV`; None if there was none or if that was lost.
+        exit_status: Its exit status; None if a signal killed it or if the status was lost.
+        signal: The signal that killed it, e.g. `SIGSEGV`; None if there was none or if that was lost.
         stderr_tail: The last lines of its standard error.
         duration_s: How long it ran, in seconds.
-        crash: How it crashed, in one line: the signal, or Go's panic. None if it ended by itself. It is not in the
+        crash: How it crashed, in one line: the signal, or Go's panic. None if no signal killed it. It is not in the
             message.
     """
 
@@ -583,7 +582,7 @@ def describe_end(exit_status: int | None, signal: str | None) -> str:
     """Return how a plugin ended; without both values, that its status was lost."""
     if signal is not None:
         return f"killed by {signal}"
-    return "exit status lost, as where SIGCHLD is ignored," if exit_status is None else f"exit status {exit_status}"
+    return "exit status unknown (is SIGCHLD ignored?)" if exit_status is None else f"exit status {exit_status}"
 
 
 def failed_words(plugin: str, verb: str) -> str:
@@ -595,4 +594,4 @@ def _shown(stderr_tail: Sequence[str]) -> str:
     words = " | ".join(stderr_tail)
     if len(words) > _SHOWN_CHARACTERS:
         words = f"…{words[-_SHOWN_CHARACTERS:]}"
-    return f"; its last words on standard error: {words}" if words else ""
+    return f"; standard error ends with: {words}" if words else ""

@@ -60,7 +60,7 @@ class AttachedNetwork:
         network: Its name.
         ifname: Name of the interface inside.
         result: The result of ADD.
-        ignored: Capability arguments that no plugin of the list declares, sorted; they have reached none.
+        ignored: Capability arguments that no plugin of the list declares, sorted; no plugin has received them.
     """
 
     network: str
@@ -129,7 +129,7 @@ class Sandbox:
         return tuple(one for one in added if one.ifname != _LOOPBACK_IFNAME)
 
     async def check(self) -> None:
-        """Ask the plugins of all attachments whether they are as ADD left them; all are asked.
+        """Run CHECK for all attachments; a failure does not stop the others.
 
         Raises:
             SandboxFailed: There is no attachment, or some failed; the error has all errors.
@@ -145,12 +145,12 @@ class Sandbox:
             raise SandboxFailed(self.container_id, errors)
 
     async def delete(self, *, force: bool = False) -> None:
-        """Delete all attachments of the container, from what is stored alone; may be repeated.
+        """Delete all attachments of the container, using only what is stored; may be repeated.
 
         All are tried, in reverse order of their interfaces' names. An attachment that failed stays stored.
 
         Args:
-            force: Forget them even if plugins fail; what those have created stays.
+            force: Forget them even if plugins fail; what the failed plugins have created stays.
 
         Raises:
             SandboxFailed: Some failed, or a stored attachment that may be the container's cannot be read.
@@ -220,7 +220,7 @@ async def collect_sandboxes(
         except CniError as exc:
             errors.append(exc)
     if errors:
-        raise SandboxFailed("containers that no longer exist", errors)
+        raise SandboxFailed(None, errors)
 
 
 def _with_names(

@@ -81,10 +81,10 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
     if cni_versions is None or not offered:
         return (cni_version or _IMPLIED,)
     newest = parse_version(SUPPORTED_VERSIONS[-1])
-    spoken = [version for version in offered if numbers[version] <= newest]
-    if not spoken:
+    usable = [version for version in offered if numbers[version] <= newest]
+    if not usable:
         raise VersionUnsupported(", ".join(offered), SUPPORTED_VERSIONS)
-    return tuple(sorted(spoken, key=parse_version, reverse=True))
+    return tuple(sorted(usable, key=parse_version, reverse=True))
 
 
 class VersionInfo(NamedTuple):
@@ -100,7 +100,7 @@ class VersionInfo(NamedTuple):
 
 
 ONLY_THE_FIRST: Final = VersionInfo(cni_version=_IMPLIED, supported=(_IMPLIED,))
-"""What a plugin without VERSION supports: the verb came with 0.2.0."""
+"""What a plugin without VERSION supports: the verb was added in 0.2.0."""
 
 
 def parse_version_info(stdout: bytes) -> VersionInfo:
@@ -117,7 +117,7 @@ def parse_version_info(stdout: bytes) -> VersionInfo:
         raise BadResult(f"decoding version info: {exc}") from exc
     if not cni_version:
         raise BadResult("decoding version info: missing field cniVersion")
-    if not supported and cni_version == "0.2.0":  # its specification did not name the field yet
+    if not supported and cni_version == "0.2.0":  # the specification of 0.2.0 did not name the field
         supported = (_IMPLIED, cni_version)
     if not supported:
         raise BadResult("decoding version info: missing field supportedVersions")

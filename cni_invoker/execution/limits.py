@@ -4,9 +4,10 @@
 Plugins that hang on one network must not stop those of others, so:
 
 * A network runs at most `count` executions.
-* All networks together run `count` that have begun less than `SLOW_S` ago, and half as many more that are the only ones
-  of their networks.
-* The next one to start is of the network that runs the fewest; of several, the one that arrived first.
+* All networks together run at most `count` executions that began less than `SLOW_S` ago. Half as many more may run,
+  each as the only one of its network.
+* The next execution is one of the network that runs the fewest. If several networks run equally few, the first arrival
+  is next.
 """
 
 import os
@@ -68,8 +69,8 @@ class Limits:
         stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error, because the
             rest may contain credentials; it is logged at level debug.
         executions: How many plugins of one network run at once for DEL, and as many for everything else. All networks
-            together run as many of those that began in the last two seconds, and half as many more that are the only
-            ones of their network.
+            together run at most as many that began in the last two seconds, and half as many more, each as the only one
+            of its network.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
         oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own; None: inherited.
 
@@ -144,7 +145,7 @@ class Turn:
 
 
 class NetworkShares:
-    """Counts those that run, by the first two rules; without clock and tasks."""
+    """Counts those that run, by the first two rules; without a clock and without tasks."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -182,7 +183,7 @@ class NetworkShares:
 
 
 class Admission:
-    """Those that wait and those that run, by all three rules; without clock and tasks."""
+    """Those that wait and those that run, by all three rules; without a clock and without tasks."""
 
     def __init__(self, count: int) -> None:
         self.shares = NetworkShares(count)
@@ -283,7 +284,7 @@ class NetworkSlots:
     def _serve(self) -> list[Turn]:
         """Wake up those that may run; return those that need not be woken up.
 
-        Those that have become slow count for their own networks only; those that wait look.
+        Slow executions then count for their own networks only. Waiting tasks call this when one becomes slow.
         """
         before = time.monotonic() - self._slow_s
         for turn in self._running:

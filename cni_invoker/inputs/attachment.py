@@ -124,7 +124,7 @@ def _by_capability(given: "JsonObject | Capabilities") -> JsonObject:
 
 
 def _pairs(args: object) -> tuple[tuple[str, str], ...]:
-    """Return CNI_ARGS as pairs; a string would be taken apart into characters."""
+    """Return CNI_ARGS as pairs; a string would be split into characters."""
     if isinstance(args, str) or not isinstance(args, Iterable):
         raise TypeError(f"args must be a mapping such as {{'IP': '10.1.0.9'}}, not the {type(args).__name__} {args!r}")
     pairs = []
@@ -133,7 +133,7 @@ def _pairs(args: object) -> tuple[tuple[str, str], ...]:
             case [str(key), str(value)]:
                 pairs.append((key, value))
             case _:
-                raise TypeError(f"each of args must have a str as its key and as its value, not {pair!r:.100}")
+                raise TypeError(f"each item of args must be a key and a value, both str, not {pair!r:.100}")
     return tuple(pairs)
 
 

@@ -2,8 +2,8 @@
 """Negotiates the CNI version of a list: the newest that it offers and that this runtime and all its plugins support.
 
 The specification leaves the choice to the runtime (CNI SPEC §1 "Version considerations"). libcni takes the newest that
-the list offers, which fails with older plugins. Plugins are asked only if the list offers a choice, and one without a
-usable answer does not restrict it: a list that libcni runs must run here too.
+the list offers, which fails with older plugins. Plugins are asked only if the list offers several versions. A plugin
+without a usable answer does not restrict the choice: a list that libcni runs must run here too.
 """
 
 from collections.abc import Mapping

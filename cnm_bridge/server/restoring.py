@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the run directory, its lock and the admin socket again, if they are removed while the daemon runs.
+"""Makes the run directory, its lock and the admin socket again if they are removed while the daemon runs.
 
-What else is in the run directory is made by those who need it. Namespaces are mounted in it, and a directory with a
-mount point cannot be removed: while there are any, the lock stays what it is.
+Everything else in the run directory is made by the modules that need it. Namespaces are mounted in it, and a directory
+with a mount point cannot be removed: while one is mounted, the lock stays.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Restoring:
         """Look, and restore what is lost, until cancelled.
 
         Args:
-            renew: Called with another admin socket, to answer there and to close the former one.
+            renew: Called with the new admin socket; it answers there and closes the old one.
         """
         while True:
             try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from cni_bridge_spec import JsonObject, get_int, get_object, get_str
+from cni_bridge_spec import JsonObject, find_str, get_int, get_object, get_str
 
 __all__ = ["DockerContainer", "DockerNetwork", "DockerView"]
 
@@ -23,12 +23,14 @@ class DockerContainer:
             container may still show those of its previous run.
         addresses: Those that Docker shows, on all networks.
         process: Its first process, 0 if it does not run.
+        error: Why its last start failed, "" if it did not.
     """
 
     state: str
     endpoints: Mapping[str, str]
     addresses: frozenset[str] = frozenset()
     process: int = 0
+    error: str = ""
 
     @property
     def runs(self) -> bool:
@@ -107,6 +109,7 @@ def _container(document: JsonObject) -> DockerContainer:
         endpoints={name: get_str(settings, "EndpointID") for name, settings in found.items()},
         addresses=frozenset(address for address in addresses if address),
         process=get_int(state, "Pid"),
+        error=find_str(state, "Error") or "",
     )
 
 

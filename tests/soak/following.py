@@ -149,6 +149,10 @@ class Following:
             found = compare_docker(self.world, docker, touched)
             if not found:
                 return docker
+            spoiled = [name for name in self.world.containers if self._is_spoiled_container(docker, name)]
+            if spoiled:  # it restarts again and again
+                self._remove_spoiled(spoiled[0])
+                continue
             if time.monotonic() > deadline:
                 self._figures.differences += found
                 return docker
@@ -190,9 +194,15 @@ class Following:
         return docker
 
     def _is_spoiled(self, outcome: Outcome) -> bool:
-        """Return whether containerd has a task that a killed dockerd has lost."""
-        was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
-        return was_killed and _SPOILED.search(outcome.text) is not None
+        return self._is_spoiled_by(outcome.text)
+
+    def _is_spoiled_container(self, docker: DockerView, name: str) -> bool:
+        return name in docker.containers and self._is_spoiled_by(docker.containers[name].error)
+
+    def _is_spoiled_by(self, error: str) -> bool:
+        """Return whether an error says that containerd has a task that a killed dockerd has lost."""
+        was_killed = any(self._figures.kills[kill] for kill in _UNCERTAIN)
+        return was_killed and _SPOILED.search(error) is not None
 
     def _remove_spoiled(self, name: str) -> None:
         """Remove a container whose lost task keeps it from ever starting."""

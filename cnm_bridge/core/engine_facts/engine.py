@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the engine says of itself in `GET /info`, and its release; pure."""
+"""What the engine reports about itself in `GET /info`, and its release; pure."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class EngineDescription:
     Attributes:
         version: E.g. `28.5.2+dfsg3`.
         is_rootless: Whether it runs in a user namespace, without root's rights on the host.
-        is_swarm_node: Whether it is in a swarm; None if it does not say.
+        is_swarm_node: Whether it is in a swarm; None if it does not report it.
     """
 
     version: str
@@ -59,7 +59,7 @@ class EngineRelease:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the release in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if there is none in it."""
+        """Return the release in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if the text has none."""
         found = _NUMBER.match(text)
         return None if found is None else cls(int(found[1]), int(found[2]))
 
@@ -81,4 +81,4 @@ DNS_BEFORE_START: Final = EngineRelease(28, 1)
 """The first release that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
 
 _FORGETS_NETWORKS: Final = EngineRelease(29, 1)
-"""The oldest release for which it was reported."""
+"""The first release for which the bug was reported."""

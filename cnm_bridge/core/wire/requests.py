@@ -42,8 +42,8 @@ _MAC: Final = "com.docker.network.endpoint.macaddress"
 _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _DOCKERS_OWN: Final = "com.docker.network."
-_TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
-"""Options of an endpoint with a text value that Docker adds; all others with such a value are the user's."""
+_ADDED_BY_DOCKER: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
+"""Docker adds these options with a text value to an endpoint. All other options with a text value are the user's."""
 
 LOCAL_SPACE: Final = "CniBridgeLocal"
 GLOBAL_SPACE: Final = "CniBridgeGlobal"
@@ -193,7 +193,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
 
 def _is_given(key: str, value: JsonValue) -> bool:
     """Return whether the user gave an option of Docker's with `driver-opt`: its value is then a text."""
-    return isinstance(value, str) and key not in _TOLD
+    return isinstance(value, str) and key not in _ADDED_BY_DOCKER
 
 
 def parse_join(body: JsonObject) -> Join:

@@ -5,8 +5,8 @@
 An endpoint is torn down if it was left half created or half deleted, dates from an earlier boot, or is dead.
 
 After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
-reserved for the endpoints from before the reboot. If the pool is nearly full, those that start before enough of these
-endpoints are torn down are refused, and Docker does not start them again (docs/decisions, 38).
+reserved for the endpoints from before the reboot. If the pool is nearly full, a container that starts before enough
+endpoints are torn down gets no address, and Docker does not start it again (docs/decisions, 38).
 """
 
 import asyncio
@@ -36,8 +36,8 @@ class UnfinishedTeardowns:
 
     Attributes:
         boot_id: The kernel's boot ID.
-        limit_s: How long `wait` waits, and after a reboot, how long it waits for the next DEL to end.
-        boot_limit_s: How long it waits after a reboot.
+        limit_s: How long `wait` waits. After a reboot: how long it waits for each further DEL.
+        boot_limit_s: How long `wait` waits in all after a reboot.
     """
 
     store: Store
@@ -49,12 +49,12 @@ class UnfinishedTeardowns:
     boot_id: str
     limit_s: float
     boot_limit_s: float
-    _earlier: tuple[EndpointId, ...] = field(default=(), init=False)
+    _from_earlier_boot: tuple[EndpointId, ...] = field(default=(), init=False)
 
     @property
     def wait_s(self) -> float:
         """How long `wait` waits at most."""
-        return max(self.limit_s, self.boot_limit_s) if self._earlier else self.limit_s
+        return max(self.limit_s, self.boot_limit_s) if self._from_earlier_boot else self.limit_s
 
     async def add(self) -> int:
         """Add the teardowns of all such endpoints; return their number. No calls are running at that time."""
@@ -65,9 +65,9 @@ class UnfinishedTeardowns:
     async def wait(self) -> None:
         """Wait until each of these teardowns has been tried once, at most for `wait_s` seconds.
 
-        After a reboot, end sooner if no plugin ends its DEL for a while: one that hangs must not keep all networks
-        down. One that fails is progress, because each teardown is waited for once only, and a DEL may need several
-        executions: the rules that it looks for are gone with the boot.
+        After a reboot, stop waiting if no DEL ends for `limit_s` seconds: one that hangs must not keep all networks
+        down. A DEL that fails counts as progress: the reboot has removed the rules that it looks for, so it may need
+        several executions.
         """
         progress = 0
 
@@ -98,9 +98,11 @@ class UnfinishedTeardowns:
         Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
         of its endpoint fails and is repeated.
         """
-        self._earlier = tuple(record.id for record in self.store.endpoints() if record.boot_id != self.boot_id)
+        self._from_earlier_boot = tuple(
+            record.id for record in self.store.endpoints() if record.boot_id != self.boot_id
+        )
         phases = (record.id for record in self.store.endpoints() if record.phase in _UNFINISHED)
-        unfinished = dict.fromkeys((*self._earlier, *phases))
+        unfinished = dict.fromkeys((*self._from_earlier_boot, *phases))
         await self.orphaned_plugins.kill()
         for endpoint_id in unfinished:
             self.teardowns.add(endpoint_id)

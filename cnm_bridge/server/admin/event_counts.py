@@ -16,12 +16,12 @@ from cni_bridge_spec import JsonObject, get_str
 from cnm_bridge.system.journal import Event
 
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0)
-"""Upper bounds of the classes of durations. Docker waits 15 s for a driver, and a plugin may take 60 s."""
+"""Upper bounds of the histogram's buckets. Docker waits 15 s for a driver, and a plugin may take 60 s."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """How often something took how long.
+    """A histogram of durations.
 
     Attributes:
         counts: Number of durations in each class of `BOUNDS_S`; the last class has no bound.
@@ -37,12 +37,12 @@ class Durations:
         self.sum_s += duration_s
 
     def copy(self) -> "Durations":
-        """Return the same durations, which do not change."""
+        """Return a copy."""
         return Durations(counts=[*self.counts], sum_s=self.sum_s)
 
     @property
     def cumulative(self) -> Sequence[int]:
-        """Number of durations up to each bound; the last one is the number of all."""
+        """Number of durations up to each bound; the last one is the total."""
         return tuple(accumulate(self.counts))
 
 
@@ -68,7 +68,7 @@ class EventCounts:
         }
 
     def note(self, event: Event) -> None:
-        """Count an event; others than these are ignored."""
+        """Count an event; events of other kinds are ignored."""
         count = self._count.get(event.name)
         if count is not None:
             count(event.name, event.facts)

@@ -44,7 +44,7 @@ _NOT_FOUND: Final = 404
 _NOT_CONNECTED: Final = 900
 """The status that aiodocker reports if there was no response."""
 _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
-_MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
+_UNEXPECTED_SHAPE: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
 _UNIX: Final = "unix://"
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
@@ -115,7 +115,7 @@ class Engine:
         """Return a network with its endpoints, None if the engine's host does not have it.
 
         It does not have a network before the reply to CreateNetwork, or after the reply to DeleteNetwork. A network of
-        a swarm is created when the host's first task on it starts, and deleted with the last.
+        a swarm is created when the host's first task on it starts, and deleted when the last one ends.
         """
         async with self._asked() as docker:
             found = await _network(docker, network_id)
@@ -142,7 +142,7 @@ class Engine:
 
         Raises:
             EngineRefused: The engine refuses; the text says why.
-            EngineUnavailable: There is no valid answer; the engine may make the network all the same.
+            EngineUnavailable: There is no valid answer; the engine may still make the network.
         """
         async with self._asked() as docker:
             await docker.networks.create(dict(body))
@@ -195,7 +195,7 @@ class Engine:
     async def start_errors(self, networks: frozenset[str]) -> Mapping[str, str]:
         """Return why the last start of containers has failed, by the container's name.
 
-        Not for the daemon: each container that does not run is asked for.
+        Not for the daemon: it sends a request for each container that does not run.
 
         Args:
             networks: The names and IDs of the containers' networks. The filter of the engine does not find containers
@@ -215,9 +215,9 @@ class Engine:
             return {name: error for name, error in errors.items() if error}
 
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
-        """Return those of some containers, one of which is being started or connected, that the engine lists.
+        """Return the containers with these IDs that the engine lists. One of them is being started or connected.
 
-        Like `is_only_network`, it may be asked by a call.
+        A call of Docker may use it, as it may use `is_only_network`.
         """
         filters = json.dumps({"id": list(container_ids)})
         keys = ("Id", "Names", "Image", "Labels", "State", "HostConfig", "NetworkSettings")
@@ -244,14 +244,14 @@ class Engine:
         """
 
         async def announce(docker: Docker) -> None:
-            with suppress(*_NO_ANSWER, *_MISSHAPEN):
+            with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
                 on_up(_release(await _info(docker)))
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
                 # asked while the stream is open, so that the end of the stream is the end of the engine that answered
                 up = tasks.create_task(announce(docker))
-                with suppress(*_NO_ANSWER, *_MISSHAPEN):
+                with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
                     await docker.events.run(filters=_NETWORKS_ONLY)
                 up.cancel()
 
@@ -278,7 +278,7 @@ class Engine:
             is_refused = isinstance(exc, DockerError) and exc.status != _NOT_CONNECTED
             kind = EngineRefused if is_refused else EngineUnavailable
             raise kind(f"{self._name} {_describe(exc)}") from exc
-        except _MISSHAPEN as exc:
+        except _UNEXPECTED_SHAPE as exc:
             raise EngineUnavailable(f"{self._name} sent an invalid answer: {exc}") from exc
 
     @property
@@ -339,5 +339,5 @@ def _describe(exc: BaseException) -> str:
     if not isinstance(exc, DockerError):
         return f"did not answer: {str(exc) or type(exc).__name__}"
     if exc.status == _NOT_CONNECTED:
-        return "broke the connection without an answer"
+        return "closed the connection without an answer"
     return f"answered with status {exc.status}: {exc.message}"

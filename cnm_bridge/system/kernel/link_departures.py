@@ -25,7 +25,6 @@ _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _RECEIVE_BYTES: Final = 65536
 
 _AT_ONCE: Final = 4
-
 """Concurrent threads that look for a link."""
 
 
@@ -94,9 +93,9 @@ class LinkDepartures:
                     return
                 self._wake(None, has_left=False)  # messages were lost: the waiters must look again
                 continue
-            self._take(data)
+            self._handle(data)
 
-    def _take(self, data: bytes) -> None:
+    def _handle(self, data: bytes) -> None:
         start = 0
         while start < len(data):
             length, kind, *_ = _HEADER.unpack_from(data, start)

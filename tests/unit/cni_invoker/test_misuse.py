@@ -54,7 +54,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("container_id must be of type str, not the int 5", lambda: attachment(container_id=5)),
     ("netns must be a str or a Path, not the NoneType None", lambda: attachment(netns=None)),
     ("args must be a mapping such as", lambda: attachment(args="IP=10.1.2.3")),
-    ("each of args must have a str", lambda: attachment(args={"IP": 5})),
+    ("each item of args must be", lambda: attachment(args={"IP": 5})),
     ("capability_args must be a mapping or Capabilities", lambda: attachment(capability_args=[])),
     ("set is not JSON", lambda: attachment(capability_args={"ips": {"10.1.2.3"}})),
     ("limits must be of type Limits, not the int 5", lambda: anything(Runtime)("/opt/cni/bin", 5)),

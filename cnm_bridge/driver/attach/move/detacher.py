@@ -34,8 +34,8 @@ class DeletePlace:
     Attributes:
         netns: The namespace in which they find the link; it is made if it does not exist.
         sandbox: Where else to look for the link, None for the host namespace only.
-        added_in: The path that they received at ADD and receive again, because some find what they made by it
-            (ovs-cni); the namespace is mounted there too. None for `netns`.
+        added_in: The namespace path of ADD. The plugins receive it again, because some (ovs-cni) find what they made by
+            it. The namespace is mounted there too. None if the path is `netns`.
     """
 
     netns: Path
@@ -150,8 +150,8 @@ class MoveDetacher:
     ) -> None:
         """Run DEL of one plugin once for each address, then DEL of all pending plugins.
 
-        A plugin that was killed between two addresses fails at the first one, whose rules are gone, in every later DEL
-        and never reaches the second.
+        If a plugin was killed between two addresses, the rules of the first are gone. Every later DEL fails there, and
+        never reaches the second address.
 
         Args:
             endpoint: The endpoint.

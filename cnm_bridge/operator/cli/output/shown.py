@@ -23,7 +23,7 @@ Format = Literal["table", "json"] | Template
 _NAMED: Final[Mapping[str, Literal["table", "json"]]] = {"table": "table", "json": "json"}
 _STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
 _UNLIMITED: Final = 1 << 16
-"""Columns; the terminal wraps what is wider than it is."""
+"""Columns; the terminal wraps longer lines."""
 
 _NAMES: Final = frozenset({"container", "image", "network", "name", "configuration"})
 """The keys of names, which a narrow terminal shows shortened."""
@@ -37,7 +37,7 @@ class Table:
     Attributes:
         columns: Heading and key of each column.
         rows: The values by key.
-        optional: The keys of the columns that a narrow terminal does not show, the first one first.
+        optional: The keys of the columns that a narrow terminal hides, in this order.
     """
 
     columns: Sequence[tuple[str, str]]

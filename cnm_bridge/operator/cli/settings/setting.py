@@ -24,7 +24,7 @@ _DEFAULTS: Final = Settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One option.
+    """One setting.
 
     Attributes:
         name: Its name without dashes, which is also its key in the configuration file.

@@ -22,7 +22,7 @@ from cnm_bridge.core.link_state import LinkState
 from cnm_bridge.system.kernel.netlink.message import Attributes, Message, Wanted
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
-_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and unused
+_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: they are half of a link's message, and not used
 _IFF_UP: Final = 0x1
 _IFF_NOARP: Final = 0x80
 _ARPHRD_ETHER: Final = 1
@@ -48,7 +48,7 @@ class Link:
         is_up: Whether it is administratively up.
         altnames: Its alternative names, which it keeps when it moves to another namespace.
         state: Its other properties.
-        master: The index of the bridge or bond that it is a port of, None if it is none.
+        master: The index of the bridge or bond that it is a port of, None if it is no port.
     """
 
     index: int

@@ -73,7 +73,7 @@ async def test_a_plugin_without_a_result_is_an_error(plugins: FakePlugins, runti
         await runtime.add(THREE, ATTACHMENT)
     assert str(caught.value) == (
         'plugin type="second" failed (add): bad CNI result: plugin returned no result; '
-        "its last words on standard error: out of words"
+        "standard error ends with: out of words"
     )
 
 

@@ -116,7 +116,7 @@ async def test_a_broken_connection_is_an_error(tmp_path: Path) -> None:
     async with answering(tmp_path / "s", {"version": VERSION}) as engine:
         with pytest.raises(EngineUnavailable) as caught:
             await engine.identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s broke the connection without an answer"
+    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s closed the connection without an answer"
 
 
 async def test_a_missing_answer_is_an_error(tmp_path: Path) -> None:
