@@ -77,7 +77,7 @@ kernel: setup
 	$(BIN)/pytest --numprocesses 2 tests/kernel
 
 crash: setup
-	$(BIN)/pytest --numprocesses 2 tests/crash
+	$(BIN)/pytest --numprocesses 3 tests/crash
 
 crashfull: setup ## the daemon killed at every pair of boundaries, which takes hours (needs root)
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
