@@ -74,6 +74,7 @@ interrupted: setup ## no lost DEL: RUNS=10000 of cni_invoker, killed and hindere
 
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
+	@$(BIN)/python -m tests.lab.fetch_etcd || true
 	$(BIN)/pytest --numprocesses 2 tests/kernel
 
 crash: setup

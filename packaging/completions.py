@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python packaging/completions.py`: writes the completions of both commands for bash, zsh and fish.
+"""`python packaging/completions.py`: writes the completions of the commands for bash, zsh and fish.
 
 They go into packaging/completions; in each shell's directory they have the names by which the shell finds them.
 """
@@ -12,7 +12,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 TARGET = Path(__file__).parent / "completions"
-COMMANDS = ("cni-bridge", "cni-invoker")
+COMMANDS = ("cni-bridge", "cni-invoker", "cni-ipam-etcd")
 SHELLS = ((BashComplete, "{}"), (ZshComplete, "_{}"), (FishComplete, "{}.fish"))
 
 

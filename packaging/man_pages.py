@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python packaging/man_pages.py DATE`: writes the manual pages of both commands into packaging/man."""
+"""`python packaging/man_pages.py DATE`: writes the manual pages of the commands into packaging/man."""
 
 import re
 import shutil
@@ -12,6 +12,7 @@ import click
 from click_man.core import generate_man_page
 
 from cni_invoker.cli import tool
+from cni_ipam_etcd.commands import commands as cni_ipam_etcd
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.main import main as cni_bridge
@@ -27,7 +28,8 @@ def main(date: str) -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir()
     (cni_invoker,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
-    for name, command in (("cni-bridge", cni_bridge), ("cni-invoker", cni_invoker)):
+    named = {"cni-bridge": cni_bridge, "cni-invoker": cni_invoker, "cni-ipam-etcd": cni_ipam_etcd}
+    for name, command in named.items():
         for context in contexts(click.Context(command, info_name=name)):
             page = context.command_path.replace(" ", "-")
             (TARGET / f"{page}.1").write_text(render(context, date), "utf-8")

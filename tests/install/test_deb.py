@@ -136,7 +136,7 @@ def check_installed(machine: Machine) -> None:
     assert unit_state(machine, DHCP) == ("disabled", "inactive")
     for command in commands(machine):
         assert machine.path(f"/usr/share/man/man1/cni-bridge-{command}.1.gz").exists(), command
-    for command in ("cni-bridge", "cni-invoker"):
+    for command in ("cni-bridge", "cni-invoker", "cni-ipam-etcd"):
         assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
         assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
     assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0

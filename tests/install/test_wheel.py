@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "packaging/cni-invoker/README.md").read_text("utf-8")
 PYTHONS = ("3.11", *VERSIONS)
 OUR_PACKAGES = {
-    "cni_bridge": {"cnm_bridge", "cnm_plugin", "netavark_plugin", "cni_bridge_spec", "cni_bridge_state"},
+    "cni_bridge": {"cnm_bridge", "cnm_plugin", "cni_ipam_etcd", "netavark_plugin", "cni_bridge_spec", "cni_bridge_state"},
     "cni_invoker": {"cni_invoker"},
 }
 """The packages of each wheel."""
@@ -34,14 +34,14 @@ packages = ["state"]
 
 COMPLETIONS = {
     f"{directory}/{name}"
-    for command in ("cni-bridge", "cni-invoker")
+    for command in ("cni-bridge", "cni-invoker", "cni-ipam-etcd")
     for directory, name in (
         ("bash-completion/completions", command),
         ("zsh/site-functions", f"_{command}"),
         ("fish/vendor_completions.d", f"{command}.fish"),
     )
 }
-"""What completes both commands, where the shells look below a `share`."""
+"""What completes the commands, where the shells look below a `share`."""
 COMPLETE = """
 . "$1/share/bash-completion/completions/cni-bridge"
 PATH=$1/bin:$PATH

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The verbs of the plugin `cni-ipam-etcd`; without CNI_COMMAND, the operator's commands."""
+
+import os
+
+from cni_invoker.documents.jsontypes import JsonObject, find_object
+from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
+from cni_ipam_etcd.reservations import Reservations
+from cni_ipam_etcd.section import Section
+from cni_ipam_etcd.settings import Settings
+
+__all__ = ["main"]
+
+
+def _settings(call: Call) -> Settings:
+    return Settings.of_section(find_object(call.config, "ipam") or {})
+
+
+def add(call: Call) -> JsonObject:
+    """ADD: an address of each range set, all in one transaction."""
+    section = Section.of_call(call)
+    with Reservations.connected(_settings(call)) as reservations:
+        attachment = (call.name, call.container_id, call.ifname)
+        return section.result(reservations.reserve(attachment, section.sets, section.requested))
+
+
+def delete(call: Call) -> None:
+    """DEL: what is not reserved is no error. The ranges are not needed, and may have changed."""
+    with Reservations.connected(_settings(call)) as reservations:
+        found = reservations.find(call.name, call.container_id, call.ifname)
+        if found is not None:
+            reservations.release(*found)
+
+
+def check(call: Call) -> None:
+    """CHECK: the attachment has its addresses, and nobody else has."""
+    with Reservations.connected(_settings(call)) as reservations:
+        found = reservations.find(call.name, call.container_id, call.ifname)
+        what = f"{call.ifname} of {call.container_id}"
+        if found is None:
+            raise CallError(ErrorCode.UNKNOWN_CONTAINER, f"{what} has no reservation on network {call.name}")
+        if missing := reservations.missing(*found):
+            raise CallError(ErrorCode.INTERNAL, f"{what} has lost the reservation of {', '.join(map(str, missing))}")
+
+
+def gc(call: Call) -> None:
+    """GC: release what this node has reserved on the network for attachments that are not valid."""
+    valid = {(one.container_id, one.ifname) for one in call.valid_attachments}
+    settings = _settings(call)
+    with Reservations.connected(settings) as reservations:
+        reservations.mark_seen()
+        for found, revision in reservations.of_node(settings.node, call.name):
+            if (found.container_id, found.ifname) not in valid:
+                reservations.release(found, revision)
+
+
+def status(call: Call) -> None:
+    """STATUS: etcd answers, and each set has a free address."""
+    section = Section.of_call(call)
+    try:
+        with Reservations.connected(_settings(call)) as reservations:
+            reservations.mark_seen()
+            for one in section.sets:
+                reservations.find_free(call.name, one)
+    except CallError as exc:
+        if exc.code == ErrorCode.INVALID_CONFIGURATION:
+            raise
+        raise CallError(ErrorCode.NOT_AVAILABLE, exc.msg, exc.details) from exc
+
+
+def main() -> None:
+    """Act as the plugin, or as the operator's command."""
+    if "CNI_COMMAND" in os.environ:
+        run_plugin(add=add, delete=delete, check=check, gc=gc, status=status)
+    from cni_ipam_etcd.commands import commands  # noqa: PLC0415  # the plugin does not need it
+
+    commands()
