@@ -24,6 +24,7 @@ from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.planning.addresses.address_ranges import RANGED
 from cnm_bridge.core.planning.link.expected_link import DELEGATES
 from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.options.docker_options import IFNAME
@@ -37,7 +38,7 @@ _UNKNOWN_RELEASE: Final = "the release of the Docker Engine was not known"
 
 _NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 
-_INDEPENDENT: Final = frozenset({"calico-ipam", "host-local", "static", "whereabouts"})
+_INDEPENDENT: Final = RANGED | {"calico-ipam", "static", "whereabouts"}
 """IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8, Calico)."""
 
 _KEEP_RESERVATION: Final = frozenset({"bandwidth", "firewall", "portmap", "sbr", "tuning"})

@@ -28,7 +28,7 @@ _KNOWN: Final = frozenset(
 """Plugins whose changes in the container's namespace are known: no packet filter, and no settings except these and
 those in the configuration of `tuning`."""
 
-_KNOWN_IPAM: Final = frozenset({None, "dhcp", "host-local", "static"})
+_KNOWN_IPAM: Final = frozenset({None, "cni-ipam-etcd", "dhcp", "host-local", "static"})
 """IPAM plugins known to change nothing in that namespace."""
 
 _SETTINGS_OF_KNOWN: Final = tuple(

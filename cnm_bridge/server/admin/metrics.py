@@ -22,7 +22,7 @@ from cni_bridge_spec import JsonError
 from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, reservation_directories
+from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
@@ -111,7 +111,7 @@ class Metrics:
             state_bytes=sum(_sizes(self.state_dir)),
             damaged_copies=len(self.store.damaged_copies()),
             addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
-            reserved={(one.name,): _count_reserved(one) for one in lists if find_ranges(one)},
+            reserved={(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
             docker_addresses={tuple(key): number for key, number in by_subnet.items()},
             pending_releases=pending_releases,
         )
@@ -123,6 +123,10 @@ def _sizes(directory: Path) -> Iterator[int]:
     for file in (directory / "leveldb").glob("*"):
         with suppress(OSError):
             yield file.stat().st_size
+
+
+def _has_host_local(network: NetworkConfigurationList) -> bool:
+    return bool(find_ranges(network)) and any(plugin.ipam_type == HOST_LOCAL for plugin in network.plugins)
 
 
 def _count_reserved(network: NetworkConfigurationList) -> int:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The address ranges of `host-local` in a list, and whether Docker's IPAM has chosen other pools; pure.
+"""The address ranges of `host-local` or `cni-ipam-etcd` in a list, and whether Docker's IPAM has other pools; pure.
 
 Where Docker's IPAM chooses a pool, its subnet and gateway must be those of the plugins' IPAM.
 """
@@ -16,6 +16,9 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 
 HOST_LOCAL: Final = "host-local"
+ETCD: Final = "cni-ipam-etcd"
+RANGED: Final = frozenset({HOST_LOCAL, ETCD})
+"""IPAM plugins whose section has host-local's `subnet` or `ranges`."""
 _DATA_DIR: Final = "/var/lib/cni/networks"
 _IPV4: Final = 4
 _WITHOUT_POOL: Final = {
@@ -33,7 +36,7 @@ _DEFAULT_POOLS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressRange:
-    """A range of host-local.
+    """A range.
 
     Attributes:
         subnet: Its subnet.
@@ -71,7 +74,7 @@ def overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) ->
 
 
 def find_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
-    """Return the ranges of a list's host-local; none if the plugin cannot parse them, which it reports itself."""
+    """Return the ranges of a list; none if the plugin cannot parse them, which it reports itself."""
     try:
         return parse_ranges(network)
     except JsonError:
@@ -79,7 +82,7 @@ def find_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
 
 
 def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
-    """Return the ranges of a list's host-local without those whose addresses are invalid.
+    """Return the ranges of a list without those whose addresses are invalid.
 
     Raises:
         JsonError: They have another shape.
@@ -87,7 +90,7 @@ def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
     return tuple(
         found
         for plugin in network.plugins
-        if plugin.ipam_type == HOST_LOCAL
+        if plugin.ipam_type in RANGED
         for one in _range_documents(find_object(plugin.document, "ipam") or {})
         if (found := _parse_range(one)) is not None
     )
@@ -154,7 +157,7 @@ class PoolProblem:
 def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> PoolProblem | None:
     """Return the first difference of subnet or gateway, None if there is none.
 
-    Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. For others,
+    Only some plugins can be checked: those with ranges, and `static`, which accepts any address. For others,
     the result of ADD is checked. A pool that this driver has given Docker replaces the list's own ranges.
 
     Raises:
@@ -162,7 +165,7 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
     """
     ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
     others = [pool for pool in pools if not pool.is_own]
-    if not others or ipam_type != HOST_LOCAL:
+    if not others or ipam_type not in RANGED:
         return None
     known = {one.subnet: one.gateway for one in parse_ranges(network)}
     unused = find_unused_pools(network, others)
@@ -188,7 +191,7 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
 
 
 def find_unused_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> tuple[PoolRecord, ...]:
-    """Return the IPv4 pools that Docker chose by itself for a list whose host-local has only IPv6 ranges.
+    """Return the IPv4 pools that Docker chose by itself for a list that has only IPv6 ranges.
 
     Docker adds such a pool to each network for which the user gives none and does not switch IPv4 off, also to
     `--ipv6 --subnet fd22::/64`. CreateNetwork does not say who chose a pool, so only Docker's own defaults count.

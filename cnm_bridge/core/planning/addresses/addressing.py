@@ -7,7 +7,7 @@ There are several ways, none of which all plugins support (CNI CONVENTIONS; meas
 | the list has                          | the addresses go to                                             |
 | ------------------------------------- | --------------------------------------------------------------- |
 | a plugin with the capability `ips`    | `runtimeConfig.ips`                                             |
-| the IPAM plugin host-local or static  | `args.cni.ips`: both read it                                    |
+| the IPAM plugin host-local, static, … | `args.cni.ips`: they read it                                    |
 | no IPAM plugin, or dhcp               | a `static` IPAM part that takes its place                       |
 | whereabouts                           | nowhere, and are refused: it would not reserve them             |
 | any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
@@ -29,9 +29,10 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused
+from cnm_bridge.core.planning.addresses.address_ranges import RANGED
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
-_READ_ARGS: Final = frozenset({"host-local", "static"})
+_READ_ARGS: Final = RANGED | {"static"}
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
 _RESERVES_NONE: Final = frozenset({"whereabouts"})
 """IPAM plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns

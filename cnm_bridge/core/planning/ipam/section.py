@@ -18,12 +18,9 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_ob
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.reserved_list import ipam_configuration
-from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, AddressRange, ranges_of
+from cnm_bridge.core.planning.addresses.address_ranges import RANGED, AddressRange, ranges_of
 
 SUFFIX: Final = ".ipam"
-
-_RANGED: Final = frozenset({HOST_LOCAL})
-"""IPAM plugins whose section has host-local's `subnet` or `ranges`."""
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "it needs the container's link, and Docker asks for the address before there is one; use a network of "
@@ -63,7 +60,7 @@ class IpamSection:
         Raises:
             Refused: They cannot be parsed.
         """
-        if self.plugin.type not in _RANGED:
+        if self.plugin.type not in RANGED:
             return None
         try:
             return ranges_of(self.ipam)
