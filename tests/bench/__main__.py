@@ -9,7 +9,7 @@ Each round makes the same attachment in three ways, one after the other, so that
 * *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the teardown that follows.
 
 Before that, `executions` measures the execution of a plugin alone, and `cnm` our plugin of that name; after it,
-`addresses` measures an address.
+`addresses` and `etcd` measure an address.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, 
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from tests.bench.addresses import measure_addresses
 from tests.bench.cnm import measure_cnm
+from tests.bench.etcd import measure_etcd
 from tests.bench.executions import measure_executions
 from tests.bench.statistics import Series, render_table
 
@@ -250,6 +251,7 @@ def main() -> None:
         for title, plugin in LISTS.items():
             measure(title, plugin, rounds, daemon.pid)
         measure_addresses(CONFIGURATIONS, rounds, call=ask, bare=bare)
+        measure_etcd(rounds, bare=bare)
     finally:
         daemon.terminate()
         daemon.wait()
