@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -200,6 +200,11 @@ test-swarm: setup plugin ## of these only the swarm
 test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR; ENGINE=28.5 for another engine (needs root and a Debian mirror)
 	@PACKAGES=frr tests/lab/install-packages
 	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
+
+test-etcd: setup ## cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=28.5 for another engine (needs root and a Debian mirror)
+	$(BIN)/python -m tests.lab.fetch_etcd
+	$(BIN)/pytest tests/etcd/members
+	$(BIN)/pytest tests/etcd/hosts $(if $(ENGINE),--engine $(ENGINE))
 
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py

@@ -9,6 +9,7 @@ def certificates_script(server: str, client: str) -> str:
     """Return a shell script that makes certificates and keys in the current directory: NAME.pem and NAME-key.pem.
 
     The authority `ca` signs those of a server at 127.0.0.1 and of a client; `stranger` signs those of `intruder`.
+    The server may be a client, too, as etcd is of itself.
 
     Args:
         server: The server's name.
@@ -25,7 +26,7 @@ sign() {{
     printf "subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=$3\\n" >$1.ext
     openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2-key.pem -CAcreateserial -days 2 -out $1.pem -extfile $1.ext
 }}
-sign {server} ca serverAuth
+sign {server} ca serverAuth,clientAuth
 sign {client} ca clientAuth
 sign intruder stranger clientAuth
 """

@@ -5,37 +5,47 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result
-from cni_invoker.sync import Runtime
+import pytest
 
-__all__ = ["PLUGIN", "TIMEOUT_S", "Node"]
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
+from cni_invoker.sync import Runtime
+from cni_ipam_etcd.etcd import Etcd
+from cni_ipam_etcd.settings import Settings
+
+__all__ = ["PLUGIN", "TIMEOUT_S", "Node", "failing", "writing"]
 
 PLUGIN: Final = Path(sys.executable).with_name("cni-ipam-etcd")
 TIMEOUT_S: Final = 3.0
-SUBNET: Final[JsonObject] = {"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.100", "rangeEnd": "10.1.0.109"}
+_BUSY_S: Final = 5.0  # what a busy machine adds to that limit
+_SUBNET: Final[JsonObject] = {"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.100", "rangeEnd": "10.1.0.109"}
 
 
 class Node:
     """One of the hosts that use an etcd, with a network that no other test has.
 
     Args:
-        directory: Has the plugin, and gets files.
+        directory: For files.
         endpoints: The members.
         name: The node's name.
         network: The network's name.
     """
 
     def __init__(self, directory: Path, endpoints: Sequence[str], name: str, network: str) -> None:
-        self._cni = Runtime([directory, Path("/usr/lib/cni")])
+        plugins = directory / "plugins"
+        plugins.mkdir(exist_ok=True)
+        if not (plugins / PLUGIN.name).exists():
+            (plugins / PLUGIN.name).symlink_to(PLUGIN)
+        self._cni = Runtime([plugins, Path("/usr/lib/cni")])
         self._directory = directory
         self.etcd: dict[str, JsonValue] = {"endpoints": list(endpoints), "node": name, "timeout": TIMEOUT_S}
         self.network = network
-        self.section: dict[str, JsonValue] = {"ranges": [[SUBNET]]}
+        self.section: dict[str, JsonValue] = {"ranges": [[_SUBNET]]}
 
     def other(self, name: str) -> "Node":
         """Another host of the same network."""
@@ -96,3 +106,19 @@ class Node:
             text=True,
         )
         return done.stdout
+
+
+@contextmanager
+def failing(code: int, message: str) -> Iterator[None]:
+    """The body fails with an error of the plugin, and not later than the plugin's limit allows."""
+    with pytest.raises(PluginFailed, match=message) as caught:
+        yield
+    assert caught.value.duration_s < TIMEOUT_S + _BUSY_S
+    assert caught.value.code == code
+
+
+def writing(node: Node, *operations: JsonObject) -> None:
+    """Do as another program would."""
+    etcd = Etcd(Settings.of_section({"etcd": node.etcd}))
+    assert etcd.transact([], operations) is None
+    etcd.close()
