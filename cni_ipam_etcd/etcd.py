@@ -197,6 +197,11 @@ class Etcd:
             self._connection.request("POST", path, content, {"Content-Type": "application/json"})
             response = self._connection.getresponse()
             reply = _parse(response.read())
+        except (ssl.SSLEOFError, ConnectionError) as exc:
+            if not endpoint.is_tls:
+                raise
+            what = "it closes the connection: it ends, or does not accept the client's certificate"
+            raise ConnectionError(what) from exc
         except ssl.SSLError as exc:  # from TLS 1.3 on, a client's certificate is refused only now
             raise _Unusable(f"TLS: {exc.reason or exc}") from exc
         except TimeoutError as exc:

@@ -134,5 +134,6 @@ def test_the_recipe(scenes: Sequence[Scene]) -> None:
         assert re.search(rf"^cluster +{re.escape(address)} +\S+ +\S+ +eth0 +20", printed, re.MULTILINE)
     finally:
         scene.shell("docker rm -f web; docker network rm cluster; ip link delete cluster0")
+        wait_until(lambda: not reserved(lab), "the release, for which these settings are needed")
         lab.remove("/etc/cni/net.d/cluster.conflist")
         lab.write(SETTINGS, settings)
