@@ -54,6 +54,7 @@ def rows() -> dict[str, list[str]]:
     return {cells[0].strip("`"): cells[1:] for cells in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_our_library_conforms(case: Case, tmp_path: Path) -> None:
     """Every case, those that neither the specification nor libcni requires included."""

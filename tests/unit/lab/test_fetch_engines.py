@@ -46,6 +46,7 @@ def make_cache(machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) 
     return machine(APT) / "engines"
 
 
+@pytest.mark.slow
 def test_each_suite_gives_an_engine(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The packages of a suite are unpacked together, and chosen by the beginning of the version."""
     assert main([]) == 0

@@ -82,6 +82,7 @@ def test_an_archive_gives_an_engine(cache: Path, given: Path, capsys: pytest.Cap
     assert [path.name for path in given.iterdir()] == [archive.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("programs", "message"),
     [

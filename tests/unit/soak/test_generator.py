@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 
+import pytest
+
 from tests.soak.generator import MOST_AT_ONCE, Generator
 from tests.soak.lists import HUNG, LISTS, POOL, POOL_MOST, PUBLISHING
 from tests.soak.model import World
@@ -72,6 +74,7 @@ def test_all_kinds_occur() -> None:
     assert 0.3 < kills / len(found) < 0.5
 
 
+@pytest.mark.slow
 def test_a_kind_of_trouble_can_be_left_out() -> None:
     """Without one kind nothing of it is left; without any, there are usual rounds and nothing else."""
     signs: Mapping[Trouble, Callable[[World, Round], bool]] = {

@@ -158,6 +158,7 @@ def test_a_bundle_without_a_daemon(tmp_path: Path) -> None:
     assert {"dump/version.txt", "dump/doctor.json", "dump/host/iptables.txt"} <= files.keys()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """The error says what is wrong; there is no file, not even a part of one."""
     done = run(str(tmp_path / "dump.tar.gz"), where=tmp_path, limit=100)
