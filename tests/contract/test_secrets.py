@@ -45,6 +45,20 @@ DOCUMENTS: Final = [
         "plugins[0].ipam: a string is not of type 'object'",
     ),
 ]
+SECTIONS: Final = [
+    (SECRET, "line 1, column 1"),
+    (json.dumps({"name": "lan", "ipam": SECRET})[:-1], "line 1, column"),
+    (json.dumps(SECRET), "the file must be an object, not a string"),
+    (json.dumps({"name": "lan", "ipam": SECRET}), "ipam must be an object, not a string"),
+    (json.dumps({"name": "lan", "password": SECRET}), "ipam is missing"),
+    (json.dumps({"name": {"password": SECRET}, "ipam": {"type": "tiny"}}), "name must be a string, not an object"),
+    (json.dumps({"name": "lan", "ipam": {"type": [SECRET]}}), "type must be a string, not an array"),
+    (json.dumps({"name": "lan", "ipam": {"type": "host-local", "ranges": SECRET}}), "ranges must be an array"),
+    (json.dumps({"name": "lan", "ipam": {"type": "host-local", "ranges": [[SECRET]]}}), "ranges[0] must be an object"),
+    (json.dumps({"name": "lan", "ipam": {"type": "host-local", "subnet": [SECRET]}}), "subnet must be a string"),
+    (json.dumps({"name": "lan", "cniVersion": [SECRET], "ipam": {"type": "tiny"}}), "cniVersion"),
+]
+"""Texts of a file with an IPAM section, and what the error says of them."""
 
 
 @pytest.fixture(name="log")
@@ -81,6 +95,21 @@ def test_files(tmp_path: Path, log: Path, text: str, named: str) -> None:
     assert "10-blue.conflist" in error
     assert named in error
     assert "configuration.unusable" in check_secrecy(error, log)
+
+
+@pytest.mark.parametrize(("text", "named"), SECTIONS)
+async def test_files_with_an_ipam_section(tmp_path: Path, log: Path, text: str, named: str) -> None:
+    """What is wrong with an IPAM section is reported with its place, without its content."""
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d/lan.ipam").write_text(text, "utf-8")
+    options = {"cni.ipam": "lan"}
+    body = {"AddressSpace": "CniBridgeLocal", "Pool": "", "SubPool": "", "Options": options, "V6": False}
+    async with serving(tmp_path) as served:
+        _, answer = await served.post("IpamDriver.RequestPool", json.dumps(body).encode())
+    error = str(answer["Error"])
+    assert "lan.ipam" in error
+    assert named in error
+    check_secrecy(error, log)
 
 
 async def test_options_of_two_networks(tmp_path: Path, log: Path) -> None:
