@@ -7,7 +7,8 @@ as soon as DeleteEndpoint is answered, and until then plugins may still find rul
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -31,22 +32,20 @@ _HELD_PAUSE_S: Final = 0.05
 _LONGEST_HELD_PAUSE_S: Final = 5.0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class PendingRelease:
     """A release that has not completed.
 
     Attributes:
         attempts: How many attempts have failed.
         error: Why the last one failed, None if none has.
-        is_tried: Set when an attempt has ended; cleared by those who wait for the next one.
-        is_done: Set when it has completed.
-        wake: Set to end the pause after a failed attempt.
+        is_done: Whether it has completed.
+        wake: Set to end the pause after a failed attempt, or before the next look at the endpoint with the address.
     """
 
     attempts: int = 0
     error: str | None = None
-    is_tried: asyncio.Event = field(default_factory=asyncio.Event)
-    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    is_done: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -62,6 +61,9 @@ class Releases:
         self._locks = locks
         self._pending: dict[AddressId, PendingRelease] = {}
         self._added: asyncio.Queue[AddressId] = asyncio.Queue()
+        self._attempted = asyncio.Event()
+        """Set at the end of each attempt, and replaced."""
+        self._released: Counter[str] = Counter()
 
     @property
     def all(self) -> Mapping[AddressId, PendingRelease]:
@@ -112,24 +114,66 @@ class Releases:
         else:
             await self.wait_tried([record.id], limit_s)
 
+    def count_released(self, section: str) -> int:
+        """Return how many addresses of a section have been released in this run of the daemon."""
+        return self._released[section]
+
+    async def wait_released(self, section: str, since: int, limit_s: float) -> bool:
+        """Wait until an address of a section is released; return whether one is, before the time is over.
+
+        One is enough, so a plugin that hangs does not keep what the others release. If all pending releases have been
+        tried and have failed, there is nothing to wait for.
+
+        Args:
+            section: The name of the section.
+            since: The result of `count_released` before the call that needs an address has looked for one.
+            limit_s: The longest wait, in seconds.
+        """
+
+        def is_any_released() -> bool:
+            return self._released[section] != since
+
+        found = map(self._store.ipam.find_address, self._pending)
+        # Without an address, it is what a refused call undoes.
+        pending = [one.id for one in found if one is not None and one.section == section and one.address is not None]
+        await self._wait_tried(pending, limit_s, or_until=is_any_released)
+        return is_any_released()
+
     async def wait_tried(self, record_ids: Iterable[AddressId], limit_s: float) -> None:
         """Wait for the first attempts of releases, or for the next ones of those that have failed.
 
         Endpoints that have the addresses, and whose teardown is pending, are torn down at once.
         """
-        ids = tuple(record_ids)
-        pending = [self.begin(record_id) for record_id in ids]
-        leaving = [endpoint_id for record_id in ids for endpoint_id in self._find_holders(record_id)]
+        await self._wait_tried(record_ids, limit_s, or_until=lambda: False)
+
+    async def _wait_tried(
+        self, record_ids: Iterable[AddressId], limit_s: float, *, or_until: Callable[[], bool]
+    ) -> None:
+        wanted = {record_id: self.begin(record_id) for record_id in record_ids}
+        untried = {one: one.attempts for one in wanted.values()}
+
+        def are_tried() -> bool:
+            for one in [one for one, attempts in untried.items() if one.is_done or one.attempts > attempts]:
+                del untried[one]
+            return not untried
+
         with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                if leaving:
-                    await self._teardowns.wait_left(leaving)
-                for one in pending:
-                    if not one.is_done.is_set():
-                        one.is_tried.clear()
-                    one.wake.set()
-                for one in pending:
-                    await one.is_tried.wait()
+            async with asyncio.timeout(limit_s), asyncio.TaskGroup() as tasks:
+                hastening = tasks.create_task(self._hasten_teardowns(wanted))
+                while not are_tried() and not or_until():
+                    await self._attempted.wait()
+                hastening.cancel()
+
+    async def _hasten_teardowns(self, wanted: Mapping[AddressId, PendingRelease]) -> None:
+        """Have the endpoints with these addresses torn down; begin each release as soon as its endpoint is gone."""
+        holders = {holder: release for record_id, release in wanted.items() for holder in self._find_holders(record_id)}
+        for holder in holders:
+            if self._teardowns.is_pending(holder):
+                self._teardowns.add(holder)  # the pause after a failed attempt may be minutes
+        while holders and (leaving := holders.keys() & self._teardowns.leaving):
+            await self._teardowns.wait_any_left(leaving)
+            for left in leaving - self._teardowns.leaving:
+                holders.pop(left).wake.set()
 
     async def run(self) -> None:
         """Run the pending releases until cancelled. Then it can be called again, and continues with all of them."""
@@ -147,17 +191,21 @@ class Releases:
         pending = self._pending[record_id]
         pause_s = _FIRST_PAUSE_S
         while not await self._attempt(record_id, pending):
-            pending.is_tried.set()
+            self._announce()
             try:
                 async with asyncio.timeout(pause_s):
                     await pending.wake.wait()
                 pause_s = _FIRST_PAUSE_S
             except TimeoutError:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            pending.is_tried.clear()
         del self._pending[record_id]
-        pending.is_done.set()
-        pending.is_tried.set()
+        pending.is_done = True
+        self._announce()
+
+    def _announce(self) -> None:
+        """Have those look that wait for an attempt."""
+        self._attempted.set()
+        self._attempted = asyncio.Event()
 
     async def _attempt(self, record_id: AddressId, pending: PendingRelease) -> bool:
         """Make one attempt; return whether the address is released."""
@@ -190,6 +238,7 @@ class Releases:
         if record.reservation is not None:
             await self._plugins.delete(record, record.reservation)
         await ipam.remove_address(record_id)
+        self._released[record.section] += record.address is not None
         log.info("address.released", section=record.section, address=str(record.address), name=record.name)
 
     async def _wait_free(self, record_id: AddressId, pending: PendingRelease) -> None:
@@ -197,10 +246,12 @@ class Releases:
         pause_s = _HELD_PAUSE_S
         while self._find_holders(record_id):
             pending.wake.clear()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(pause_s):
                     await pending.wake.wait()
-            pause_s = min(pause_s * 1.5, _LONGEST_HELD_PAUSE_S)
+                pause_s = _HELD_PAUSE_S
+            except TimeoutError:
+                pause_s = min(pause_s * 1.5, _LONGEST_HELD_PAUSE_S)
 
     def _find_holders(self, record_id: AddressId) -> tuple[EndpointId, ...]:
         """Return the endpoints of this driver that have received an address, however far their teardown is."""

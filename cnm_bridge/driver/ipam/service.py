@@ -65,7 +65,7 @@ _DIGITS: Final = 4
 
 _ID_BYTES: Final = 32
 _PATIENCE_S: Final = 10.0
-"""How long a call waits for a pending DEL of another address."""
+"""How long a call waits for pending DELs of other addresses."""
 
 _UNDO_S: Final = 2.0
 """How long a refused call waits for its own undo, which continues in the background."""
@@ -194,21 +194,17 @@ class IpamService:
     async def _reserve_after_releases(
         self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress
     ) -> IpInterface:
-        """Reserve an address; if the plugin refuses, once more after the releases that were pending meanwhile."""
-        pending = self._releases_of(section)
-        try:
-            return await self._reserve(section, pool, request)
-        except CniError:
-            now = self._releases_of(section)
-            if not pending | now:
-                raise
-            await self.releases.wait_tried(now, _PATIENCE_S)
-            return await self._reserve(section, pool, request)
-
-    def _releases_of(self, section: IpamSection) -> frozenset[AddressId]:
-        """Return the addresses of a section whose release is pending."""
-        found = (self.store.ipam.find_address(record_id) for record_id in self.releases.all)
-        return frozenset(record.id for record in found if record is not None and record.section == section.name)
+        """Reserve an address; if the plugin refuses, again as soon as another one has been released."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + _PATIENCE_S
+        while True:
+            released = self.releases.count_released(section.name)
+            try:
+                return await self._reserve(section, pool, request)
+            except CniError:
+                limit_s = deadline - now()
+                if limit_s <= 0 or not await self.releases.wait_released(section.name, released, limit_s):
+                    raise
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
         """Have the plugin reserve the requested address, or any."""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Requests for an address of a pool whose addresses are all assigned, while some are being released."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, ip_network
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, ConfigurationDirectories, Result, Runtime
+from cnm_bridge.core.wire.ipam import ReleaseAddress, RequestAddress
+from cnm_bridge.driver.ipam import service as requests
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.sections import Sections
+from cnm_bridge.driver.ipam.service import IpamService
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
+ANY: Final = RequestAddress(pool=POOL, address=None)
+ADDRESSES: Final = [IPv4Address("10.1.2.5"), IPv4Address("10.1.2.6")]
+LIMIT_S: Final = 20.0
+"""The limit of a test; the calls wait longer."""
+
+
+@dataclass(slots=True)
+class Plugins:
+    """Stands in for the runs of a plugin with two addresses; the DEL of each hangs until its event is set."""
+
+    netns: Path = Path("/run/netns/1")
+    assigned: set[IPv4Address] = field(default_factory=set)
+    goes_on: dict[IPv4Address, asyncio.Event] = field(
+        default_factory=lambda: {one: asyncio.Event() for one in ADDRESSES}
+    )
+    error: CniError | None = None
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def add(self, _: AddressRecord, reservation: ReservationRecord) -> Result:
+        """Assign the first free address."""
+        free = [one for one in ADDRESSES if one not in self.assigned]
+        if not free:
+            self.refused.set()
+            raise CniError("no address is available")
+        self.assigned.add(free[0])
+        document: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": f"{free[0]}/24"}]}
+        return Result.from_document(document, cni_version=str(reservation.configuration["cniVersion"]))
+
+    async def delete(self, record: AddressRecord, _: ReservationRecord) -> None:
+        """Release an address, if any."""
+        if record.address is None:
+            return
+        if self.error is not None:
+            raise self.error
+        address = IPv4Address(record.address.ip)
+        await self.goes_on[address].wait()
+        self.assigned.remove(address)
+
+    async def tidy(self, _: Callable[[], bool]) -> None:
+        """There is no namespace."""
+
+
+class NoneLocked:
+    """Stands in for the managed networks: none is locked."""
+
+    def refuse_pool(self, _: str) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(monkeypatch: pytest.MonkeyPatch) -> Plugins:
+    """The plugins; calls wait for longer than a test may take."""
+    monkeypatch.setattr(requests, "_PATIENCE_S", 10 * LIMIT_S)
+    return Plugins()
+
+
+@pytest.fixture(name="service")
+async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
+    """The service, whose pool has given both addresses to containers."""
+    ipam = {"type": "two", "subnet": "10.1.2.0/24"}
+    (tmp_path / "lan.ipam").write_text(json.dumps({"cniVersion": "1.0.0", "name": "lan", "ipam": ipam}))
+    (tmp_path / "two").write_text('#!/bin/sh\necho \'{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\'\n')
+    (tmp_path / "two").chmod(0o755)
+    store = Store.open(tmp_path / "state")
+    teardowns = cast("TeardownQueue", None)  # no endpoint has an address
+    releases = Releases(store, cast("PluginRuns", plugins), teardowns, KeyedLocks())
+    service = IpamService(
+        store=store,
+        sections=Sections(ConfigurationDirectories(tmp_path)),
+        managed=cast("ManagedNetworks", NoneLocked()),
+        runtime=Runtime([tmp_path]),
+        plugins=cast("PluginRuns", plugins),
+        releases=releases,
+    )
+    await store.ipam.put_pool(
+        AddressPoolRecord(
+            id=POOL,
+            section="lan",
+            subnet=ip_network("10.1.2.0/24"),
+            sub_pool=None,
+            gateway=None,
+            caller=None,
+            engine=None,
+            created_at=1,
+        )
+    )
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(releases.run())
+        for _ in ADDRESSES:
+            await service.request_address(ANY, None)
+        try:
+            yield service
+        finally:
+            running.cancel()
+    store.close()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_one_address_is_enough(service: IpamService, plugins: Plugins, *, is_late: bool) -> None:
+    """A request is answered as soon as one address is free, while the DEL of another one hangs.
+
+    That is also so if its release begins only when the request waits.
+    """
+    hanging, leaving = ADDRESSES
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        hung = tasks.create_task(release(service, hanging))
+        if not is_late:
+            tasks.create_task(release(service, leaving))
+        await asyncio.sleep(0)
+        requested = tasks.create_task(service.request_address(ANY, None))
+        await plugins.refused.wait()
+        await asyncio.sleep(0.1)
+        assert not requested.done()
+        plugins.goes_on[leaving].set()
+        if is_late:
+            tasks.create_task(release(service, leaving))
+        assert (await requested).ip == leaving
+        assert not hung.done()
+        plugins.goes_on[hanging].set()
+
+
+async def test_no_release_helps(service: IpamService, plugins: Plugins) -> None:
+    """If all pending releases fail, the plugin's own refusal is the answer."""
+    plugins.error = CniError("the disk is full")
+    await asyncio.gather(*(release(service, address) for address in ADDRESSES))
+    with pytest.raises(CniError, match="no address is available"):
+        await service.request_address(ANY, None)
+
+
+async def release(service: IpamService, address: IPv4Address) -> None:
+    """Release an address as Docker does."""
+    await service.release_address(ReleaseAddress(pool=POOL, address=address))
