@@ -18,7 +18,7 @@ import structlog
 from cni_bridge_state import AddressId, AddressPhase, AddressRecord, EndpointId, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.link_state import IpNetwork, KernelError
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -64,6 +64,8 @@ class Releases:
         self._attempted = asyncio.Event()
         """Set at the end of each attempt, and replaced."""
         self._released: Counter[str] = Counter()
+        self._unanswered: set[AddressId] = set()
+        """Reservations of the previous run without an answer: the plugin may have assigned an address."""
 
     @property
     def all(self) -> Mapping[AddressId, PendingRelease]:
@@ -78,6 +80,7 @@ class Releases:
         unfinished = [one.id for one in self._store.ipam.addresses() if one.phase is not AddressPhase.RESERVED]
         for record_id in unfinished:
             self.begin(record_id)
+        self._unanswered.update(unfinished)
         return len(unfinished)
 
     def hold(self, record_id: AddressId) -> AbstractAsyncContextManager[None]:
@@ -118,14 +121,15 @@ class Releases:
         """Return how many addresses of a section have been released in this run of the daemon."""
         return self._released[section]
 
-    async def wait_released(self, section: str, since: int, limit_s: float) -> bool:
+    async def wait_released(self, section: str, wanted: IpNetwork, since: int, limit_s: float) -> bool:
         """Wait until an address of a section is released; return whether one is, before the time is over.
 
         One is enough, so a plugin that hangs does not keep what the others release. If all pending releases have been
-        tried and have failed, there is nothing to wait for.
+        tried and have failed, there is nothing to wait for. Those of other pools of the section do not count.
 
         Args:
             section: The name of the section.
+            wanted: What the call chooses from: a part of a subnet, or one address.
             since: The result of `count_released` before the call that needs an address has looked for one.
             limit_s: The longest wait, in seconds.
         """
@@ -133,9 +137,11 @@ class Releases:
         def is_any_released() -> bool:
             return self._released[section] != since
 
-        found = map(self._store.ipam.find_address, self._pending)
-        # Without an address, it is what a refused call undoes.
-        pending = [one.id for one in found if one is not None and one.section == section and one.address is not None]
+        pending = [
+            one.id
+            for one in map(self._store.ipam.find_address, self._pending)
+            if one is not None and one.section == section and self._may_free(one, wanted)
+        ]
         await self._wait_tried(pending, limit_s, or_until=is_any_released)
         return is_any_released()
 
@@ -238,7 +244,8 @@ class Releases:
         if record.reservation is not None:
             await self._plugins.delete(record, record.reservation)
         await ipam.remove_address(record_id)
-        self._released[record.section] += record.address is not None
+        self._released[record.section] += record.address is not None or record_id in self._unanswered
+        self._unanswered.discard(record_id)
         log.info("address.released", section=record.section, address=str(record.address), name=record.name)
 
     async def _wait_free(self, record_id: AddressId, pending: PendingRelease) -> None:
@@ -252,6 +259,12 @@ class Releases:
                 pause_s = _HELD_PAUSE_S
             except TimeoutError:
                 pause_s = min(pause_s * 1.5, _LONGEST_HELD_PAUSE_S)
+
+    def _may_free(self, record: AddressRecord, wanted: IpNetwork) -> bool:
+        """Return whether a release may free an address in a network; what a refused call undoes has none."""
+        if record.address is None:
+            return record.id in self._unanswered
+        return record.address.ip in wanted
 
     def _find_holders(self, record_id: AddressId) -> tuple[EndpointId, ...]:
         """Return the endpoints of this driver that have received an address, however far their teardown is."""

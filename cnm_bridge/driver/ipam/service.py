@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface, ip_network
 from typing import Final
 
 import structlog
@@ -197,13 +197,14 @@ class IpamService:
         """Reserve an address; if the plugin refuses, again as soon as another one has been released."""
         now = asyncio.get_running_loop().time
         deadline = now() + _PATIENCE_S
+        wanted = (pool.sub_pool or pool.subnet) if request.address is None else ip_network(request.address)
         while True:
             released = self.releases.count_released(section.name)
             try:
                 return await self._reserve(section, pool, request)
             except CniError:
                 limit_s = deadline - now()
-                if limit_s <= 0 or not await self.releases.wait_released(section.name, released, limit_s):
+                if limit_s <= 0 or not await self.releases.wait_released(section.name, wanted, released, limit_s):
                     raise
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:

@@ -5,7 +5,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 from typing import Final, cast
@@ -13,7 +13,7 @@ from typing import Final, cast
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
+from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, Result, Runtime
 from cnm_bridge.core.wire.ipam import ReleaseAddress, RequestAddress
@@ -27,8 +27,11 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
+HIGH: Final = PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81ab")
 ANY: Final = RequestAddress(pool=POOL, address=None)
 ADDRESSES: Final = [IPv4Address("10.1.2.5"), IPv4Address("10.1.2.6")]
+UNANSWERED: Final = AddressId("0" * 64)
+"""A reservation of the previous run, which has the second address without its record having it."""
 LIMIT_S: Final = 20.0
 """The limit of a test; the calls wait longer."""
 
@@ -57,6 +60,9 @@ class Plugins:
 
     async def delete(self, record: AddressRecord, _: ReservationRecord) -> None:
         """Release an address, if any."""
+        if record.id == UNANSWERED:
+            await self.goes_on[ADDRESSES[1]].wait()
+            self.assigned.remove(ADDRESSES[1])
         if record.address is None:
             return
         if self.error is not None:
@@ -101,18 +107,19 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
         plugins=cast("PluginRuns", plugins),
         releases=releases,
     )
-    await store.ipam.put_pool(
-        AddressPoolRecord(
-            id=POOL,
-            section="lan",
-            subnet=ip_network("10.1.2.0/24"),
-            sub_pool=None,
-            gateway=None,
-            caller=None,
-            engine=None,
-            created_at=1,
+    for pool, part in ((POOL, None), (HIGH, ip_network("10.1.2.128/25"))):
+        await store.ipam.put_pool(
+            AddressPoolRecord(
+                id=pool,
+                section="lan",
+                subnet=ip_network("10.1.2.0/24"),
+                sub_pool=part,
+                gateway=None,
+                caller=None,
+                engine=None,
+                created_at=1,
+            )
         )
-    )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(releases.run())
         for _ in ADDRESSES:
@@ -154,6 +161,33 @@ async def test_no_release_helps(service: IpamService, plugins: Plugins) -> None:
     await asyncio.gather(*(release(service, address) for address in ADDRESSES))
     with pytest.raises(CniError, match="no address is available"):
         await service.request_address(ANY, None)
+
+
+async def test_another_pool_of_the_section(service: IpamService, plugins: Plugins) -> None:
+    """A release that hangs is not waited for by a pool that its address is not of."""
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        hung = tasks.create_task(release(service, ADDRESSES[0]))
+        await asyncio.sleep(0)
+        with pytest.raises(CniError, match="no address is available"):
+            await service.request_address(replace(ANY, pool=HIGH), None)
+        assert not hung.done()
+        plugins.goes_on[ADDRESSES[0]].set()
+
+
+async def test_what_the_previous_run_left(service: IpamService, plugins: Plugins) -> None:
+    """A reservation that the previous run was killed in may have an address; its release is waited for."""
+    (record,) = (one for one in service.store.ipam.addresses() if one.address and one.address.ip == ADDRESSES[1])
+    await service.store.ipam.put_address(replace(record, phase=AddressPhase.RELEASING))
+    await service.store.ipam.remove_address(record.id)
+    await service.store.ipam.put_address(replace(record, id=UNANSWERED, phase=AddressPhase.PENDING, address=None))
+    assert service.releases.add_unfinished() == 1
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        requested = tasks.create_task(service.request_address(ANY, None))
+        await plugins.refused.wait()
+        await asyncio.sleep(0.1)
+        assert not requested.done()
+        plugins.goes_on[ADDRESSES[1]].set()
+        assert (await requested).ip == ADDRESSES[1]
 
 
 async def release(service: IpamService, address: IPv4Address) -> None:
