@@ -209,7 +209,7 @@ def remove_instance(machine: Machine) -> None:
 
 def commands(machine: Machine) -> list[str]:
     """Return the commands of `cni-bridge`."""
-    shown = machine.run("cni-bridge", "--help").stdout.partition("Commands:")[2]
+    shown = machine.run("cni-bridge", "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
     return [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
 
 
