@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The records of address pools and addresses that this driver has given Docker as its IPAM driver.
+"""The records of what this driver has IPAM plugins reserve without a link: Docker's pools and addresses, and holds.
 
 A pool stands for a subnet of an IPAM section on disk. An address is either reserved by the section's IPAM plugin, or by
 its record alone: the plugin cannot assign an address outside of its ranges, so no plugin has to be asked for one.
@@ -13,11 +13,13 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import Final, NewType
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state.records import ProcessRecord
+from cni_bridge_state.records import EndpointId, NetworkId, ProcessRecord
 
 PoolId = NewType("PoolId", str)
 AddressId = NewType("AddressId", str)
 """CNI's container ID of a reservation, 64 hexadecimal digits."""
+HoldId = NewType("HoldId", str)
+"""CNI's container ID of a hold, 64 hexadecimal digits, which follow from its networks and key."""
 
 
 class AddressPhase(StrEnum):
@@ -116,4 +118,57 @@ class AddressRecord:
     address: IPv4Interface | IPv6Interface | None
     name: str | None
     reservation: ReservationRecord | None
+    created_at: int
+
+
+class HoldPhase(StrEnum):
+    """The phase of a hold."""
+
+    PENDING = "pending"
+    """The intent is stored; the IPAM plugin may have run. After a crash it is released: no container has it."""
+    HELD = "held"
+    """The addresses are reserved, whether or not a container has them."""
+    RELEASING = "releasing"
+    """DEL of the IPAM plugin is pending."""
+
+
+HOLD_TRANSITIONS: Final[Mapping[HoldPhase | None, frozenset[HoldPhase | None]]] = {
+    None: frozenset({HoldPhase.PENDING}),
+    HoldPhase.PENDING: frozenset({HoldPhase.HELD, HoldPhase.RELEASING}),
+    HoldPhase.HELD: frozenset({HoldPhase.HELD, HoldPhase.RELEASING}),
+    HoldPhase.RELEASING: frozenset({HoldPhase.RELEASING, None}),
+}
+"""From → to; None means "no record"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRecord:
+    """The addresses and the MAC of a key (`cni.sticky`) on a network, which outlive the container that has them.
+
+    Attributes:
+        id: CNI's container ID of the reservation.
+        network_id: The Docker network.
+        section: The name of the CNI network.
+        key: The key.
+        phase: The phase.
+        addresses: The addresses, with the lengths of their prefixes; empty before the plugin has given them.
+        mac: The MAC; None if containers of this network have none of their own.
+        reservation: The plugin's input.
+        keep_s: How long it stays without a container, in seconds; None for ever.
+        holder: The endpoint that has it, None if none has.
+        expires_at: When it is released, in seconds since 1970; None if a container has it, and if it never is.
+        created_at: When it was made, in seconds since 1970.
+    """
+
+    id: HoldId
+    network_id: NetworkId
+    section: str
+    key: str
+    phase: HoldPhase
+    addresses: tuple[str, ...]
+    mac: str | None
+    reservation: ReservationRecord
+    keep_s: int | None
+    holder: EndpointId | None
+    expires_at: int | None
     created_at: int

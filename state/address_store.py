@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The pools and addresses of a `Store`, which Docker has requested from this driver as its IPAM driver.
+"""The pools and addresses of a `Store`, which Docker has requested from this driver as its IPAM driver, and its holds.
 
 | key            | value                  |
 | -------------- | ---------------------- |
 | `pool/<id>`    | an `AddressPoolRecord` |
 | `address/<id>` | an `AddressRecord`     |
+| `hold/<id>`    | a `HoldRecord`         |
 
-The ID of an address is CNI's container ID of its reservation: the address itself is not known before ADD.
+The ID of an address or a hold is CNI's container ID of its reservation: the address itself is not known before ADD.
 """
 
 from collections.abc import Iterator
@@ -17,10 +18,14 @@ from typing import Final
 
 from cni_bridge_state.address_records import (
     ADDRESS_TRANSITIONS,
+    HOLD_TRANSITIONS,
     AddressId,
     AddressPhase,
     AddressPoolRecord,
     AddressRecord,
+    HoldId,
+    HoldPhase,
+    HoldRecord,
     PoolId,
 )
 from cni_bridge_state.codec import render_value
@@ -33,15 +38,17 @@ Address = IPv4Address | IPv6Address
 
 POOLS: Final = "pool/"
 ADDRESSES: Final = "address/"
+HOLDS: Final = "hold/"
 
 
 class AddressStore:
-    """Typed records of pools and addresses in a `Database`; as in a `Store`, a change is on disk when it returns."""
+    """Typed records of pools, addresses and holds in a `Database`; a change is on disk when its method returns."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._pools: dict[PoolId, AddressPoolRecord] = {}
         self._addresses: dict[AddressId, AddressRecord] = {}
+        self._holds: dict[HoldId, HoldRecord] = {}
         self._by_address = Index[AddressRecord](
             lambda record: () if record.address is None else ((record.section, record.address.ip),)
         )
@@ -50,15 +57,27 @@ class AddressStore:
     def load(self) -> Iterator[DamagedRecord]:
         """Parse the content of the database; yield what is damaged."""
         self._pools.clear()
+        self._holds.clear()
         for record_id in tuple(self._addresses):
             self._forget_address(record_id)
         yield from load_all(self._db, POOLS, AddressPoolRecord, self._keep_pool)
         yield from load_all(self._db, ADDRESSES, AddressRecord, self._keep_address)
+        yield from load_all(self._db, HOLDS, HoldRecord, self._keep_hold)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no addresses."""
-        return not self._addresses
+        """Whether there are neither addresses nor holds."""
+        return not self._addresses and not self._holds
+
+    def reservations(self) -> tuple[AddressRecord | HoldRecord, ...]:
+        """Return the addresses and holds for which an IPAM plugin may have a reservation."""
+        return (*(one for one in self.addresses() if one.reservation is not None), *self.holds())
+
+    def find_reservation(self, container_id: str) -> AddressRecord | HoldRecord | None:
+        """Return the one of `reservations` with this ID, None if there is none."""
+        address = self._addresses.get(AddressId(container_id))
+        found = None if address is None or address.reservation is None else address
+        return found or self._holds.get(HoldId(container_id))
 
     def pools(self) -> tuple[AddressPoolRecord, ...]:
         """Return all pools, by ID."""
@@ -110,6 +129,45 @@ class AddressStore:
         """
         self._check(record_id, None)
         await self._db.write({f"{ADDRESSES}{record_id}": None}, on_written=lambda: self._forget_address(record_id))
+
+    def holds(self) -> tuple[HoldRecord, ...]:
+        """Return all holds, by ID."""
+        return tuple(self._holds[hold_id] for hold_id in sorted(self._holds))
+
+    def find_hold(self, hold_id: HoldId) -> HoldRecord | None:
+        """Return a hold, None if there is none."""
+        return self._holds.get(hold_id)
+
+    async def put_hold(self, record: HoldRecord) -> None:
+        """Store a hold's next phase, or another change of it.
+
+        Raises:
+            WrongPhase: `HOLD_TRANSITIONS` does not lead from the stored phase to the record's.
+        """
+        self._check_hold(record.id, record.phase)
+        kept = partial(self._keep_hold, record)
+        await self._db.write({f"{HOLDS}{record.id}": render_value(record)}, on_written=kept)
+
+    async def remove_hold(self, hold_id: HoldId) -> None:
+        """Remove a hold, which must be in RELEASING: its DEL is done.
+
+        Raises:
+            WrongPhase: It is in another phase.
+        """
+        self._check_hold(hold_id, None)
+        await self._db.write({f"{HOLDS}{hold_id}": None}, on_written=lambda: self._forget_hold(hold_id))
+
+    def _check_hold(self, hold_id: HoldId, wanted: HoldPhase | None) -> None:
+        stored = self._holds.get(hold_id)
+        phase = None if stored is None else stored.phase
+        if wanted not in HOLD_TRANSITIONS[phase]:
+            raise WrongPhase(hold_id, phase, wanted, "hold")
+
+    def _keep_hold(self, record: HoldRecord) -> None:
+        self._holds[record.id] = record
+
+    def _forget_hold(self, hold_id: HoldId) -> None:
+        self._holds.pop(hold_id, None)
 
     def _check(self, record_id: AddressId, wanted: AddressPhase | None) -> None:
         stored = self._addresses.get(record_id)

@@ -11,6 +11,7 @@
 | `endpoint/<id>`       | an `EndpointRecord`, likewise                   |
 | `pool/<id>`           | an `AddressPoolRecord`, see `address_store.py`  |
 | `address/<id>`        | an `AddressRecord`, likewise                    |
+| `hold/<id>`           | a `HoldRecord`, likewise                        |
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
-from cni_bridge_state.address_store import ADDRESSES, POOLS, AddressStore
+from cni_bridge_state.address_store import ADDRESSES, HOLDS, POOLS, AddressStore
 from cni_bridge_state.codec import render_value
 from cni_bridge_state.damage import find_copies
 from cni_bridge_state.damaged_records import leave, load_all, set_aside
@@ -52,7 +53,7 @@ class Store:
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
-        ipam: The pools and addresses that Docker has requested.
+        ipam: The pools and addresses that Docker has requested, and the addresses held for keys.
         not_migrated: Why the records of an earlier version could not be written as this version's, None if they could.
             Nothing else can be written before, and everything can be read.
     """
@@ -91,7 +92,7 @@ class Store:
             refuse_newer(directory, db.get(SCHEMA_KEY), known)
             if db.get(SCHEMA_KEY) is None:
                 db.write_now({SCHEMA_KEY: str(known).encode()})
-            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS, POOLS, ADDRESSES), migrations))
+            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS, POOLS, ADDRESSES, HOLDS), migrations))
         except BaseException:
             db.close()
             raise

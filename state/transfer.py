@@ -22,7 +22,13 @@ from cni_bridge_state.migrations import SCHEMA_KEY, Migrations
 
 _SCHEMA: Final = "state/export"
 
-_GROUPS: Final = {"network": "networks", "endpoint": "endpoints", "pool": "pools", "address": "addresses"}
+_GROUPS: Final = {
+    "network": "networks",
+    "endpoint": "endpoints",
+    "pool": "pools",
+    "address": "addresses",
+    "hold": "holds",
+}
 """Kind of a record, as in its key → where the export has the records of that kind."""
 
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import AddressRecord, ReservationRecord
+from cni_bridge_state import AddressRecord, HoldRecord, ReservationRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.system.kernel import Kernel
 
@@ -40,7 +40,7 @@ class PluginRuns:
         self._lock = asyncio.Lock()
         self._running = 0
 
-    async def add(self, record: AddressRecord, reservation: ReservationRecord) -> Result:
+    async def add(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Result:
         """Run ADD.
 
         Raises:
@@ -50,7 +50,7 @@ class PluginRuns:
         async with self._namespace():
             return await self._runtime.add(_network(reservation), attachment_of_address(record, reservation))
 
-    async def delete(self, record: AddressRecord, reservation: ReservationRecord) -> None:
+    async def delete(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
         """Run DEL; it may be repeated.
 
         Raises:
@@ -91,8 +91,8 @@ def _network(reservation: ReservationRecord) -> NetworkConfigurationList:
     return NetworkConfigurationList.from_document(reservation.configuration)
 
 
-def attachment_of_address(record: AddressRecord, reservation: ReservationRecord) -> Attachment:
-    """Return the attachment that an address is to its IPAM plugin."""
+def attachment_of_address(record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Attachment:
+    """Return the attachment that an address or a hold is to its IPAM plugin."""
     return Attachment(
         container_id=record.id,
         ifname=_IFNAME,
