@@ -154,7 +154,7 @@ class HoldRecord:
         addresses: The addresses, with the lengths of their prefixes; empty before the plugin has given them.
         mac: The MAC; None if containers of this network have none of their own.
         reservation: The plugin's input.
-        keep_s: How long it stays without a container, in seconds; None for ever.
+        keep_s: How long it stays without a container, in seconds; None forever.
         holder: The endpoint that has it, None if none has.
         expires_at: When it is released, in seconds since 1970; None if a container has it, and if it never is.
         created_at: When it was made, in seconds since 1970.

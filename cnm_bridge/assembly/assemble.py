@@ -80,7 +80,9 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
     ipam = make_ipam(resources, networks=networks, teardown=teardown)
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown, ipam=ipam)
-    endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
+    endpoints = make_endpoints(
+        resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery, ipam=ipam
+    )
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints, ipam=ipam)
     admin = make_admin(
         resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
@@ -92,6 +94,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         endpoints.unpublished.forget,
         endpoints.dns_files.forget,
         endpoints.first_processes.forget,
+        ipam.holds.note_endpoint_gone,
     )
     for forget in forgetters:
         store.when_removed(forget)

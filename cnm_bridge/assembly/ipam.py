@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -21,6 +22,7 @@ class IpamRoom:
 
     service: IpamService
     releases: Releases
+    holds: Holds
     unclaimed: UnclaimedAddresses
 
 
@@ -36,10 +38,13 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         plugins=plugins,
         releases=releases,
     )
+    holds = Holds(store=resources.store, plugins=plugins, contention=teardown.contention)
+    networks.service.when_forgotten(holds.note_network_gone)
     settings = resources.settings
     return IpamRoom(
         service=service,
         releases=releases,
+        holds=holds,
         unclaimed=UnclaimedAddresses(
             store=resources.store,
             engine=resources.engine,

@@ -52,6 +52,7 @@ def make_admin(
         releases=ipam.releases,
         unclaimed=ipam.unclaimed,
         service=ipam.service,
+        holds=ipam.holds,
         kernel=resources.kernel,
     )
     status = Status(

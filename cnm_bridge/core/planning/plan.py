@@ -219,8 +219,13 @@ def with_address_mac(plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interfa
     has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
     if has_mac or not plan.attach.mode.has_reservation or not addresses:
         return plan
-    mac = local_mac(sha256(f"{plan.configuration.name} {addresses[0].ip}".encode()).digest()[:MAC_BYTES])
+    mac = address_mac(plan.configuration.name, addresses[0])
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
+
+
+def address_mac(network: str, address: IPv4Interface | IPv6Interface) -> str:
+    """Return the MAC that is made of a list's name and an address."""
+    return local_mac(sha256(f"{network} {address.ip}".encode()).digest()[:MAC_BYTES])
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
@@ -228,6 +233,13 @@ def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
     settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
     settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.options.sysctls}
     return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
+
+
+def with_own_mac(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot of a link that Docker moves, with the MAC that this driver chose: Docker sets it."""
+    if plan.own_mac is None or choose_interface(snapshot, RequestedInterface()).mac is None:
+        return snapshot
+    return replace(snapshot, link=replace(snapshot.link, mac=plan.own_mac))
 
 
 def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:

@@ -33,6 +33,7 @@ from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -63,6 +64,7 @@ class EndpointService:
     owners: AddressOwners
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
+    holds: Holds
     joined: JoinedEndpoints
     unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
@@ -91,12 +93,13 @@ class EndpointService:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 network, plan = await self.networks.plan(request)
                 await self.unpublished.refuse_early(request, plan.configuration)
-                planned = planned_record(
-                    request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
-                )
-                async with self._attachments.hold(planned.attachment.id):
-                    create = partial(self._create, planned, plan)
-                    record = await self.attempts(call, plan.configuration.name, create)
+                async with self.holds.holding(request, plan) as plan:
+                    planned = planned_record(
+                        request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
+                    )
+                    async with self._attachments.hold(planned.attachment.id):
+                        create = partial(self._create, planned, plan)
+                        record = await self.attempts(call, plan.configuration.name, create)
         _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 

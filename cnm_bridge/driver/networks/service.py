@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -72,6 +72,7 @@ class NetworkService:
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
     _with_unused_pools: set[NetworkId] = field(default_factory=set, init=False)
+    _on_forgotten: list[Callable[[NetworkId], None]] = field(default_factory=list, init=False)
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
         """Store a network after checking its options and configuration. Repeating the request changes nothing.
@@ -137,6 +138,12 @@ class NetworkService:
         async with self.locks.hold(network_id):
             await self.store.remove_network(network_id)
         self._with_unused_pools.discard(network_id)
+        for note in self._on_forgotten:
+            note(network_id)
+
+    def when_forgotten(self, note: Callable[[NetworkId], None]) -> None:
+        """Have `note` called in the event loop with the ID of each network whose record has been removed."""
+        self._on_forgotten.append(note)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
         """Return an endpoint's network and its plan, made from the list that is on disk now.

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointId, EndpointRecord
+from cni_bridge_state import AddressRecord, AttachmentId, EndpointId, EndpointRecord, HoldRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import (
     attachment_of,
@@ -120,7 +120,10 @@ class OrphanAudit:
         """Return who owns an object now, in words; None if it is still unowned. Blocks while files are listed."""
         if self._store.find_attachment(AttachmentId(orphan.container_id)) is not None:
             return "an endpoint of cni-bridge"
-        if self._store.ipam.find_address(AddressId(orphan.container_id)) is not None:
+        reserved = self._store.ipam.find_reservation(orphan.container_id)
+        if isinstance(reserved, HoldRecord):
+            return f"key {reserved.key} (`cni-bridge ls --sticky`)"
+        if reserved is not None:
             return "a container whose address cni-bridge has given Docker"
         files = sorted(list_cache_files())
         if any(file.startswith(f"{orphan.network}-{orphan.container_id}-") for file in files):
@@ -170,7 +173,7 @@ class OrphanAudit:
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(list_cache_files)
         torn_down = frozenset(endpoint_id for endpoint_id, is_ours in self._torn_down.items() if is_ours)
-        addresses = self._store.ipam.addresses()
+        addresses = self._store.ipam.reservations()
         others = await self._find_others()
         links = await self._kernel.host_links()
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
@@ -187,7 +190,7 @@ class OrphanAudit:
             networks=names,
             torn_down=torn_down,
             records=(*records, *self._store.endpoints()),
-            addresses=(*addresses, *self._store.ipam.addresses()),
+            addresses=(*addresses, *self._store.ipam.reservations()),
             cache_files=cache_files,
             others=others,
             links=links,
@@ -230,7 +233,7 @@ class _Scan:
     networks: frozenset[str]
     torn_down: frozenset[str]
     records: tuple[EndpointRecord, ...]
-    addresses: tuple[AddressRecord, ...]
+    addresses: tuple[AddressRecord | HoldRecord, ...]
     cache_files: frozenset[str]
     others: frozenset[AttachmentId]
     links: tuple[Link, ...]

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_bridge_state import AddressId, AddressRecord, AttachmentId, EndpointRecord, ReservationRecord
+from cni_bridge_state import AddressRecord, AttachmentId, EndpointRecord, HoldRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker import AttachmentKey, AttachmentReader, CachedAttachment, CniError, NetworkConfigurationList, Runtime
 from cni_invoker.advanced import collect_garbage
@@ -182,9 +182,9 @@ class InventoryCheck:
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
-    It contains the addresses that Docker has requested, and endpoints of every phase: from PENDING on an ADD may have
-    run, and in DELETING a DEL is pending. It does not check whether Docker still has them. If the database was damaged,
-    the store is not `whole` until the operator removes the copies of the damaged files.
+    It contains the addresses that Docker has requested, those of keys, and endpoints of every phase: from PENDING on an
+    ADD may have run, and in DELETING a DEL is pending. It does not check whether Docker still has them. If the database
+    was damaged, the store is not `whole` until the operator removes the copies of the damaged files.
     """
 
     store: Store
@@ -196,9 +196,9 @@ class EndpointCache:
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return this attachment to the CNI network called `network`, None if there is no such endpoint."""
         record = self.store.find_attachment(AttachmentId(key.container_id))
-        address = self.store.ipam.find_address(AddressId(key.container_id))
-        if address is not None and address.reservation is not None:
-            cached: CachedAttachment | None = _cached_address(address, address.reservation)
+        reserved = self.store.ipam.find_reservation(key.container_id)
+        if reserved is not None and reserved.reservation is not None:
+            cached: CachedAttachment | None = _cached_address(reserved, reserved.reservation)
         else:
             cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
@@ -215,9 +215,9 @@ class EndpointCache:
             if network in {None, record.attachment.network}:
                 found.append(_cached(record))
                 await time_slice.pause()
-        for address in self.store.ipam.addresses():
-            if address.reservation is not None and network in {None, address.section}:
-                found.append(_cached_address(address, address.reservation))
+        for reserved in self.store.ipam.reservations():
+            if reserved.reservation is not None and network in {None, reserved.section}:
+                found.append(_cached_address(reserved, reserved.reservation))
                 await time_slice.pause()
         return tuple(found)
 
@@ -234,7 +234,7 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
     )
 
 
-def _cached_address(record: AddressRecord, reservation: ReservationRecord) -> CachedAttachment:
+def _cached_address(record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> CachedAttachment:
     return CachedAttachment(
         network=record.section,
         attachment=attachment_of_address(record, reservation),

@@ -217,20 +217,31 @@ class Contention:
             Refused: An endpoint has it when the time is up.
         """
         holder = self._store.find_attachment(attachment_id)
-        if holder is None:
-            return
-        await self._wait_or_retry([holder.id])
-        if not self._teardowns.is_pending(holder.id) and self._store.find_endpoint(holder.id):
+        if holder is not None:
+            remedy = f"give each container its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
+            await self.wait_for_holder(holder.id, "DHCP client identifier", remedy)
+
+    async def wait_for_holder(self, endpoint_id: EndpointId, what: str, remedy: str) -> None:
+        """Wait until an endpoint is gone that has what only one can have; as `wait_for_attachment`.
+
+        Args:
+            endpoint_id: The endpoint.
+            what: What it has, for the error.
+            remedy: What to do, for the error.
+
+        Raises:
+            Refused: The endpoint exists when the time is up.
+        """
+        await self._wait_or_retry([endpoint_id])
+        holder = self._store.find_endpoint(endpoint_id)
+        if holder is not None and not self._teardowns.is_pending(endpoint_id):
             await self._resolver.evict_dead([holder], self._remaining_s)
-        remaining = self._store.find_endpoint(holder.id)
+        remaining = self._store.find_endpoint(endpoint_id)
         if remaining is None:
             return
-        if self._teardowns.is_pending(holder.id):
-            raise Refused(f"the DHCP client identifier is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
-        raise Refused(
-            f"endpoint {holder.id} has the same DHCP client identifier ({remaining.phase}); give each container "
-            f"its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
-        )
+        if self._teardowns.is_pending(endpoint_id):
+            raise Refused(f"the {what} is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
+        raise Refused(f"endpoint {endpoint_id} has the same {what} ({remaining.phase}); {remedy}")
 
     def note_leaving(self) -> None:
         """Note before each attempt which endpoints are being deleted, at the first one, and how many were evicted.

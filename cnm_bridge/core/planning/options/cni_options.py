@@ -12,7 +12,7 @@ from cni_bridge_state import DnsOption, IdentityKind, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.checks import check_argument
-from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.errors import BadOption, endpoint_option
 from cnm_bridge.core.planning.identity_args import parse_template
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.planning.options.docker_options import (
@@ -34,6 +34,8 @@ INLINE: Final = "cni.conflist"
 ATTACH: Final = "cni.attach"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
+STICKY: Final = "cni.sticky"
+_STICKY_FOR: Final = "cni.sticky-for"
 _DNS: Final = "cni.dns"
 _IDENTITY: Final = "cni.identity"
 _IDENTITY_LABELS: Final = "cni.identity-labels"
@@ -45,7 +47,10 @@ _CAPABILITY: Final = "cni.capability."
 
 _OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED, _IDENTITY_ARGS)
 OPTIONS: Final = frozenset(
-    {CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+    {
+        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _STICKY_FOR, _DNS),
+        *(*_OF_IDENTITY, *BANDWIDTH_OPTIONS),
+    }
 )
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
@@ -74,6 +79,10 @@ _NO_DNS: Final = "ignore"
 _NO_IDENTITY: Final = "none"
 _BOOLEANS: Final = frozenset({"true", "false"})
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
+_KEY: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+"""As names of containers, in lower case: `docker run` of 20.10 converts the values of driver-opt."""
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 """Docker appends up to two digits; a link name has at most 15 bytes."""
 
@@ -94,6 +103,8 @@ class Options:
         sysctls: Settings of the link in the container.
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
+        sticky: The key whose addresses and MAC the container has, None if it was not given.
+        sticky_for: How long they are kept without a container, in seconds; None forever.
         identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
@@ -111,6 +122,8 @@ class Options:
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachOption | None = None
     client_id: str | None = None
+    sticky: str | None = None
+    sticky_for: int | None = None
     identity: IdentityRequest | None = None
     identity_args: JsonObject | None = field(default=None, hash=False)
     dns: DnsOption | None = None
@@ -151,8 +164,16 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
     for option in (INLINE, _IDENTITY_ARGS):
         if option in given:
             raise BadOption(option, "is an option of networks, not of containers")
+    if STICKY in network:
+        raise BadOption(
+            STICKY,
+            "is an option of containers, not of networks: Docker asks for an address before it tells which container "
+            f"it is for; give each container a key of its own with {endpoint_option(STICKY, 'KEY')}",
+        )
     options = merge_options(network, given)
     _refuse_unknown(options)
+    if endpoint is not None and _STICKY_FOR in given and STICKY not in options:
+        raise BadOption(_STICKY_FOR, f"has no effect without {STICKY}")
     parse_announcements(network)
     configuration = options.get(CONFIGURATION)
     if configuration == "":
@@ -172,6 +193,8 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
         attach=_parse_attach(options[ATTACH]) if ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
+        sticky=_parse_key(options[STICKY]) if STICKY in options else None,
+        sticky_for=_parse_duration(options[_STICKY_FOR]) if _STICKY_FOR in options else None,
         identity=_parse_identity(options),
         identity_args=_parse_identity_args(options[_IDENTITY_ARGS]) if _IDENTITY_ARGS in options else None,
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
@@ -253,6 +276,26 @@ def _parse_identifier(text: str) -> str:
     if _IDENTIFIER.fullmatch(text) is None:
         raise BadOption(_CLIENT_ID, "is not an identifier; give 1 to 128 printable ASCII characters")
     return text
+
+
+def _parse_key(text: str) -> str:
+    key = text.lower()
+    if _KEY.fullmatch(key) is None:
+        raise BadOption(
+            STICKY,
+            "is not a key; give 1 to 128 letters, digits, '_', '.' or '-', a letter or digit first, such as the "
+            "container's name",
+        )
+    return key
+
+
+def _parse_duration(text: str) -> int:
+    match = _DURATION.fullmatch(text.lower())
+    if match is None:
+        raise BadOption(
+            _STICKY_FOR, f"{text!r} is not a duration; give a number with s, m, h or d, such as 90s, 30m, 12h or 7d"
+        )
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:

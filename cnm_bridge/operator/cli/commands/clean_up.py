@@ -2,13 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge gc`, `retry` and `release`: run what is pending, show what is left, and remove what is named."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
+from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
@@ -99,25 +100,32 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
     examples=(
         "gc",
         "release 5e0f2a",
+        "release --sticky web",
     ),
     exits={
         ExitStatus.FINE: "Nothing is left.",
         ExitStatus.FINDINGS: "Something is left, or was not removed.",
         **ASKS,
     },
-    see_also=("gc",),
+    see_also=("gc", "ls"),
 )
+@click.option("--sticky", is_flag=True, help="Release what keys of cni.sticky have; ID is a key, too.")
 @click.argument("leftovers", metavar="ID...", nargs=-1, required=True, shell_complete=leftover_ids)
 @asks_daemon
 @templates_have(*_FIELDS)
 @shows
-def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
+def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Remove unowned leftovers by the IDs that `cni-bridge gc` shows: reservations of host-local, and iptables rules.
 
     Before each is removed, it is examined once more: what belongs to an endpoint or is in libcni's cache, and an
     address that any network namespace has, is kept.
+
+    With --sticky, what keys have is released, unless a container has it; the next container with the key gets new
+    addresses.
     """
     client = AdminClient(socket)
+    if sticky:
+        return _release_holds(client, leftovers)
     known = client.get("leftovers")
     described = {get_str(one, "id"): describe(one) for one in get_objects(known, "leftovers")}
     removed: list[str] = []
@@ -131,6 +139,21 @@ def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[Shown, ExitSta
             raise
         removed.append(described[chosen])
     return show_left(document, removed=removed)
+
+
+def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, ExitStatus]:
+    document = client.get("holds")
+    keys = Counter(get_str(one, "key") for one in get_objects(document, "holds"))
+    ids = {get_str(one, "key"): get_str(one, "id") for one in get_objects(document, "holds")}
+    chosen = pick(document, "holds", "id", [ids[word] if keys[word] == 1 else word for word in words])
+    described = {
+        get_str(one, "id"): f"key {get_str(one, 'key')}: {', '.join(get_strings(one, 'addresses'))}"
+        for one in get_objects(document, "holds")
+    }
+    for one in chosen:
+        document = client.post("holds", one, "release")
+    released = "\n".join(f"released {described[one]}" for one in chosen)
+    return Shown(document=document, rows=get_objects(document, "holds"), parts=[released]), ExitStatus.FINE
 
 
 def show_left(

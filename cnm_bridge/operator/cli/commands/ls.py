@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge ls`: lists the endpoints with their containers, the networks, or the addresses that Docker has."""
+"""`cni-bridge ls`: lists the endpoints with their containers, networks, addresses that Docker has, or held ones."""
 
 from collections import Counter
 from difflib import get_close_matches
@@ -18,12 +18,13 @@ from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, ports_text
+from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, duration, ports_text, time_left
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 _ENDPOINT_FIELDS: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
 _ADDRESS_FIELDS: Final = ("Id", "Address", "Container", "Section", "Pool", "Use", "Plugin", "Age", "Phase")
+_HOLD_FIELDS: Final = ("Id", "Key", "Network", "Addresses", "Mac", "Container", "Kept", "Age", "Phase")
 _NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 
 _ENDPOINTS: Final = (
@@ -34,6 +35,10 @@ _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _ADDRESSES: Final = (
     *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
     *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
+)
+_HOLDS: Final = (
+    *(("KEY", "key"), ("NETWORK", "network"), ("ADDRESSES", "addresses"), ("MAC", "mac"), ("CONTAINER", "container")),
+    *(("KEPT", "kept"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
 )
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
 _NETWORKS: Final = (
@@ -50,6 +55,7 @@ _NETWORKS: Final = (
         "ls",
         "ls blue",
         "ls --networks",
+        "ls --sticky",
         "ls --format '{{.Container}} {{.Ports}}'",
     ),
     exits={
@@ -60,23 +66,27 @@ _NETWORKS: Final = (
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
+@click.option("--sticky", is_flag=True, help="List the keys of cni.sticky, with what each has and how long it is kept.")
 @click.argument("network", required=False, shell_complete=networks)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS, addresses=_ADDRESS_FIELDS)
+@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS, addresses=_ADDRESS_FIELDS, sticky=_HOLD_FIELDS)
 @shows
 def ls(
-    socket: Path, *, networks: bool, addresses: bool, network: str | None, docker_host: str
+    socket: Path, *, networks: bool, addresses: bool, sticky: bool, network: str | None, docker_host: str
 ) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?".
     """
-    if addresses and (networks or network is not None):
-        raise click.UsageError("--addresses lists those of all networks; leave --networks and NETWORK out")
+    if (addresses or sticky) and (networks or network is not None or addresses is sticky):
+        option = "--addresses" if addresses else "--sticky"
+        raise click.UsageError(f"{option} lists those of all networks; leave NETWORK and other options out")
     if addresses:
         return show_addresses(AdminClient(socket).get("addresses")), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host)
+    if sticky:
+        return show_holds(AdminClient(socket).get("holds"), inventory), ExitStatus.FINE
     show = show_networks if networks else show_endpoints
     return show(inventory, network), ExitStatus.FINE
 
@@ -136,6 +146,34 @@ def show_addresses(document: JsonObject) -> Shown:
     ]
     rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
     return Shown(document=document, rows=rows, parts=[Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))])
+
+
+def show_holds(document: JsonObject, inventory: Inventory) -> Shown:
+    """Return the table of the keys of `cni.sticky` (`spec/admin/holds.json`)."""
+    rows: list[JsonObject] = []
+    for one in get_objects(document, "holds"):
+        container = inventory.containers.get(find_str(one, "holder") or "")
+        network_id = get_str(one, "networkId")
+        row: JsonObject = {
+            **one,
+            "network": inventory.networks.get(network_id, network_id),
+            "addresses": " ".join(get_strings(one, "addresses")),
+            "container": container.name if container else UNKNOWN if find_str(one, "holder") else None,
+            "kept": _kept(one),
+            "age": age(find_int(one, "createdAt")),
+        }
+        rows.append(row)
+    rows.sort(key=lambda row: (str(row["network"]), str(row["key"])))
+    table = Table(columns=_HOLDS, rows=rows, optional=("id", "age", "phase", "mac"))
+    return Shown(document=document, rows=rows, parts=[table], notes=inventory.notes)
+
+
+def _kept(hold: JsonObject) -> str:
+    """Return how long a hold stays, e.g. `for 3h more`."""
+    expires_at, keep_s = find_int(hold, "expiresAt"), find_int(hold, "keepS")
+    if expires_at is not None:
+        return f"for {time_left(expires_at)} more"
+    return "forever" if keep_s is None else f"{duration(keep_s)} after the container"
 
 
 def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:

@@ -32,7 +32,17 @@ def age(created_at: int | None) -> str:
     """Return how long ago a time was, e.g. `3h`."""
     if created_at is None:
         return UNKNOWN
-    seconds = max(0, int(time.time()) - created_at)
+    return duration(int(time.time()) - created_at)
+
+
+def time_left(expires_at: int) -> str:
+    """Return how long it is until a time, e.g. `3h`."""
+    return duration(expires_at - int(time.time()))
+
+
+def duration(seconds: int) -> str:
+    """Return a number of seconds as `90s` is written, in its largest unit."""
+    seconds = max(0, seconds)
     size, unit = next((pair for pair in _UNITS if seconds >= pair[0]), _UNITS[-1])
     return f"{seconds // size}{unit}"
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plans holds: the addresses and the MAC of a key (`cni.sticky`), which outlive the container that has them; pure.
+
+The IPAM plugin of the list reserves them under an ID of the hold's own, and is not asked again: each container with the
+key receives them from the IPAM plugin `static`, as in mode *hybrid* (`core/model/reserved_list.py`). So the hold is
+never handed over, and nothing else can get an address between two containers (docs/decisions, 55).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from ipaddress import ip_interface
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_object
+from cni_bridge_state import HoldId, HoldRecord, NetworkId, ReservationRecord
+from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker.advanced import with_plugins
+from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
+from cnm_bridge.core.model.dhcp import find_dhcp
+from cnm_bridge.core.model.reserved_list import with_reservation, without_addresses
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.planning.addresses.addressing import plan_addresses, plan_mac
+from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, can_choose_mac, find_obstacle
+from cnm_bridge.core.planning.identity import ANY_ARGS
+from cnm_bridge.core.planning.options.cni_options import STICKY
+from cnm_bridge.core.planning.plan import Plan, address_mac
+
+_IPAM: Final = "ipam"
+
+
+def refuse_unheld(request: AttachRequest, static_versions: Collection[str] | None) -> None:
+    """Refuse a key if no address can be held for it.
+
+    Raises:
+        Refused: Docker's IPAM chooses the addresses, or the list's IPAM plugin needs a link or reserves nothing.
+    """
+    network = request.network
+    if request.has_pool:
+        raise Refused(
+            f"{STICKY} is not possible: Docker's IPAM chooses the addresses of this network; give --ip, or make the "
+            f"network with {NULL_IPAM}"
+        )
+    if find_dhcp(network) is not None:
+        raise Refused(
+            f"{STICKY} is not possible for CNI configuration {network.name}: only its DHCP server can hold an address; "
+            f"give {endpoint_option('cni.dhcp.client-id', 'KEY')}, with which it gives the same one again"
+        )
+    obstacle = find_obstacle(network, static_versions)
+    if network.plugins[0].ipam_type == STATIC:
+        obstacle = f"IPAM plugin {STATIC} reserves no address"
+    if obstacle is not None:
+        raise Refused(
+            f"{STICKY} is not possible for CNI configuration {network.name}: {obstacle}; give cni.ips and "
+            "--mac-address instead"
+        )
+
+
+def hold_id(network_id: NetworkId, configuration: str, key: str) -> HoldId:
+    """Return the ID of a key's hold on a network: a container ID for its IPAM plugin."""
+    return HoldId(sha256(f"{network_id} {configuration} {key}".encode()).hexdigest())
+
+
+def plan_hold(plan: Plan, netns: str, addresses: Sequence[str] = ()) -> ReservationRecord:
+    """Return what the IPAM plugin receives: what it would for a container, without the rest of the list.
+
+    Args:
+        plan: The plan of the first container, or of another one.
+        netns: The namespace that the plugin receives.
+        addresses: The addresses that the key has already.
+    """
+    wanted = [ip_interface(address).ip for address in addresses]
+    addressing = plan_addresses(plan.configuration, wanted, (), internal=False)
+    network = with_reservation(addressing.configuration, None)
+    return ReservationRecord(
+        netns=netns,
+        configuration=with_plugins(network, network.plugins[:1]).document,
+        args=plan.args,
+        capability_args={**plan.capability_args, **addressing.capability_args},
+    )
+
+
+def hold_mac(plan: Plan, result: Result) -> str | None:
+    """Return the MAC of a new hold: the user's, or one made of its first address; None if links have no own one."""
+    if plan.requested.mac:
+        return plan.requested.mac.lower()
+    if not result.ips or not can_choose_mac(plan.configuration):
+        return None
+    return address_mac(plan.configuration.name, result.ips[0].address)
+
+
+def is_current(plan: Plan, record: HoldRecord) -> bool:
+    """Return whether the list on disk has the IPAM section with which a hold was reserved."""
+    return _ipam_of(plan.configuration.document) == _ipam_of(record.reservation.configuration)
+
+
+def refuse_changed_hold(plan: Plan, record: HoldRecord) -> None:
+    """Refuse a container that wants other addresses than its key has, or whose list no longer has them.
+
+    Raises:
+        Refused: It names the key, its addresses, and the command that releases them.
+    """
+    has = f"key {record.key} has {', '.join(record.addresses)}"
+    remedy = f"`cni-bridge release --sticky {record.key}` releases what the key has"
+    held = [ip_interface(address) for address in record.addresses]
+    for wanted in plan.addresses:
+        if not any(wanted in {one, one.ip} for one in held):
+            raise Refused(f"{has}, and cni.ips asks for {wanted}; leave out cni.ips, or {remedy}")
+    if is_current(plan, record):
+        return
+    ranges = find_ranges(plan.configuration)
+    if not ranges or not find_ranges(_network_of(record)):
+        raise Refused(
+            f"{has}, and CNI configuration {record.section} has another IPAM section since; put the old one back, or "
+            f"{remedy}"
+        )
+    for one in held:
+        if not any(found.contains(one.ip) for found in ranges):
+            raise Refused(
+                f"{has}, and the ranges of CNI configuration {record.section} no longer have {one.ip}; put them back, "
+                f"or {remedy}"
+            )
+
+
+def with_hold(plan: Plan, record: HoldRecord) -> Plan:
+    """Return the plan of a container that receives the addresses and the MAC of its key."""
+    reserved = Result.from_document(record.reservation.result or {})
+    network = with_reservation(plan.configuration, reserved)
+    configuration = with_plugins(network, network.plugins[1:])
+    args, capability_args = dict(without_addresses(plan.args)), dict(plan.capability_args)
+    mac = plan.requested.mac or record.mac
+    mac_plan = None if mac is None else plan_mac(configuration, mac)
+    if mac_plan is not None:
+        args |= dict(mac_plan.args)
+        capability_args |= mac_plan.capability_args
+    return replace(
+        plan,
+        configuration=configuration,
+        args=tuple({**dict(ANY_ARGS), **args}.items()) if args else (),
+        capability_args=capability_args,
+        addresses=tuple(ip.address.ip for ip in reserved.ips),
+        own_mac=None if plan.requested.mac else record.mac,
+    )
+
+
+def _network_of(record: HoldRecord) -> NetworkConfigurationList:
+    return NetworkConfigurationList.from_document(record.reservation.configuration)
+
+
+def _ipam_of(document: JsonObject) -> JsonObject | None:
+    plugins = NetworkConfigurationList.from_document(document).plugins
+    return find_object(plugins[0].document, _IPAM)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Holds the addresses of keys (`cni.sticky`) from the first container with a key on, until they are released.
+
+```
+first container     store PENDING ─▶ ADD of the IPAM plugin ─▶ store HELD, with its endpoint ─▶ attach with static
+its endpoint goes   store HELD, without an endpoint, and until when
+next container      store HELD, with its endpoint ─▶ attach with static
+released            store RELEASING ─▶ DEL of the IPAM plugin ─▶ remove the record
+```
+
+`settle` does what is due. It runs when an endpoint or a network has gone, and after each round of comparison: then a
+DEL that has failed is repeated.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from cni_bridge_state import EndpointId, HoldId, HoldPhase, HoldRecord, NetworkId, StateError
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, PluginFailed
+from cnm_bridge.core.errors import Refused, endpoint_option
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.hold import (
+    hold_id,
+    hold_mac,
+    is_current,
+    plan_hold,
+    refuse_changed_hold,
+    with_hold,
+)
+from cnm_bridge.core.planning.options.cni_options import STICKY
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Holds:
+    """Reserves, hands out and releases what keys have.
+
+    Attributes:
+        clock: Returns the time in seconds since 1970.
+    """
+
+    store: Store
+    plugins: PluginRuns
+    contention: ContentionResolver
+    clock: Callable[[], float] = time.time
+    _locks: KeyedLocks[HoldId] = field(default_factory=KeyedLocks, init=False)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _gone: set[NetworkId] = field(default_factory=set, init=False)
+    _has_networks: bool = field(default=False, init=False)
+
+    @asynccontextmanager
+    async def holding(self, request: CreateEndpoint, plan: Plan) -> AsyncIterator[Plan]:
+        """Yield the plan of an endpoint with what its key has, for the creation of the endpoint.
+
+        A plan without a key is yielded as it is. If the endpoint cannot be created, a new key gets nothing.
+
+        Raises:
+            Refused: Another endpoint has the key, or what the key has does not suit the plan.
+            CniError: The IPAM plugin has no address, or failed.
+            KernelError, StateError: As `PluginRuns.add` and `Store.ipam.put_hold`.
+        """
+        key = plan.options.sticky
+        if key is None:
+            yield plan
+            return
+        async with self._locks.hold(hold_id(request.network_id, plan.configuration.name, key)):
+            contention = self.contention.begin(plan.configuration.name)
+            before = await self._find(request, plan, key, contention)
+            if before is None or not is_current(plan, before):
+                record = await self._reserve(request, plan, key, before, contention)
+            else:
+                record = before
+            mac = plan.requested.mac.lower() if plan.requested.mac else record.mac
+            record = replace(
+                record, holder=request.endpoint_id, keep_s=plan.options.sticky_for, expires_at=None, mac=mac
+            )
+            await self.store.ipam.put_hold(record)
+            try:
+                yield with_hold(plan, record)
+            except BaseException:
+                if before is None:
+                    await self.store.ipam.put_hold(replace(record, keep_s=0))
+                raise
+            finally:
+                self._wanted.set()
+
+    async def release(self, record: HoldRecord) -> None:
+        """Release what a key has.
+
+        Raises:
+            Refused: A container has it; nothing has been changed.
+            CniError, KernelError, StateError: It could not be released, and will be tried again.
+        """
+        async with self._locks.hold(record.id):
+            stored = self.store.ipam.find_hold(record.id)
+            if stored is None:
+                return
+            if stored.holder is not None and self.store.find_endpoint(stored.holder) is not None:
+                raise Refused(
+                    f"key {stored.key} is in use: `cni-bridge ls --sticky` shows its container; remove that first; "
+                    "nothing has been changed"
+                )
+            await self._release(stored)
+
+    def note_endpoint_gone(self, _: EndpointId) -> None:
+        """Have `run` settle soon, because the record of an endpoint has been removed."""
+        self._wanted.set()
+
+    def note_network_gone(self, network_id: NetworkId) -> None:
+        """Have `run` release the holds of a network soon, because its record has been removed."""
+        self._gone.add(network_id)
+        self._wanted.set()
+
+    def note_round(self) -> None:
+        """Have `run` settle soon: all networks of the engine have records now, so one without is gone."""
+        self._has_networks = True
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Settle what the previous run has left, and then whenever it is wanted, until cancelled."""
+        while True:
+            self._wanted.clear()
+            await self.settle()
+            await self._wanted.wait()
+
+    async def settle(self) -> None:
+        """Release what is due, and note what no container has any more. Errors are logged, and tried again later."""
+        if self._has_networks:
+            self._has_networks = False
+            self._gone |= {one.network_id for one in self.store.ipam.holds()} - {
+                one.id for one in self.store.networks()
+            }
+        async with asyncio.TaskGroup() as tasks:
+            for record in self.store.ipam.holds():
+                tasks.create_task(self._settle(record.id))
+        self._gone &= {one.network_id for one in self.store.ipam.holds()}
+
+    async def _settle(self, record_id: HoldId) -> None:
+        try:
+            async with self._locks.hold(record_id):
+                await self._settle_one(record_id)
+        except (CniError, KernelError, StateError) as exc:
+            log.warning("hold.release_pending", hold_id=record_id, error=str(exc))
+        except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
+            log.exception("hold.bug", hold_id=record_id)
+
+    async def _settle_one(self, record_id: HoldId) -> None:
+        record = self.store.ipam.find_hold(record_id)
+        if record is None:
+            return
+        if record.phase is not HoldPhase.HELD:
+            await self._release(record)
+            return
+        if record.holder is not None:
+            if self.store.find_endpoint(record.holder) is not None:
+                return
+            expires_at = None if record.keep_s is None else int(self.clock()) + record.keep_s
+            record = replace(record, holder=None, expires_at=expires_at)
+            await self.store.ipam.put_hold(record)
+        is_expired = record.expires_at is not None and record.expires_at <= self.clock()
+        if is_expired or record.network_id in self._gone:
+            await self._release(record)
+
+    async def _find(self, request: CreateEndpoint, plan: Plan, key: str, contention: Contention) -> HoldRecord | None:
+        """Return what a key has, when no other endpoint has it; None if it has nothing."""
+        record = self.store.ipam.find_hold(hold_id(request.network_id, plan.configuration.name, key))
+        if record is None:
+            return None
+        if record.phase is not HoldPhase.HELD:
+            await self._release(record)
+            return None
+        if record.holder not in {None, request.endpoint_id}:
+            refuse_changed_hold(plan, record)
+            remedy = f"give each container its own with {endpoint_option(STICKY, 'KEY')}"
+            await contention.wait_for_holder(record.holder, f"key {key}", remedy)
+        refuse_changed_hold(plan, record)
+        return record
+
+    async def _reserve(
+        self, request: CreateEndpoint, plan: Plan, key: str, before: HoldRecord | None, contention: Contention
+    ) -> HoldRecord:
+        """Have the IPAM plugin reserve addresses; those that the key has already, if its section has changed."""
+        addresses = () if before is None else before.addresses
+        if before is not None:
+            await self._release(before)
+        record = HoldRecord(
+            id=hold_id(request.network_id, plan.configuration.name, key),
+            network_id=request.network_id,
+            section=plan.configuration.name,
+            key=key,
+            phase=HoldPhase.PENDING,
+            addresses=(),
+            mac=None if before is None else before.mac,
+            reservation=plan_hold(plan, str(self.plugins.netns), addresses),
+            keep_s=plan.options.sticky_for,
+            holder=request.endpoint_id,
+            expires_at=None,
+            created_at=int(self.clock()),
+        )
+        while True:
+            contention.note_leaving()
+            await self.store.ipam.put_hold(record)
+            try:
+                result = await self.plugins.add(record, record.reservation)
+            except PluginFailed as exc:
+                await self._release(record)
+                await contention.wait_or_raise(exc)
+            except BaseException:
+                self._wanted.set()
+                raise
+            else:
+                break
+        held = replace(
+            record,
+            phase=HoldPhase.HELD,
+            addresses=tuple(str(ip.address) for ip in result.ips),
+            mac=record.mac or hold_mac(plan, result),
+            reservation=replace(record.reservation, result=result.document),
+        )
+        log.info("hold.reserved", key=key, configuration=record.section, addresses=held.addresses)
+        return held
+
+    async def _release(self, record: HoldRecord) -> None:
+        if record.phase is not HoldPhase.RELEASING:
+            record = replace(record, phase=HoldPhase.RELEASING, holder=None, expires_at=None)
+            await self.store.ipam.put_hold(record)
+        await self.plugins.delete(record, record.reservation)
+        await self.store.ipam.remove_hold(record.id)
+        await self.plugins.tidy(lambda: self.store.ipam.is_empty)
+        log.info("hold.released", key=record.key, configuration=record.section, addresses=record.addresses)
