@@ -76,7 +76,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             limits,
             lock_dir=DEFAULT_LOCK_DIR,
             running_dir=running_dir,
-            environment=dict(os.environ),  # reading it takes long, and it is read forevery execution
+            environment=dict(os.environ),  # reading it takes long, and it is read for every execution
             observer=journal,
             find_trace=find_trace,
             has_chain=has_chain,

@@ -81,7 +81,7 @@ class Settings:
         state_dir: Directory of the database; must survive a reboot.
         run_dir: Directory of the staging namespaces; may be lost at a reboot.
         listen: Further addresses to listen at, `tcp://address:port` or `https://address:port`.
-        metrics_listen: `ADDRESS:PORT` at which metrics are served over HTTP, foreveryone who can connect; "" for none.
+        metrics_listen: `ADDRESS:PORT` at which metrics are served over HTTP, for everyone who can connect; "" for none.
         tls_cert: The certificate of the addresses with TLS, PEM.
         tls_key: Its private key, PEM.
         tls_ca: The authority that signs the certificates of clients, PEM.

@@ -88,7 +88,7 @@ class Observation:
         settings: Names of settings to compare, None for all.
         stated: Names of settings that the configuration makes plugins set. They are captured even if unchanged, because
             Docker sets other values for some of them.
-        thorough: Whether to check foreverything that a snapshot cannot hold, such as packet filter rules.
+        thorough: Whether to check for everything that a snapshot cannot hold, such as packet filter rules.
     """
 
     settings: tuple[str, ...] | None = ()

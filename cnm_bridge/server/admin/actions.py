@@ -109,7 +109,7 @@ class Actions:
 
 
 def _modified_at(orphan: PluginArtifact) -> int | None:
-    """Return when the file of a reservation was written; None foreverything else."""
+    """Return when the file of a reservation was written; None for everything else."""
     if not orphan.what.startswith("/"):
         return None
     try:

@@ -56,7 +56,7 @@ _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
 
 
 def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> ChosenInterface:
-    """Return the reply to CreateEndpoint: the plugins' values foreverything that Docker has not chosen.
+    """Return the reply to CreateEndpoint: the plugins' values for everything that Docker has not chosen.
 
     The reply has an IPv6 address if the link has any, because libnetwork, since 26.0.2, disables IPv6 on an interface
     without a known IPv6 address.

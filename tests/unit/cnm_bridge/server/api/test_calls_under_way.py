@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_docker_is_not_idle_during_a_call() -> None:
-    """A call about an endpoint counts forevery other endpoint, but not for that one."""
+    """A call about an endpoint counts for every other endpoint, but not for that one."""
     calls = CallsUnderWay()
     assert calls.quiet_s("a") == math.inf
     with calls.counted("Leave", "a"):

@@ -52,7 +52,7 @@ async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | Non
 
 
 async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
-    """Make the call as dockerd does, and check what holds forevery answer."""
+    """Make the call as dockerd does, and check what holds for every answer."""
     async with client.post("/NetworkDriver.Test", data=data, json=json) as response:
         assert response.status == 200
         assert response.headers["Connection"] == "close"

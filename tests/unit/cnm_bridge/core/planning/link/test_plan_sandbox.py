@@ -213,7 +213,7 @@ def test_a_default_route_through_the_other_family_is_a_fallback() -> None:
 
 
 def test_default_routes_of_internal_networks_are_not_synced() -> None:
-    """This holds forevery table and metric."""
+    """This holds for every table and metric."""
     plan = planned(
         *BRIDGE,
         route("0.0.0.0/0", "10.22.0.1", table=100),

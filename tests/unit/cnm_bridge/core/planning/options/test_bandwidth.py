@@ -51,6 +51,6 @@ def test_directions_are_independent() -> None:
 
 
 def test_a_burst_that_is_too_large() -> None:
-    """The plugin would fail forevery container."""
+    """The plugin would fail for every container."""
     with pytest.raises(BadOption, match="too large"):
         bandwidth_args({RATE: "1M", BURST: "100G"})
