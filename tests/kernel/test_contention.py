@@ -211,6 +211,18 @@ async def test_the_first_dead_endpoint_that_is_gone_is_enough(
 
 
 @pytest.mark.usefixtures("few_processes")
+async def test_a_dead_endpoint_beside_one_that_leaves(store: Store, tmp_path: Path) -> None:
+    """An endpoint that leaves, and whose DEL hangs, does not keep the dead one that has the address."""
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "pool")
+        await pool.lose(FIRST)
+        pool.stuck.touch()
+        await pool.delete(THIRD)
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+        assert THIRD in pool.daemon.teardown.queue.leaving
+
+
+@pytest.mark.usefixtures("few_processes")
 async def test_every_dead_endpoint_may_have_the_address(store: Store, tmp_path: Path) -> None:
     """When the first dead endpoint that is gone did not have the address, the next one is waited for."""
     async with one_address(store, tmp_path) as pool:

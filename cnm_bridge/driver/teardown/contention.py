@@ -13,6 +13,7 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -48,8 +49,8 @@ WAIT_LIMIT_S: Final = 10.0
 _RETRY_S: Final = 0.5
 """The part of them that evictions leave, so that another attempt can follow."""
 
-_ELSEWHERE_LIMIT_S: Final = 1.0
-"""Limit for the part of them that waits for endpoints of other networks, which seldom hold what was refused."""
+_BRIEFLY_S: Final = 1.0
+"""Limit for what may not help: endpoints of other networks seldom hold what was refused, and a DEL may hang."""
 
 
 async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
@@ -93,6 +94,7 @@ class ContentionResolver:
         limit_s: float,
         *,
         until_all: bool = False,
+        leaving: Collection[EndpointId] = (),
         or_leftovers_of: str | None = None,
     ) -> bool:
         """Tear down the dead ones of these endpoints; return whether any is gone.
@@ -104,6 +106,7 @@ class ContentionResolver:
             endpoints: The endpoints, dead or not.
             limit_s: The longest wait, in seconds.
             until_all: Wait until all of them are gone or have failed instead.
+            leaving: Endpoints that are being torn down. While dead ones are, one of these that is gone counts as well.
             or_leftovers_of: If none is dead, tear down the endpoints of this CNI network whose records are lost: the
                 state is older than the endpoints, and dockerd may have forgotten them.
         """
@@ -118,6 +121,8 @@ class ContentionResolver:
             if not begun and not dead and or_leftovers_of is not None:
                 begun.update(await self._evict_leftovers(or_leftovers_of, deadline))
                 self._evicting.update(dict.fromkeys(begun, or_leftovers_of))
+            if begun or dead:
+                begun.update(leaving)
             async with asyncio.timeout_at(deadline):
                 await self._wait_gone(begun, dead, until_all=until_all)
         except TimeoutError:
@@ -281,9 +286,10 @@ class Contention:
         Another attempt may succeed when, in this order:
 
         1. since the last attempt, dead endpoints have been torn down, by this call or by another one;
-        2. an endpoint has left the CNI network, or an attempt to tear it down has failed;
+        2. an endpoint has left the CNI network within a second, or an attempt to tear it down has failed;
         3. dead endpoints have been found, and one of them has been torn down (tried until there are none);
-        4. endpoints have left other networks within a second (tried once).
+        4. an endpoint has left the CNI network later, or an attempt to tear it down has failed;
+        5. endpoints have left other networks within a second (tried once).
 
         Endpoints that begin to leave after the first refusal do not count: on a busy host the wait would never end.
 
@@ -293,13 +299,13 @@ class Contention:
         if not self._has_been_refused:
             self._remember_leaving()
             self._has_been_refused = True
-        if self._has_evicted() or await self._wait_any_left(self._here) or self._has_evicted():
+        if self._has_evicted() or await self._wait_any_left(self._here, _BRIEFLY_S) or self._has_evicted():
             return True
         if not self._has_evicted_all and self._remaining_s > 0:
             if await self._evict_dead():
                 return True
             self._has_evicted_all = True
-        return await self._wait_elsewhere()
+        return await self._wait_any_left(self._here) or await self._wait_elsewhere()
 
     def _describe_leaving(self) -> str:
         """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
@@ -311,7 +317,9 @@ class Contention:
         """Tear down the dead endpoints of the network until one is gone; return whether one is, in time."""
         here = [record for record in self._store.endpoints() if record.attachment.network == self._network]
         limit_s = self._remaining_s - _RETRY_S
-        is_any_gone = limit_s > 0 and await self._resolver.evict_dead(here, limit_s, or_leftovers_of=self._network)
+        is_any_gone = limit_s > 0 and await self._resolver.evict_dead(
+            here, limit_s, leaving=self._here, or_leftovers_of=self._network
+        )
         self._here |= self._of_network(self._resolver.find_evicting())  # one of them may have what the first had not
         return is_any_gone
 
@@ -325,9 +333,12 @@ class Contention:
         self._here |= here
         self._elsewhere |= leaving - here - self._here
 
-    async def _wait_any_left(self, endpoints: set[EndpointId]) -> bool:
-        """Wait until one of these endpoints has left, and remove those that have; return whether one has."""
-        if not endpoints or self._remaining_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
+    async def _wait_any_left(self, endpoints: set[EndpointId], limit_s: float = math.inf) -> bool:
+        """Wait until one of these endpoints has left, and remove those that have; return whether one has in time."""
+        if not endpoints or self._remaining_s <= 0:
+            return False
+        limit = min(self._deadline, asyncio.get_running_loop().time() + limit_s)
+        if not await self._in_time(self._teardowns.wait_any_left(endpoints), limit):
             return False
         endpoints &= self._teardowns.leaving
         return True
@@ -340,7 +351,7 @@ class Contention:
         elsewhere, self._elsewhere = self._elsewhere, set()
         if not elsewhere or self._remaining_s <= 0:
             return False
-        limit = min(self._deadline, asyncio.get_running_loop().time() + _ELSEWHERE_LIMIT_S)
+        limit = min(self._deadline, asyncio.get_running_loop().time() + _BRIEFLY_S)
         await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
         return not elsewhere <= self._teardowns.leaving
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Waiting for a port that another endpoint holds has one limit, that of Docker."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -33,11 +33,14 @@ class Recorded(ContentionResolver):
         limit_s: float,
         *,
         until_all: bool = False,
+        leaving: Collection[EndpointId] = (),
         or_leftovers_of: str | None = None,
     ) -> bool:
         """Search for dead endpoints."""
         self.limits.append(limit_s)
-        return await super().evict_dead(endpoints, limit_s, until_all=until_all, or_leftovers_of=or_leftovers_of)
+        return await super().evict_dead(
+            endpoints, limit_s, until_all=until_all, leaving=leaving, or_leftovers_of=or_leftovers_of
+        )
 
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
