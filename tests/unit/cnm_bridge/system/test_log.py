@@ -25,6 +25,7 @@ log = structlog.get_logger()
 log.debug("some.event")
 log.warning("other.event", error="first\\nsecond")
 logging.getLogger("cni_invoker").error("plugin.not_observed")
+password = "hunter" + "2"
 try:
     raise ValueError("broken")
 except ValueError:
@@ -54,6 +55,14 @@ def test_a_line_that_cannot_be_written_stops_nothing(fmt: str) -> None:
         program = (sys.executable, "-c", f"{PROGRAM}\nos.write(1, b'done')", fmt, "full")
         done = subprocess.run(program, check=False, stdout=subprocess.PIPE, stderr=full)
     assert done.stdout == b"done"
+
+
+@pytest.mark.parametrize("fmt", ["json", "text"])
+def test_a_traceback_has_no_local_variables(tmp_path: Path, fmt: str) -> None:
+    """They may be credentials of a configuration."""
+    logged = "\n".join(log_lines(tmp_path, fmt, "terminal"))
+    assert "broken" in logged
+    assert "hunter2" not in logged
 
 
 def test_each_line_of_a_traceback_too(tmp_path: Path) -> None:
