@@ -74,6 +74,28 @@ async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, sandbox: Nam
     sandbox.ip("link del marked")
 
 
+def links_passing(sandbox: Namespace) -> "subprocess.Popen[str]":
+    """Let links come and go, until the process ends."""
+    command = ["nsenter", f"--net={sandbox.path}", "ip", "-batch", "-"]
+    changing = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+    assert changing.stdin is not None
+    changing.stdin.write("link add passing type veth peer name passing-peer\nlink delete passing\n" * 100)
+    changing.stdin.close()
+    return changing
+
+
+async def test_links_that_leave_while_they_are_read(sandbox: Namespace, tmp_path: Path) -> None:
+    """They have no addresses; the namespace counts as read."""
+    processes = tmp_path / "proc"
+    with current_namespace() as fd:
+        reader = NamespaceReader(host=namespace_id(fd), reply_limit_s=5.0, processes=processes)
+    with sandbox.living() as pid, links_passing(sandbox) as changing:
+        show(processes, pid)
+        while changing.poll() is None:
+            read = await run_in_thread(lambda: reader.addresses_by_altname(tmp_path, sees_processes=True))
+            assert read.unread == ()
+
+
 async def test_a_process_that_cannot_be_examined(sandbox: Namespace, staging: Namespace, tmp_path: Path) -> None:
     """It may live in any mounted namespace except staging namespaces: the links of all of them count as in use."""
     add_marked_link(sandbox)

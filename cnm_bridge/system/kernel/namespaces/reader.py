@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import ENODEV
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, NamespaceMissing, attempt
+from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, KernelError, NamespaceMissing, attempt
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.process_namespaces import ProcessNamespaces, process_namespaces
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
@@ -61,7 +62,7 @@ class NamespaceReader:
             return tuple(
                 (found.address, link.state.name)
                 for link in list_links(netlink)
-                for found in find_addresses(netlink, link)
+                for found in _addresses_of(netlink, link)
             )
 
     def host_destinations(self) -> tuple[tuple[IpNetwork, str, bool], ...]:
@@ -189,9 +190,19 @@ class NamespaceReader:
         enter(fd, host=self.host)
         with self._netlink() as netlink:
             return [
-                (link, frozenset(str(found.address.ip) for found in find_addresses(netlink, link)))
+                (link, frozenset(str(found.address.ip) for found in _addresses_of(netlink, link)))
                 for link in list_links(netlink)
             ]
+
+
+def _addresses_of(netlink: Netlink, link: Link) -> tuple[Address, ...]:
+    """Return the addresses of a link, none if it is gone since it was listed."""
+    try:
+        return find_addresses(netlink, link)
+    except OSError as exc:
+        if exc.errno != ENODEV:
+            raise
+        return ()
 
 
 def _altnames(links: Iterable[Link]) -> frozenset[str]:
