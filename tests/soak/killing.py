@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.lab import Lab
 from tests.lab.programs import CNI_BIN_DIRS
+from tests.lab.reboot import end_boot
 from tests.soak.docker_calls import SERVER
 from tests.soak.docker_view import DockerView
 from tests.soak.lists import SETUP
@@ -26,29 +27,6 @@ _BOOT_LIMIT_S: Final = 300.0
 """The daemon may tear down first what was there before; dockerd starts its containers before it answers."""
 _STOPPED_S: Final = 3.0
 """How long a stopped process stands still: less than a plugin may take."""
-
-_REBOOT: Final = r"""
-for process in /proc/[0-9]*; do
-    case "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
-    "1 "* | "$$ "* | *connector.py*) ;;
-    *) kill -KILL "${process#/proc/}" 2>/dev/null ;;
-    esac
-done
-set -e
-sed -n 's/^[^ ]* [^ ]* [^ ]* [^ ]* \([^ ]*\) .*/\1/p' /proc/self/mountinfo | sort -r |
-    grep -E '^/(run/(cni-bridge|docker|netns)|var/lib/docker)/' | while read -r point; do umount -l "$point"; done
-rm -rf /run/cni-bridge /run/cni /run/docker /run/docker.* /run/containerd /run/unreliable
-for link in $(ip -o link show | sed -n 's/^[0-9]*: \([^:@]*\).*/\1/p'); do
-    [ "$link" = lo ] || ip link del "$link" 2>/dev/null || :
-done
-for tables in iptables ip6tables; do
-    for table in filter nat mangle raw; do "$tables" -t "$table" -F; "$tables" -t "$table" -X; done
-    "$tables" -P FORWARD ACCEPT
-done
-printf '00000000-0000-0000-0000-%012d\n' "$number" >/run/lab/boot-id
-[ "$number" != 1 ] || mount --bind /run/lab/boot-id /proc/sys/kernel/random/boot_id
-"""
-"""Ends everything in a lab but its own processes, and removes what a reboot removes."""
 
 _ROLL_BACK: Final = f"""set -e
 mkdir -p /var/lib/soak
@@ -142,7 +120,8 @@ class Killing:
         self._reboots += 1
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.stop_daemon(signal.SIGKILL)
-        self._lab.run("sh", "-c", _REBOOT + SETUP, env={"number": str(self._reboots)})
+        end_boot(self._lab, self._reboots)
+        self._lab.run("sh", "-c", SETUP)
         with ThreadPoolExecutor(1) as thread:
             daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=_BOOT_LIMIT_S)
             self._lab.start_dockerd(timeout_s=_BOOT_LIMIT_S)
