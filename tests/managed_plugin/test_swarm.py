@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.lab.reboot import end_boot
 from tests.managed_plugin.managed import DRIVER, PLUGIN, daemon_pids, enable, install, list_on
-from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, resolve, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, link, resolve, swarm, tasks, two_labs, wait_found
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)  # Docker packs and unpacks the plugin, and swarm takes its time
@@ -61,6 +62,10 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     for node in nodes:  # a killed dockerd forgets the endpoints of its tasks
         wait_until(partial(_has_one_reservation, node), "the end of forgotten endpoints", LIMIT_S, poll_s=1.0)
 
+    _reboot(nodes)
+    _wait_attached(nodes)
+    wait_found(nodes, "web")
+
     manager.docker("network", "create", "-d", "overlay", "over")
     beside = ("service", "create", "--detach", "--no-resolve-image", "--mode", "global", "--endpoint-mode", "dnsrr")
     manager.docker(*beside, "--name", "inner", "--network", "over", "busybox", "sleep", "3600")
@@ -81,6 +86,17 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
         while (remains := left(node, state)) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert remains == []
+
+
+def _reboot(nodes: Sequence[Lab]) -> None:
+    """Reboot the worker, and connect it again."""
+    manager, worker = nodes
+    worker.stop_dockerd(signal.SIGKILL)
+    end_boot(worker, 1)
+    link(manager, worker, "node0")
+    for node, address in zip(nodes, NODES, strict=True):
+        node.run("ip", "addr", "add", f"{address}/24", "dev", "node0")
+    worker.start_dockerd()
 
 
 def _finds_beside(node: Lab, nodes: Sequence[Lab]) -> bool:
