@@ -126,6 +126,30 @@ def test_three_managers(engine: Engine) -> None:
             remove(leader, nodes, before)
 
 
+def test_a_node_without_the_plugin(nodes: Sequence[Lab]) -> None:
+    """Swarm places no task on it, and says so only of a task that must run there; nothing is left."""
+    manager, worker = nodes
+    worker.docker("plugin", "rm", "--force", PLUGIN)
+    with swarm(manager, worker):
+        before = [node.state() for node in nodes]
+        create(manager, "shared")
+        manager.docker(*SERVICE, "--network", "shared", "--replicas", "3", *RUN)
+        wait_until(lambda: len(tasks(manager, "web")) == 3, "three tasks on the manager", LIMIT_S, poll_s=1.0)
+        assert tasks(worker, "web") == []
+
+        manager.docker("service", "update", "--detach", "--constraint-add", "node.role==worker", "web")
+        pending = partial(is_shown, manager, "missing plugin on 1 node")
+        wait_until(pending, "the reason why a task is pending", LIMIT_S, poll_s=1.0)
+        refused = worker.run("docker", "run", "--rm", "--network", "shared", "busybox", "true", check=False)
+        assert refused.returncode != 0
+        assert "attaching to network failed" in refused.stderr
+        plugins = "{{range .Description.Engine.Plugins}}{{.Name}} {{end}}"
+        nodes_of_swarm = manager.docker("node", "ls", "--quiet").split()
+        listed = [manager.docker("node", "inspect", "--format", plugins, node) for node in nodes_of_swarm]
+        assert sorted(DRIVER in one.split() for one in listed) == [False, True]
+        remove(manager, nodes, before)
+
+
 def remove(manager: Lab, nodes: Sequence[Lab], before: Sequence[LabState]) -> None:
     """Remove the service `web` and the network `shared`; nothing is left on the nodes."""
     manager.docker("service", "rm", "web")
