@@ -2,23 +2,24 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A host of docs/hosts.md: its recipes as they are printed, with the values of the first or the second host."""
 
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.lab import Lab, LabError
+from tests.hosts.engines import ENGINES, FRR_CONFIGURATION, start, wait_ready
+from tests.lab import Lab, LabError, wait_until
 from tests.lab.process import Process
 from tests.managed_plugin.managed import install
 from tests.pages import read_blocks
 
 __all__ = ["Host"]
 
-_PAGE: Final = Path(__file__).parents[2] / "docs" / "hosts.md"
-_PROGRAMS: Final = Path("/usr/lib/frr")
-_RUN: Final = "/run/frr"
-_CONFIGURATION: Final = f"{_RUN}/frr.conf"
-_DAEMONS: Final = ("zebra", "bgpd")
+_ROOT: Final = Path(__file__).parents[2]
+_PAGE: Final = _ROOT / "docs" / "hosts.md"
+_OVN_PLUGIN: Final = _ROOT / "docker" / "examples" / "ovn"
+_LIMIT_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -27,57 +28,73 @@ class Host:
 
     Attributes:
         lab: Its lab.
-        others: What stands on the page → what this host has instead; nothing for the first host.
+        section: The section of the page.
+        others: What stands on the page → what the second host has instead; None for the first host.
     """
 
     lab: Lab
-    others: dict[str, str]
-    _frr: list[Process] = field(default_factory=list)
+    section: str
+    others: Mapping[str, str] | None = None
+    _daemons: list[Process] = field(default_factory=list)
 
-    def set_up(self, section: str) -> None:
-        """Type the recipe of a section, install the managed plugin, and make the network of settings.
+    def set_up(self) -> None:
+        """Type the recipe of the section, install the managed plugin, and make the network of settings.
 
-        FRR runs without the service manager, with its files in /run, which is the lab's own.
+        If the recipe has several blocks of commands, the first one is typed on the first host only, and the last one
+        again after each start of the engine.
         """
-        name = section.lower()
-        for text in self._blocks("frr", section):
-            self.lab.write(_CONFIGURATION, text)
-        (conflist,) = self._blocks("json", section)
+        name = self.section.lower()
+        for text in self._blocks("frr"):
+            self.lab.write(FRR_CONFIGURATION, text)
+        (conflist,) = self._blocks("json")
         self.lab.write(f"/etc/cni/net.d/10-{name}.conflist", conflist)
-        for commands in self._blocks("sh", section):
-            self.lab.run("sh", "-e", "-c", commands)
-        self.start_frr()
+        self.lab.write("/opt/cni/bin/ovn", _OVN_PLUGIN.read_text(), mode=0o755)
+        commands = self._blocks("sh")
+        self._start_daemons()
+        for number, block in enumerate(commands):
+            if number == len(commands) - 1:
+                wait_until(partial(self._type, block), "the last commands of the recipe", _LIMIT_S, poll_s=1.0)
+            elif number > 0 or self.others is None:
+                self.lab.run("sh", "-e", "-c", block)
         install(self.lab)
         options = ("--config-only", "--ipam-driver", "null", "-o", f"cni.network={name}")
         self.lab.docker("network", "create", *options, f"{name}-node")
 
-    def start_frr(self) -> None:
-        """Start FRR's daemons, which also write into /var/tmp, if the recipe has a configuration for them."""
-        if not self.lab.path(_CONFIGURATION).exists():
-            return
-        if not shutil.which("zebra", path=str(_PROGRAMS)):
-            raise LabError("FRR is not installed: make test-hosts installs it")
-        self.lab.run("sh", "-c", f"mountpoint -q /var/tmp || mount -t tmpfs none /var/tmp; chown -R frr:frr {_RUN}")
-        for name in _DAEMONS:
-            files = ("-f", _CONFIGURATION, "-i", f"{_RUN}/{name}.pid", "-z", f"{_RUN}/zserv.api")
-            program = str(_PROGRAMS / name)
-            self._frr.append(self.lab.spawn(program, *files, "--vty_socket", _RUN))
+    def start_engine(self) -> None:
+        """Start the engine's daemons again."""
+        self._start_daemons()
+        commands = self._blocks("sh")
+        if len(commands) > 1:
+            wait_until(partial(self._type, commands[-1]), "the last commands of the recipe", _LIMIT_S, poll_s=1.0)
 
-    def kill_frr(self) -> None:
-        """Kill FRR's daemons."""
-        for process in self._frr:
-            process.kill()
-            process.wait()
-        self._frr.clear()
+    def kill_engine(self) -> None:
+        """Kill the engine's daemons, which have run until now."""
+        for daemon in self._daemons:
+            if daemon.returncode is not None:
+                raise LabError(f"{daemon.name} has ended; its log ends:\n{daemon.tail()}")
+            daemon.kill()
+            daemon.wait()
+        self._daemons.clear()
 
-    def _blocks(self, language: str, section: str) -> list[str]:
-        """Return the blocks of a language in a section, with this host's values."""
-        return [self._replaced(block.text) for block in read_blocks(_PAGE, language, section=section)]
+    def _start_daemons(self) -> None:
+        if self.section in ENGINES:
+            commands = ENGINES[self.section](self.lab, is_first=self.others is None)
+            self._daemons += [start(self.lab, command) for command in commands]
+            wait_ready(self.lab, commands)
 
-    def _replaced(self, text: str) -> str:
-        # via a word that is nowhere, because two values may change places
-        for number, value in enumerate(self.others):
-            text = text.replace(value, f"\0{number}\0")
-        for number, value in enumerate(self.others.values()):
-            text = text.replace(f"\0{number}\0", value)
-        return text
+    def _type(self, commands: str) -> bool:
+        return self.lab.run("sh", "-e", "-c", commands, check=False).returncode == 0
+
+    def _blocks(self, language: str) -> list[str]:
+        """Return the blocks of a language in the section, with this host's values."""
+        found = [block.text for block in read_blocks(_PAGE, language, section=self.section)]
+        return [_replaced(text, self.others or {}) for text in found]
+
+
+def _replaced(text: str, others: Mapping[str, str]) -> str:
+    # via a word that is nowhere, because two values may change places
+    for number, value in enumerate(others):
+        text = text.replace(value, f"\0{number}\0")
+    for number, value in enumerate(others.values()):
+        text = text.replace(f"\0{number}\0", value)
+    return text

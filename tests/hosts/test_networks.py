@@ -3,7 +3,7 @@
 """The networks of docs/hosts.md, each typed on two hosts: containers reach each other by address and by name.
 
 They do so again after the kill of each daemon on each host, and after a host was away; a port that one host publishes
-answers the other.
+answers the other. How fast they are is shown beside Docker's overlay.
 """
 
 import signal
@@ -25,16 +25,23 @@ pytestmark = pytest.mark.timeout(900)
 PORT: Final = 8088
 BYTES: Final = 300_000
 """Many packets of the largest size."""
+MEASURED: Final = 200_000_000
 SERVE: Final = f"hostname > /index.html; head -c {BYTES} /dev/zero > /large; exec httpd -f -p 80 -h /"
 SECOND: Final[Mapping[str, Mapping[str, str]]] = {
     "Routed": {"10.60.1.0/24": "10.60.2.0/24", "65001": "65002", "65002": "65001"},
     "Stretched": {"10.61.0.127": "10.61.0.254", "10.61.0.16": "10.61.0.128", "10.61.0.1": "10.61.0.2"},
+    "OVN": {
+        "host=host1 address=10.98.0.1": "host=host2 address=10.98.0.2",
+        "replace 10.98.0.1": "replace 10.98.0.2",
+        "00:01": "00:02",
+        "10.62.0.1": "10.62.0.2",
+    },
     "LAN": {"10.63.0.127": "10.63.0.254", "10.63.0.16": "10.63.0.128"},
 }
 """Section → what the second host has instead of what is printed, besides the hosts' addresses."""
-MTU: Final = {"Routed": 1500, "Stretched": 1450, "LAN": 1500}
+MTU: Final = {"Routed": 1500, "Stretched": 1450, "OVN": 1400, "LAN": 1500}
 LAN: Final = ("10.63.0.2", "10.63.0.3")
-"""The addresses of the hosts on the LAN of `eth1`, which other sections do not use."""
+"""The addresses of the hosts on the LAN of `eth1`, which in other sections is the link of tunnels, or of no use."""
 
 
 @pytest.fixture(name="hosts", params=SECOND)
@@ -44,15 +51,16 @@ def make_hosts(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Seque
     own = dict(zip(NODES, reversed(NODES), strict=True))
     with two_labs(engine) as labs:
         link(*labs, "eth1")
-        for lab, address in zip(labs, LAN, strict=True):
-            lab.run("ip", "address", "add", f"{address}/24", "dev", "eth1")
-        hosts = Host(labs[0], {}), Host(labs[1], {**SECOND[section], **own})
+        if section == "LAN":
+            for lab, address in zip(labs, LAN, strict=True):
+                lab.run("ip", "address", "add", f"{address}/24", "dev", "eth1")
+        hosts = Host(labs[0], section), Host(labs[1], section, {**SECOND[section], **own})
         for host in hosts:
-            host.set_up(section)
+            host.set_up()
         with swarm(*labs):
             yield hosts
         for host in hosts:
-            host.kill_frr()
+            host.kill_engine()
 
 
 def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRequest) -> None:
@@ -68,8 +76,8 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
     wait_connected(labs)
     for lab in labs:
         (task,) = tasks(lab, "web")
-        (link,) = (link for link in lab.container(task).ip("link", "show", "eth0"))
-        assert link["mtu"] == MTU[section]
+        (shown,) = lab.container(task).ip("link", "show", "eth0")
+        assert shown["mtu"] == MTU[section]
     for number, lab in enumerate(labs):
         (task,) = tasks(labs[1 - number], "web")
         own = str(labs[1 - number].container(task).link().addresses[0].ip)
@@ -81,14 +89,14 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
         lab.run("kill", "-KILL", pid)
     wait_connected(labs)
     for host in hosts:
-        host.kill_frr()
-        host.start_frr()
+        host.kill_engine()
+        host.start_engine()
         wait_connected(labs)
     for lab in labs:
         lab.restart_dockerd(signal.SIGKILL)
         wait_connected(labs)
     labs[1].run("sh", "-c", "ip link set node0 down; ip link set eth1 down")
-    time.sleep(15.0)  # the swarm's manager and FRR have noticed it
+    time.sleep(15.0)  # the swarm's manager and the engine have noticed it
     labs[1].run("sh", "-c", "ip link set node0 up; ip link set eth1 up")
     wait_connected(labs)
 
@@ -102,6 +110,24 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
         while (remains := left(lab, state)) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert remains == []
+
+
+def test_throughput(hosts: Sequence[Host], request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is shown beside that of Docker's overlay on the same hosts."""
+    section: str = request.node.callspec.params["hosts"]
+    name, labs = section.lower(), [host.lab for host in hosts]
+    manager = labs[0]
+    manager.docker("network", "create", "--config-from", f"{name}-node", "--scope", "swarm", "-d", DRIVER, name)
+    manager.docker("network", "create", "-d", "overlay", "over")
+    found = {}
+    for network in (name, "over"):
+        service = ("service", "create", "--detach", "--no-resolve-image", "--name", network, "--mode", "global")
+        one = ("--endpoint-mode", "dnsrr", "--network", network)
+        manager.docker(*service, *one, "busybox", "httpd", "-f", "-p", "80", "-h", "/")
+        wait_found(labs, network)
+        found[network] = max(measure(labs, network) for _ in range(3))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{section}: {found[name]:.0f} MB/s, Docker's overlay: {found['over']:.0f} MB/s\n")
 
 
 @pytest.mark.parametrize("hosts", ["Stretched"], indirect=True)
@@ -145,8 +171,19 @@ def are_connected(labs: Sequence[Lab]) -> bool:
 
 
 def answers(lab: Lab, address: str, port: int, name: str) -> bool:
-    """Return whether a port of another host, or of the task on it, answers with the name of the task."""
+    """Return whether a port of another host, or of a task on it, answers with the name of the task."""
     return fetch(lab, address, port) == name
+
+
+def measure(labs: Sequence[Lab], service: str) -> float:
+    """Return the MB per second that a task on the first host receives from the task on the second one."""
+    (here,), (there,) = (tasks(lab, service) for lab in labs)
+    address = labs[1].container(there).link().addresses[0].ip
+    labs[1].docker("exec", there, "sh", "-c", f"head -c {MEASURED} /dev/zero > /measured")
+    started = time.monotonic()
+    command = ("timeout", "100", "wget", "-q", "-O", "/dev/null", f"http://{address}/measured")
+    labs[0].docker("exec", here, *command, timeout_s=120)
+    return MEASURED / 1e6 / (time.monotonic() - started)
 
 
 def is_removed(manager: Lab, network: str) -> bool:
