@@ -289,6 +289,7 @@ class Facts:
         routes: The routes of the host.
         links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
+        lost_neighbors: The neighbours of FRR's BGP without an established session, by address or name.
         conf_dirs: The directories of configurations.
         bin_dirs: The directories of plugins.
         installation: The installation of the daemon.
@@ -306,3 +307,4 @@ class Facts:
     clock: ClockFacts
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
+    lost_neighbors: Sequence[str] = ()

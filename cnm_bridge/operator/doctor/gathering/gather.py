@@ -22,6 +22,7 @@ from cnm_bridge.operator.doctor.facts import (
     Facts,
     InstallationFacts,
 )
+from cnm_bridge.operator.doctor.gathering.commands import read_lines
 from cnm_bridge.operator.doctor.gathering.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
 from cnm_bridge.operator.doctor.gathering.installation import (
@@ -72,6 +73,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
+        lost_neighbors=lost_neighbors(await read_lines("vtysh", "-c", "show bgp neighbors json") or ()),
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
         installation=InstallationFacts(
@@ -114,6 +116,25 @@ async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[Engi
         needs_forwarding=needs_forwarding,
     )
     return facts, containers
+
+
+def lost_neighbors(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the neighbours whose session should be established and is not.
+
+    Args:
+        lines: What FRR's `show bgp neighbors json` prints; without an instance of BGP that is no JSON.
+    """
+    try:
+        shown = as_object(parse_json("\n".join(lines).encode()), "BGP neighbours")
+    except JsonError:
+        return ()
+    return tuple(
+        name
+        for name, neighbor in shown.items()
+        if isinstance(neighbor, Mapping)
+        and neighbor.get("bgpState") not in (None, "Established")
+        and not neighbor.get("adminShutDown")
+    )
 
 
 def _is_of_silence(error: str, settings: Settings) -> bool:

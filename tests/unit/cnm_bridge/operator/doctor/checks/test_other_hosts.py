@@ -87,3 +87,11 @@ def test_a_network_of_a_swarm_without_names() -> None:
     assert only(swarm(is_direct=True)).code == "names-missing"
     assert only(swarm(is_direct=False, ipam="dhcp")).code == "names-missing"
     assert codes(swarm(is_direct=False)) == codes(swarm(is_direct=True, is_of_swarm=False)) == []
+
+
+def test_a_lost_session_of_bgp() -> None:
+    """The finding names the neighbours; on a host without networks, FRR serves something else."""
+    finding = only(replace(with_network(BRIDGE, FIREWALL), lost_neighbors=("10.99.0.2", "fd00::2")))
+    assert (finding.code, finding.severity) == ("bgp-session-down", Severity.WARNING)
+    assert "no BGP session with 10.99.0.2, fd00::2" in finding.text
+    assert "bgp-session-down" not in codes(replace(HEALTHY, networks=(), lost_neighbors=("10.99.0.2",)))
