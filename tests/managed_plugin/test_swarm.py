@@ -65,6 +65,7 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     _reboot(nodes)
     _wait_attached(nodes)
     wait_found(nodes, "web")
+    wait_until(partial(_has_one_reservation, nodes[1]), "the end of the endpoints of before", LIMIT_S, poll_s=1.0)
 
     manager.docker("network", "create", "-d", "overlay", "over")
     beside = ("service", "create", "--detach", "--no-resolve-image", "--mode", "global", "--endpoint-mode", "dnsrr")
