@@ -60,6 +60,7 @@ class Explanation:
             "addresses": [str(address) for address in self.plan.addresses],
             "mac": self.plan.requested.mac,
             "ifnamePrefix": self.plan.options.ifname_prefix,
+            "sticky": self.plan.options.sticky,
             "identity": self._identity(),
             "dhcp": self._dhcp(),
             "dns": None if self.plan.options.dns is None else self.plan.options.dns.value,
@@ -97,6 +98,11 @@ class Explanation:
         if self.plan.requested.mac:
             by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        if self.plan.options.sticky is not None:
+            lines.append(
+                f"key            {self.plan.options.sticky}: what follows reserves its addresses; a container gets "
+                "them from the IPAM plugin static"
+            )
         identity = self._identity()
         if identity is not None:
             lines.append(f"identity       {identity}")
