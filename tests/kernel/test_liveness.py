@@ -72,6 +72,24 @@ async def test_a_link_in_the_host_namespace(kernel: Kernel, host: Namespace) -> 
     host.ip(f"link delete {NAME}")
 
 
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (replace(RECORD, phase=Phase.READY), True),
+        (replace(RECORD, first_process=LOST), True),
+        (RECORD, False),  # before Engine 28 the sandbox is made after Join
+    ],
+    ids=["after Leave", "after the container's end", "before the sandbox exists"],
+)
+async def test_a_link_in_the_host_namespace_without_a_sandbox(
+    kernel: Kernel, host: Namespace, tmp_path: Path, record: EndpointRecord, *, expected: bool
+) -> None:
+    """Docker has removed the sandbox, so it has deleted the endpoint, too; the daemon was being killed."""
+    add_link(host)
+    assert await is_abandoned(kernel, replace(record, sandbox_key=str(tmp_path / "gone"))) is expected
+    host.ip(f"link delete {NAME}")
+
+
 async def test_a_link_in_the_host_namespace_after_the_end_of_the_engine(kernel: Kernel, host: Namespace) -> None:
     """The endpoint is abandoned, joined or not, even if another process has the engine's process ID by now."""
     started = kernel.find_start(os.getpid())

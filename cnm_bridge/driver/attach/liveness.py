@@ -63,6 +63,10 @@ class Liveness:
         joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`). A caller of which no Join is
         known may be a process that a proxy has made for one call; nothing follows from its end.
 
+        The engine does neither after it has removed the sandbox, which comes last (moby, `Sandbox.Delete`): its
+        DeleteEndpoint did not reach the daemon, which was being killed. Before Engine 28 the sandbox of a new endpoint
+        does not exist yet, so this counts only after Leave, or if the container's first process has ended.
+
         Raises:
             KernelError: Links or processes cannot be read.
         """
@@ -74,8 +78,10 @@ class Liveness:
             if record.caller in engines and (record.sandbox_key or record.attachment.mode.in_sandbox)
         }
         ended = {caller for caller in engines if not self._runs(caller)}
-        without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
-        suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in without_caller]
+        gone = await self.kernel.gone_sandboxes({one.sandbox_key for one in attached if one.sandbox_key is not None})
+        unwanted = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
+        unwanted |= {record.id for record in attached if record.sandbox_key in gone and self._was_joined(record)}
+        suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in unwanted]
         if not suspects:
             return ()
         before = after = await self.kernel.find_process_namespaces()
@@ -88,7 +94,7 @@ class Liveness:
         def is_abandoned(record: EndpointRecord) -> bool:
             may_be_moved = (
                 not record.attachment.mode.in_sandbox
-                and record.id not in without_caller
+                and record.id not in unwanted
                 and _is_in_host_netns(record, in_host_netns)
             )
             return (
@@ -132,6 +138,12 @@ class Liveness:
             for record in suspects
             if (record.phase is Phase.READY if record.sandbox_key is None else record.sandbox_key in gone)
         )
+
+    def _was_joined(self, record: EndpointRecord) -> bool:
+        """Return whether the container of an endpoint has been started, and has ended or left it since."""
+        if record.first_process is not None:
+            return not self._runs(record.first_process)
+        return record.phase is Phase.READY and record.sandbox_key is not None
 
     def _runs(self, process: ProcessRecord) -> bool:
         return self.kernel.find_start(process.pid) == process.started
