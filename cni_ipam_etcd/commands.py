@@ -25,6 +25,13 @@ _config = click.option(
 )
 
 
+def _check_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Refuse what would name the keys of others: an empty variable of a script, or a path."""
+    if value is not None and (not value or "/" in value):
+        raise click.BadParameter(f"{value!r} is not a name")
+    return value
+
+
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; an error of the plugin is a message and exit status 1."""
@@ -85,8 +92,8 @@ def seen(config: Path) -> None:
 
 
 @commands.command()
-@click.option("--node", required=True, help="The node that is gone.")
-@click.option("--container", default="", help="Only what this container has: its whole ID.")
+@click.option("--node", required=True, callback=_check_name, help="The node that is gone.")
+@click.option("--container", callback=_check_name, help="Only what this container has: its whole ID.")
 @click.option(
     "--unseen-for",
     type=click.IntRange(min=1),
@@ -96,7 +103,7 @@ def seen(config: Path) -> None:
 )
 @click.option("--force", is_flag=True, help="Even if it is alive: others get the addresses of its containers.")
 @_config
-def release(config: Path, node: str, container: str, unseen_for: int, *, force: bool) -> None:
+def release(config: Path, node: str, container: str | None, unseen_for: int, *, force: bool) -> None:
     """Release what a node has reserved that is gone for good.
 
     A node counts as alive if it is this one, or was seen within the last hour; see --unseen-for. A node on which no
@@ -112,7 +119,7 @@ def release(config: Path, node: str, container: str, unseen_for: int, *, force: 
             raise click.ClickException(
                 f"{node} is alive: it was last seen at {seen_at:%Y-%m-%dT%H:%M:%SZ}. If it is gone, use --force"
             )
-        chosen = [item for item in found if container in {"", item[0].container_id}]
+        chosen = [item for item in found if container in {None, item[0].container_id}]
         for one, revision in chosen:
             reservations.release(one, revision)
             click.echo(f"released {', '.join(map(str, one.addresses))} on network {one.network}: {one}")

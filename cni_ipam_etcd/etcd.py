@@ -36,6 +36,7 @@ REFUSED: Final = 101
 
 _PAUSE_S: Final = 0.1  # before all endpoints are tried again
 _CONNECT_S: Final = 1.5  # enough for one lost packet; a member that is down may leave all of them without an answer
+_SERVER_ERROR: Final = 500
 _OK: Final = 200
 _TRANSIENT: Final = frozenset({4, 14})
 """gRPC's codes DEADLINE_EXCEEDED and UNAVAILABLE: among others, there is no leader (etcd, `rpctypes/error.go`)."""
@@ -210,6 +211,8 @@ class Etcd:
             return reply
         code = find_int(reply, "code")
         reason = find_str(reply, "error") or find_str(reply, "message") or f"HTTP status {response.status}"
+        if code is None and response.status >= _SERVER_ERROR:  # of a proxy before it
+            raise OSError(reason)
         if code is None:
             raise _Unusable(f"{reason}: it has no JSON gateway {path}; is it etcd 3.4 or newer?")
         if code not in _TRANSIENT:

@@ -4,7 +4,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -139,13 +139,14 @@ class Reservations:
             revision: The revision in which its keys were written.
         """
         keys = [self._keys.attachment(found), *(self._keys.address(found.network, one) for one in found.addresses)]
-        seen = put(self._keys.node(self._node), _now().encode())
-        while keys:
+        while keys:  # nothing is written beside: an etcd without space refuses that, and not that keys are deleted
             compare = [unchanged(key, revision) for key in keys]
-            left = self._etcd.transact(compare, [*map(delete, keys), seen], list(map(read, keys)))
+            left = self._etcd.transact(compare, list(map(delete, keys)), list(map(read, keys)))
             if left is None:
-                return
+                break
             keys = [pair.key for pair in left if pair.revision == revision]
+        with suppress(CallError):
+            self.mark_seen()
 
     def missing(self, found: Reservation, revision: int) -> tuple[IpAddress, ...]:
         """Return which addresses of a reservation are no longer its own."""
