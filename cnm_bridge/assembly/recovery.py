@@ -60,6 +60,7 @@ def make_recovery(
         locks=attach.locks,
         run_dir=resources.settings.run_dir,
         lost_records=lost_records,
+        disown=audit.disown,
     )
     evict_leftovers = EvictLeftovers(
         audit=audit,

@@ -3,7 +3,7 @@
 """Removes what is left of endpoints whose record was lost: in each round, and at once for a refused new endpoint."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -35,6 +35,7 @@ class RemoveLeftovers:
 
     Attributes:
         run_dir: The parent directory of the staging namespaces.
+        disown: Takes the ID of what stays, because there is no list whose plugins could remove it.
     """
 
     store: Store
@@ -44,6 +45,7 @@ class RemoveLeftovers:
     locks: KeyedLocks[EndpointId]
     run_dir: Path
     lost_records: LostRecords
+    disown: Callable[[AttachmentId], None]
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link is in a sandbox.
@@ -67,6 +69,7 @@ class RemoveLeftovers:
                 configuration = await self._find_configuration(leftovers)
                 if configuration is None:
                     await self._remove(leftovers)
+                    self.disown(attachment_id)
                     return
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
                 record = await self.lost_records.make(

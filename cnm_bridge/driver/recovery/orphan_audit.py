@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressRecord, AttachmentId, EndpointId, EndpointRecord, HoldRecord
+from cni_bridge_state import AddressRecord, AttachmentId, EndpointId, EndpointRecord, HoldRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import (
     attachment_of,
@@ -95,6 +95,7 @@ class OrphanAudit:
         self._torn_down: dict[str, bool] = {}
         """Endpoint → whether what is left of it is ours. That is so once: another attempt would not help."""
         store.when_removed(self._note_torn_down)
+        store.when_phase_changed(self._note_phase)
 
     @property
     def unwritten(self) -> tuple[Path, ...]:
@@ -165,6 +166,14 @@ class OrphanAudit:
         self._torn_down[endpoint_id] = endpoint_id not in self._torn_down
         if len(self._torn_down) > _REMEMBERED:
             del self._torn_down[next(iter(self._torn_down))]
+
+    def _note_phase(self, record: EndpointRecord, is_removed: bool) -> None:
+        if record.phase is Phase.PENDING and not is_removed:  # another attempt, whose teardown is another one
+            self._torn_down.pop(record.id, None)
+
+    def disown(self, attachment_id: AttachmentId) -> None:
+        """Take what is left of an endpoint for an orphan from now on, because the daemon cannot remove it."""
+        self._torn_down[attachment_id] = False
 
     async def _look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject]
