@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge gc`, `retry` and `release`: run what is pending, show what is left, and remove what is named."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,8 @@ from cnm_bridge.operator.cli.output.values import age
 
 _FIELDS: Final = ("Id", "Network", "ContainerId", "What", "ModifiedAt")
 
+_ID_DIGITS: Final = 12
+"""How many digits of an ID name a hold; shorter words are keys."""
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _LEFTOVERS: Final = (
     *(("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
@@ -143,9 +144,7 @@ def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[
 
 def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, ExitStatus]:
     document = client.get("holds")
-    keys = Counter(get_str(one, "key") for one in get_objects(document, "holds"))
-    ids = {get_str(one, "key"): get_str(one, "id") for one in get_objects(document, "holds")}
-    chosen = pick(document, "holds", "id", [ids[word] if keys[word] == 1 else word for word in words])
+    chosen = list(dict.fromkeys(_find_hold(get_objects(document, "holds"), word) for word in words))
     described = {
         get_str(one, "id"): f"key {get_str(one, 'key')}: {', '.join(get_strings(one, 'addresses'))}"
         for one in get_objects(document, "holds")
@@ -154,6 +153,24 @@ def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, Ex
         document = client.post("holds", one, "release")
     released = "\n".join(f"released {described[one]}" for one in chosen)
     return Shown(document=document, rows=get_objects(document, "holds"), parts=[released]), ExitStatus.FINE
+
+
+def _find_hold(holds: Sequence[JsonObject], word: str) -> str:
+    """Return the ID of the hold that a word names: a key in any case, or the first digits of an ID."""
+    with_key = [one for one in holds if get_str(one, "key") == word.lower()]
+    if len(with_key) > 1:
+        which = ", ".join(
+            f"{get_str(one, 'id')[:_ID_DIGITS]} (network {get_str(one, 'networkId')[:_ID_DIGITS]})" for one in with_key
+        )
+        raise DaemonError(
+            f"several networks have key {word}: give one of the IDs {which}; nothing has been changed", ExitStatus.USAGE
+        )
+    is_id = len(word) >= _ID_DIGITS
+    chosen = with_key or [one for one in holds if is_id and get_str(one, "id").startswith(word.lower())]
+    if len(chosen) != 1:
+        known = ", ".join(sorted({get_str(one, "key") for one in holds})) or "none"
+        raise DaemonError(f"no network has key {word}; known keys: {known}; nothing has been changed", ExitStatus.USAGE)
+    return get_str(chosen[0], "id")
 
 
 def show_left(
