@@ -4,17 +4,16 @@
 
 The IPAM plugin of the list reserves them under an ID of the hold's own, and is not asked again: each container with the
 key receives them from the IPAM plugin `static`, as in mode *hybrid* (`core/model/reserved_list.py`). So the hold is
-never handed over, and nothing else can get an address between two containers (docs/decisions, 55).
+never handed over, and nothing else can get an address between two containers (docs/decisions, 56).
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object
-from cni_bridge_state import HoldId, HoldRecord, NetworkId, ReservationRecord
+from cni_bridge_state import HoldRecord, ReservationRecord
 from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
@@ -55,11 +54,6 @@ def refuse_unheld(request: AttachRequest, static_versions: Collection[str] | Non
             f"{STICKY} is not possible for CNI configuration {network.name}: {obstacle}; give cni.ips and "
             "--mac-address instead"
         )
-
-
-def hold_id(network_id: NetworkId, configuration: str, key: str) -> HoldId:
-    """Return the ID of a key's hold on a network: a container ID for its IPAM plugin."""
-    return HoldId(sha256(f"{network_id} {configuration} {key}".encode()).hexdigest())
 
 
 def plan_hold(plan: Plan, netns: str, addresses: Sequence[str] = ()) -> ReservationRecord:

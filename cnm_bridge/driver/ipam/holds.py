@@ -18,6 +18,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_interface
+from secrets import token_hex
 
 import structlog
 
@@ -27,7 +29,6 @@ from cni_invoker import CniError, PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.hold import (
-    hold_id,
     hold_mac,
     is_current,
     plan_hold,
@@ -43,6 +44,10 @@ from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
 
+_Name = tuple[NetworkId, str, str]
+"""Network, CNI configuration and key. The ID of a hold is a random container ID, so that its IPAM plugin never takes it
+for one whose record was lost."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Holds:
@@ -56,10 +61,12 @@ class Holds:
     plugins: PluginRuns
     contention: ContentionResolver
     clock: Callable[[], float] = time.time
-    _locks: KeyedLocks[HoldId] = field(default_factory=KeyedLocks, init=False)
+    _locks: KeyedLocks[_Name] = field(default_factory=KeyedLocks, init=False)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _gone: set[NetworkId] = field(default_factory=set, init=False)
     _has_networks: bool = field(default=False, init=False)
+    _has_compared: bool = field(default=False, init=False)
+    """Whether endpoints whose records were lost have been rebuilt, which have the same IDs again."""
 
     @asynccontextmanager
     async def holding(self, request: CreateEndpoint, plan: Plan) -> AsyncIterator[Plan]:
@@ -76,7 +83,7 @@ class Holds:
         if key is None:
             yield plan
             return
-        async with self._locks.hold(hold_id(request.network_id, plan.configuration.name, key)):
+        async with self._locks.hold((request.network_id, plan.configuration.name, key)):
             contention = self.contention.begin(plan.configuration.name)
             before = await self._find(request, plan, key, contention)
             if before is None or not is_current(plan, before):
@@ -104,11 +111,11 @@ class Holds:
             Refused: A container has it; nothing has been changed.
             CniError, KernelError, StateError: It could not be released, and will be tried again.
         """
-        async with self._locks.hold(record.id):
+        async with self._locks.hold(_name(record)):
             stored = self.store.ipam.find_hold(record.id)
             if stored is None:
                 return
-            if stored.holder is not None and self.store.find_endpoint(stored.holder) is not None:
+            if self._find_holder(stored) is not None:
                 raise Refused(
                     f"key {stored.key} is in use: `cni-bridge ls --sticky` shows its container; remove that first; "
                     "nothing has been changed"
@@ -126,7 +133,7 @@ class Holds:
 
     def note_round(self) -> None:
         """Have `run` settle soon: all networks of the engine have records now, so one without is gone."""
-        self._has_networks = True
+        self._has_networks = self._has_compared = True
         self._wanted.set()
 
     async def run(self) -> None:
@@ -145,17 +152,17 @@ class Holds:
             }
         async with asyncio.TaskGroup() as tasks:
             for record in self.store.ipam.holds():
-                tasks.create_task(self._settle(record.id))
+                tasks.create_task(self._settle(record))
         self._gone &= {one.network_id for one in self.store.ipam.holds()}
 
-    async def _settle(self, record_id: HoldId) -> None:
+    async def _settle(self, record: HoldRecord) -> None:
         try:
-            async with self._locks.hold(record_id):
-                await self._settle_one(record_id)
+            async with self._locks.hold(_name(record)):
+                await self._settle_one(record.id)
         except (CniError, KernelError, StateError) as exc:
-            log.warning("hold.release_pending", hold_id=record_id, error=str(exc))
+            log.warning("hold.release_pending", hold_id=record.id, error=str(exc))
         except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
-            log.exception("hold.bug", hold_id=record_id)
+            log.exception("hold.bug", hold_id=record.id)
 
     async def _settle_one(self, record_id: HoldId) -> None:
         record = self.store.ipam.find_hold(record_id)
@@ -164,28 +171,37 @@ class Holds:
         if record.phase is not HoldPhase.HELD:
             await self._release(record)
             return
+        if self._find_holder(record) is not None:
+            return
         if record.holder is not None:
-            if self.store.find_endpoint(record.holder) is not None:
-                return
             expires_at = None if record.keep_s is None else int(self.clock()) + record.keep_s
             record = replace(record, holder=None, expires_at=expires_at)
             await self.store.ipam.put_hold(record)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
-        if is_expired or record.network_id in self._gone:
+        if (is_expired and self._has_compared) or record.network_id in self._gone:
             await self._release(record)
+
+    def _find_holder(self, record: HoldRecord) -> EndpointId | None:
+        """Return the endpoint that has what a key has; the record does not name it if it is older than the endpoint."""
+        if record.holder is not None and self.store.find_endpoint(record.holder) is not None:
+            return record.holder
+        having = self.store.endpoints_with_address([str(ip_interface(address).ip) for address in record.addresses])
+        return next((one.id for one in having if one.network_id == record.network_id), None)
 
     async def _find(self, request: CreateEndpoint, plan: Plan, key: str, contention: Contention) -> HoldRecord | None:
         """Return what a key has, when no other endpoint has it; None if it has nothing."""
-        record = self.store.ipam.find_hold(hold_id(request.network_id, plan.configuration.name, key))
+        name = request.network_id, plan.configuration.name, key
+        record = next((one for one in self.store.ipam.holds() if _name(one) == name), None)
         if record is None:
             return None
         if record.phase is not HoldPhase.HELD:
             await self._release(record)
             return None
-        if record.holder not in {None, request.endpoint_id}:
+        holder = self._find_holder(record)
+        if holder not in {None, request.endpoint_id}:
             refuse_changed_hold(plan, record)
             remedy = f"give each container its own with {endpoint_option(STICKY, 'KEY')}"
-            await contention.wait_for_holder(record.holder, f"key {key}", remedy)
+            await contention.wait_for_holder(holder, f"key {key}", remedy)
         refuse_changed_hold(plan, record)
         return record
 
@@ -197,7 +213,7 @@ class Holds:
         if before is not None:
             await self._release(before)
         record = HoldRecord(
-            id=hold_id(request.network_id, plan.configuration.name, key),
+            id=HoldId(token_hex(32)),
             network_id=request.network_id,
             section=plan.configuration.name,
             key=key,
@@ -241,3 +257,7 @@ class Holds:
         await self.store.ipam.remove_hold(record.id)
         await self.plugins.tidy(lambda: self.store.ipam.is_empty)
         log.info("hold.released", key=record.key, configuration=record.section, addresses=record.addresses)
+
+
+def _name(record: HoldRecord) -> _Name:
+    return record.network_id, record.section, record.key

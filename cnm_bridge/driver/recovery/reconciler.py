@@ -30,7 +30,7 @@ from cnm_bridge.driver.recovery.comparison import Comparison, Differences
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, unchanged_since
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
-from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
+from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 
@@ -131,18 +131,20 @@ class Reconciler:
     async def once(self) -> None:
         """Run one round."""
         await self.managed.create_missing()
-        if await self._compare_and_repair():
+        answer = await self._compare_and_repair()
+        if answer is not None:
             self._rounds += 1
             self._last_round = time.time()
             await self.unclaimed_addresses.compare()
-            self.holds.note_round()
+            if answer.view is not None:
+                self.holds.note_round()
         self._warned_before, self._warned_now = frozenset(self._warned_now), set()
 
-    async def _compare_and_repair(self) -> bool:
-        """Compare twice, and repair the differences found by both; return whether the engine answered."""
+    async def _compare_and_repair(self) -> EngineAnswer | None:
+        """Compare twice, and repair the differences found by both; return the engine's answer."""
         first = await self._compare()
         if not first and not first.has_unconfirmed:
-            return first.answer is not None
+            return first.answer
         await asyncio.sleep(self.grace_s)
         second = await self._compare()
         due = await self.in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
@@ -158,7 +160,7 @@ class Reconciler:
             await self.remove_leftovers(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
-        return second.answer is not None
+        return second.answer
 
     async def _abandon(self, record: EndpointRecord, reason: str) -> None:
         log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
