@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.recovery.artifacts import chain_names, ifb_name
 from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
@@ -98,15 +98,31 @@ async def test_reservations_of_another_runtime(store: Store, kernel: Kernel, tmp
 async def test_what_a_teardown_has_left(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """It is a leftover, which the daemon removes, once: if another teardown does not help, it is reported."""
     audit = OrphanAudit(store, kernel, tmp_path / "run")
-    for is_first in (True, False):
+    for _ in range(2):  # another attempt for the same endpoint is torn down, too
         await put(store, endpoint(OURS, Phase.READY))
         await store.put_endpoint(endpoint(OURS, Phase.DELETING))
         assert await audit.scan(["lan"]) == {}
         await store.remove_endpoint(EndpointId(OURS))
-        file = reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
-        found = await audit.scan(["lan"])
-        assert [artifact.what for one in found.values() for artifact in one.artifacts] == ([file] if is_first else [])
-    await audit.scan(["lan"])
+    file = reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
+    (found,) = (await audit.scan(["lan"])).values()
+    assert [artifact.what for artifact in found.artifacts] == [file]
+    await store.put_found_endpoint(endpoint(OURS, Phase.DELETING))  # for its DEL
+    await store.remove_endpoint(EndpointId(OURS))
+    for _ in range(2):
+        assert await audit.scan(["lan"]) == {}
+    assert [orphan.what for orphan in audit.orphans] == [file]
+
+
+async def test_what_no_plugin_can_remove(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is reported, so that an operator can release it."""
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
+    await put(store, endpoint(OURS, Phase.READY))
+    await store.put_endpoint(endpoint(OURS, Phase.DELETING))
+    await store.remove_endpoint(EndpointId(OURS))
+    file = reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
+    assert await audit.scan(["lan"]) != {}
+    audit.disown(AttachmentId(OURS))
+    await audit_twice(audit)
     assert [orphan.what for orphan in audit.orphans] == [file]
 
 
