@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -23,7 +24,8 @@ from tests.records import endpoint
 
 ADDRESS = "10.7.0.9"
 NETWORK = "b" * 64
-FIRST, SECOND, THIRD = "1" * 64, "2" * 64, "3" * 64
+FIRST, SECOND, THIRD = (digit + token_hex(32)[1:] for digit in "123")
+"""In this order, and unique on this machine: a teardown looks for its link in the namespaces of all processes."""
 LIMIT_S = 60.0
 PLUGIN_TIMEOUT_S = 20.0
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -30,7 +31,8 @@ from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 
 NETWORK = "b" * 64
-FIRST, SECOND, THIRD = (EndpointId(digit * 64) for digit in "123")
+FIRST, SECOND, THIRD = (EndpointId(digit + token_hex(32)[1:]) for digit in "123")
+"""In this order, and unique on this machine: a teardown looks for its link in the namespaces of all processes."""
 IFNAME: JsonObject = {"com.docker.network.endpoint.ifname": "blue0"}
 LIMIT_S = 60.0
 UNDO_LIMIT_S = 0.5
