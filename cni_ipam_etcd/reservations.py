@@ -119,7 +119,7 @@ class Reservations:
         try:
             return self._keys.parse_address(pair.key)
         except ValueError:
-            raise _foreign(pair, f"it is no address below {beginning}") from None
+            raise _foreign(pair, f"it is not the key of an address below {beginning}") from None
 
     def find(self, network: str, container_id: str, ifname: str) -> tuple[Reservation, int] | None:
         """Return the reservation of an attachment of this node with its revision; None if there is none.
