@@ -152,8 +152,15 @@ class Holds:
             }
         async with asyncio.TaskGroup() as tasks:
             for record in self.store.ipam.holds():
-                tasks.create_task(self._settle(record))
+                if self._may_be_due(record):
+                    tasks.create_task(self._settle(record))
         self._gone &= {one.network_id for one in self.store.ipam.holds()}
+
+    def _may_be_due(self, record: HoldRecord) -> bool:
+        """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
+        has_lost_holder = record.holder is not None and self.store.find_endpoint(record.holder) is None
+        is_idle = record.holder is None and (record.expires_at is not None or record.network_id in self._gone)
+        return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle
 
     async def _settle(self, record: HoldRecord) -> None:
         try:
