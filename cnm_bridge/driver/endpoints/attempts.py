@@ -6,8 +6,8 @@ Every call that runs ADD goes through here, in every attach mode. `driver/teardo
 waited for.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
@@ -18,22 +18,26 @@ from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
-Attempt = Callable[[EndpointRecord | None, Contention], Awaitable[EndpointRecord]]
-"""Makes one attempt, under the endpoint's lock, with the record from before the first attempt; None if there was none.
-
-It waits for what is known to be needed, calls `Contention.note_leaving`, and runs the plugins.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Repeats an attempt to create or join an endpoint as long as `Contention` says."""
+    """The attempts to create or join an endpoint, repeated as long as `Contention` says.
+
+    ```python
+    with attempts.under_way(endpoint_id) as call:
+        contention = attempts.contention.begin(cni_network)
+        while True:
+            async with attempts.attempt(call, contention) as before:
+                ...
+                return record
+    ```
+    """
 
     store: Store
     teardowns: TeardownQueue
     contention: ContentionResolver
     locks: KeyedLocks[EndpointId]
-    _calls: dict[EndpointId, set["_Call"]] = field(default_factory=dict, init=False)
+    _calls: dict[EndpointId, set["Call"]] = field(default_factory=dict, init=False)
 
     def stop(self, endpoint_id: EndpointId) -> None:
         """Let the calls under way for an endpoint make no further attempt, because Docker deletes it.
@@ -44,9 +48,9 @@ class Attempts:
             call.is_stopped = True
 
     @contextmanager
-    def under_way(self, endpoint_id: EndpointId) -> Iterator["_Call"]:
+    def under_way(self, endpoint_id: EndpointId) -> Iterator["Call"]:
         """Yield a call for an endpoint, which `stop` finds during the block, also before the first attempt."""
-        call = _Call(endpoint_id)
+        call = Call(endpoint_id)
         calls = self._calls.setdefault(endpoint_id, set())
         calls.add(call)
         try:
@@ -56,52 +60,50 @@ class Attempts:
             if not calls:
                 del self._calls[endpoint_id]
 
-    async def __call__(self, call: "_Call", cni_network: str, attempt: Attempt) -> EndpointRecord:
-        """Return the record of the attempt that succeeded.
+    @asynccontextmanager
+    async def attempt(self, call: "Call", contention: Contention) -> AsyncIterator[EndpointRecord | None]:
+        """Make one attempt, the block, under the endpoint's lock; repeat it until a block has completed.
 
-        Between two attempts, what was done before the first one is kept, such as a reservation. After an error nothing
-        is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or fails. An
-        attempt of another call is never undone.
+        The block receives the record from before the first attempt, None if there was none. It waits for what is known
+        to be needed, calls `Contention.note_leaving`, and runs the plugins.
+
+        Its error is suppressed if another attempt may succeed; what was done before the first one, such as a
+        reservation, is kept until then. After any other error nothing is left of the endpoint, if plugins have run. The
+        undo goes on in the background if it takes long or fails. An attempt of another call is never undone.
 
         Raises:
-            Exception: That of the last attempt.
+            Exception: That of the block.
             Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint
                 before the first attempt.
         """
-        contention = self.contention.begin(cni_network)
-        while True:
-            try:
-                return await self._make(call, attempt, contention)
-            except Exception as exc:
-                call.error = exc
-                if not call.is_undoing:
+        try:
+            async with self.locks.hold(call.endpoint_id):
+                call.is_undoing = False
+                if call.is_stopped:
+                    raise call.error or Refused(f"endpoint {call.endpoint_id} has been deleted")
+                stored = self.store.find_endpoint(call.endpoint_id)
+                is_kept = call.is_kept(stored)
+                if not is_kept:
+                    call.before = stored
+                try:
+                    yield call.before
+                except Exception as exc:  # begin to undo it before another call can see what it has left
+                    if is_kept or self.store.find_endpoint(call.endpoint_id) != stored:
+                        call.can_be_repeated = _can_be_repeated(exc, call.before)
+                        keep = call.before if call.can_be_repeated else None
+                        call.is_undoing = await self.teardowns.begin_undo(call.endpoint_id, keep=keep)
                     raise
-                refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
-                extend_s = None if refusal is None else contention.extend_undo_s
-                if not await self.teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
-                    raise
-                await self._wait(call, refusal, contention)
-
-    async def _make(self, call: "_Call", attempt: Attempt, contention: Contention) -> EndpointRecord:
-        """Make one attempt. If it fails, begin to undo it before another call can see what it has left."""
-        async with self.locks.hold(call.endpoint_id):
-            call.is_undoing = False
-            if call.is_stopped:
-                raise call.error or Refused(f"endpoint {call.endpoint_id} has been deleted")
-            stored = self.store.find_endpoint(call.endpoint_id)
-            is_kept = call.is_kept(stored)
-            if not is_kept:
-                call.before = stored
-            try:
-                return await attempt(call.before, contention)
-            except Exception as exc:
-                if is_kept or self.store.find_endpoint(call.endpoint_id) != stored:
-                    call.can_be_repeated = _can_be_repeated(exc, call.before)
-                    keep = call.before if call.can_be_repeated else None
-                    call.is_undoing = await self.teardowns.begin_undo(call.endpoint_id, keep=keep)
+        except Exception as exc:
+            call.error = exc
+            if not call.is_undoing:
                 raise
+            refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
+            extend_s = None if refusal is None else contention.extend_undo_s
+            if not await self.teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
+                raise
+            await self._wait(call, refusal, contention)
 
-    async def _wait(self, call: "_Call", refusal: PluginFailed, contention: Contention) -> None:
+    async def _wait(self, call: "Call", refusal: PluginFailed, contention: Contention) -> None:
         """Return when another attempt may succeed; otherwise tear down what was kept, and raise."""
         try:
             if call.is_stopped:
@@ -119,7 +121,7 @@ class Attempts:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class Call:
     """A call under way.
 
     Attributes:

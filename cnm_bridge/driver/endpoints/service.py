@@ -8,7 +8,6 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,13 +30,12 @@ from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
-from cnm_bridge.driver.endpoints.attempts import Attempts
+from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -98,8 +96,7 @@ class EndpointService:
                         request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
                     )
                     async with self._attachments.hold(planned.attachment.id):
-                        create = partial(self._create, planned, plan)
-                        record = await self.attempts(call, plan.configuration.name, create)
+                        record = await self._create(call, planned, plan)
         _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 
@@ -116,7 +113,7 @@ class EndpointService:
         """
         cni_network = self.store.get_endpoint(request.endpoint_id).attachment.network
         with self.attempts.under_way(request.endpoint_id) as call:
-            record = await self.attempts(call, cni_network, partial(self._attach, request, caller))
+            record = await self._attach(call, request, caller, cni_network)
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -156,35 +153,39 @@ class EndpointService:
             if record is not None and has_device(record):
                 await self.teardowns.wait_tried([record.id])
 
-    async def _create(
-        self, planned: EndpointRecord, plan: Plan, stored: EndpointRecord | None, contention: Contention
-    ) -> EndpointRecord:
-        if stored is not None:  # by another call, since the plan was made
-            return stored
-        await contention.wait_for_attachment(planned.attachment.id)
-        await contention.wait_for_addresses(plan.fixed_addresses)
-        contention.note_leaving()
-        # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the DEL of
-        # an endpoint with the same address can complete.
-        with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
-            await self.store.put_endpoint(planned)
-            record = await self._attacher(planned).prepare(planned, plan)
-        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
-        return record
+    async def _create(self, call: Call, planned: EndpointRecord, plan: Plan) -> EndpointRecord:
+        contention = self.attempts.contention.begin(plan.configuration.name)
+        while True:
+            async with self.attempts.attempt(call, contention) as stored:
+                if stored is not None:  # by another call, since the plan was made
+                    return stored
+                await contention.wait_for_attachment(planned.attachment.id)
+                await contention.wait_for_addresses(plan.fixed_addresses)
+                contention.note_leaving()
+                # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that
+                # the DEL of an endpoint with the same address can complete.
+                with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
+                    await self.store.put_endpoint(planned)
+                    record = await self._attacher(planned).prepare(planned, plan)
+                log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
+                return record
 
     async def _attach(
-        self, request: Join, caller: ProcessRecord | None, record: EndpointRecord | None, contention: Contention
+        self, call: Call, request: Join, caller: ProcessRecord | None, cni_network: str
     ) -> EndpointRecord:
-        if record is None:
-            raise RecordNotFound("endpoint", request.endpoint_id)
-        if not record.phase.is_attached:
-            raise WrongPhase(record.id, record.phase, Phase.JOINED)
-        # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
-        same_caller = caller if caller == record.caller else None
-        process = record.first_process if record.sandbox_key == request.sandbox_key else None
-        record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
-        contention.note_leaving()
-        return await self._attacher(record).attach(record)
+        contention = self.attempts.contention.begin(cni_network)
+        while True:
+            async with self.attempts.attempt(call, contention) as record:
+                if record is None:
+                    raise RecordNotFound("endpoint", request.endpoint_id)
+                if not record.phase.is_attached:
+                    raise WrongPhase(record.id, record.phase, Phase.JOINED)
+                # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
+                same_caller = caller if caller == record.caller else None
+                process = record.first_process if record.sandbox_key == request.sandbox_key else None
+                joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
+                contention.note_leaving()
+                return await self._attacher(joined).attach(joined)
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self.store.find_endpoint(endpoint_id)
