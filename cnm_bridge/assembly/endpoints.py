@@ -45,7 +45,7 @@ def make_endpoints(
     """Return the objects of the room."""
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(resources.store, resources.engine_in_calls, resources.kernel)
-    attempts = Attempts(resources.store, teardown.queue, teardown.contention, attach.locks)
+    attempts = Attempts(resources.store, teardown.queue, attach.locks)
     dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
     first_processes = FirstProcesses(resources.store, resources.kernel, attach.owners, attach.locks)
     joined = JoinedEndpoints(
@@ -54,7 +54,8 @@ def make_endpoints(
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
         dns=dns_files,
-        contention=teardown.contention,
+        teardowns=teardown.queue,
+        evictions=teardown.evictions,
         locks=attach.locks,
         first_processes=first_processes,
     )
@@ -67,6 +68,7 @@ def make_endpoints(
             attachers=attach.attachers,
             owners=teardown.owners,
             teardowns=teardown.queue,
+            evictions=teardown.evictions,
             rebuild_endpoint=recovery.rebuild_endpoint,
             holds=ipam.holds,
             joined=joined,

@@ -38,7 +38,7 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         plugins=plugins,
         releases=releases,
     )
-    holds = Holds(store=resources.store, plugins=plugins, contention=teardown.contention)
+    holds = Holds(store=resources.store, plugins=plugins, evictions=teardown.evictions)
     networks.service.when_forgotten(holds.note_network_gone)
     settings = resources.settings
     return IpamRoom(

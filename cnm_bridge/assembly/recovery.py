@@ -70,7 +70,7 @@ def make_recovery(
         teardowns=teardown.queue,
         run_dir=resources.settings.run_dir,
     )
-    teardown.contention.when_none_is_dead(evict_leftovers)
+    teardown.evictions.when_none_is_dead(evict_leftovers)
     engine = TrustedEngine(
         store=resources.store,
         engine=resources.engine,

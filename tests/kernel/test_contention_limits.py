@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.attach.liveness import Liveness
-from cnm_bridge.driver.teardown.contention import ContentionResolver
+from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -32,12 +32,12 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     in_use = InUseCheck(kernel, tmp_path / "run")
     teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
-    resolver = ContentionResolver(store, Liveness(kernel), in_use, teardowns)
+    evictions = Evictions(store, Liveness(kernel), in_use, teardowns)
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):
         async with locks.hold(ID):
-            assert not await resolver.evict_dead(store.endpoints(), 0.5)
+            assert not await evictions.evict_dead(store.endpoints(), 0.5)
             assert store.get_endpoint(ID).phase is Phase.JOINED
-        await resolver.evict_dead(store.endpoints(), 0.5)
+        await evictions.evict_dead(store.endpoints(), 0.5)
     assert store.get_endpoint(ID).phase is Phase.DELETING  # it was found to be dead
-    assert resolver.find_evicting() == {ID}  # it has not been torn down
+    assert evictions.find_evicting() == {ID}  # it has not been torn down

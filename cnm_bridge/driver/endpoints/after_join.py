@@ -3,6 +3,7 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -17,7 +18,9 @@ from cnm_bridge.driver.endpoints.dns_files import DnsFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts, Unpublished
-from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S, ContentionResolver
+from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S
+from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -32,7 +35,8 @@ class JoinedEndpoints:
     unpublished: Unpublished
     sandbox_sync: SandboxSync
     dns: DnsFiles
-    contention: ContentionResolver
+    teardowns: TeardownQueue
+    evictions: Evictions
     locks: KeyedLocks[EndpointId]
     first_processes: FirstProcesses
     missed_ports: MissedPorts = field(init=False)
@@ -82,7 +86,9 @@ class JoinedEndpoints:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_LIMIT_S
         owners = await self._find_owners(request)
-        await self.contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_LIMIT_S):
+                await self.teardowns.wait_left([owner.id for owner in owners])
         try:
             await self._publish(request)
         except CannotPublish as exc:
@@ -92,7 +98,7 @@ class JoinedEndpoints:
             raise
         except Refused:
             owners, limit_s = await self._find_owners(request), deadline - loop.time()
-            if not await self.contention.evict_dead(owners, limit_s, until_all=True):
+            if not await self.evictions.evict_dead(owners, limit_s, until_all=True):
                 raise
             await self._publish(request)
 

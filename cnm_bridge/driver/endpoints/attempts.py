@@ -14,7 +14,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
+from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -25,7 +25,7 @@ class Attempts:
 
     ```python
     with attempts.under_way(endpoint_id) as call:
-        contention = attempts.contention.begin(cni_network)
+        contention = Contention(evictions, cni_network)
         while True:
             async with attempts.attempt(call, contention) as before:
                 ...
@@ -35,7 +35,6 @@ class Attempts:
 
     store: Store
     teardowns: TeardownQueue
-    contention: ContentionResolver
     locks: KeyedLocks[EndpointId]
     _calls: dict[EndpointId, set["Call"]] = field(default_factory=dict, init=False)
 

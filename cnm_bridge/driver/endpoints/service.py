@@ -36,6 +36,8 @@ from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -61,6 +63,7 @@ class EndpointService:
     attachers: Attachers
     owners: AddressOwners
     teardowns: TeardownQueue
+    evictions: Evictions
     rebuild_endpoint: RebuildEndpoint
     holds: Holds
     joined: JoinedEndpoints
@@ -154,7 +157,7 @@ class EndpointService:
                 await self.teardowns.wait_tried([record.id])
 
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan) -> EndpointRecord:
-        contention = self.attempts.contention.begin(plan.configuration.name)
+        contention = Contention(self.evictions, plan.configuration.name)
         while True:
             async with self.attempts.attempt(call, contention) as stored:
                 if stored is not None:  # by another call, since the plan was made
@@ -173,7 +176,7 @@ class EndpointService:
     async def _attach(
         self, call: Call, request: Join, caller: ProcessRecord | None, cni_network: str
     ) -> EndpointRecord:
-        contention = self.attempts.contention.begin(cni_network)
+        contention = Contention(self.evictions, cni_network)
         while True:
             async with self.attempts.attempt(call, contention) as record:
                 if record is None:

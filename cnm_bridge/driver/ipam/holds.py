@@ -39,7 +39,8 @@ from cnm_bridge.core.planning.options.cni_options import STICKY
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.teardown.contention import Contention, ContentionResolver
+from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -59,7 +60,7 @@ class Holds:
 
     store: Store
     plugins: PluginRuns
-    contention: ContentionResolver
+    evictions: Evictions
     clock: Callable[[], float] = time.time
     _locks: KeyedLocks[_Name] = field(default_factory=KeyedLocks, init=False)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -84,7 +85,7 @@ class Holds:
             yield plan
             return
         async with self._locks.hold((request.network_id, plan.configuration.name, key)):
-            contention = self.contention.begin(plan.configuration.name)
+            contention = Contention(self.evictions, plan.configuration.name)
             before = await self._find(request, plan, key, contention)
             if before is None or not is_current(plan, before):
                 record = await self._reserve(request, plan, key, before, contention)

@@ -5,43 +5,26 @@
 DeleteEndpoint is answered before the plugins have run (docs/decisions, 13). Most later calls do not notice, because
 plugins can run ADD and DEL for several containers concurrently. A new endpoint that needs a specific address waits for
 the endpoint that holds it. If a plugin refuses an ADD, the new endpoint waits for endpoints that are being deleted, and
-tries again. dockerd holds a lock of the network meanwhile, so there is one time limit for all these waits.
-
-After a crash, dockerd forgets its endpoints silently and restarts its containers within a second, long before the next
-reconciliation. Until then dead endpoints hold what the new ones need: ports, static addresses, or the last addresses of
-a small subnet. The daemon searches for dead endpoints only after a refusal.
+tries again; if that does not help, dead endpoints are torn down (`driver/teardown/evictions.py`). dockerd holds a lock
+of the network meanwhile, so there is one time limit for all these waits.
 """
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Final
 
-import structlog
-
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
-from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
-from cnm_bridge.core.link_state import IpAddress, KernelError
-from cnm_bridge.driver.attach.liveness import Liveness
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.core.link_state import IpAddress
+from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 
-log = structlog.get_logger()
-
-_DEAD: Final = "its container does not run, and a new endpoint needs an address or a port that it may hold"
 _WHAT_TO_DO: Final = (
     "try again when `cni-bridge status` no longer shows that endpoint; "
     "if it stays, its plugin hangs or fails: see the log"
 )
-
-LeftoverEviction = Callable[[str, float], Awaitable[frozenset[EndpointId]]]
-"""Begins to tear down the leftovers on a CNI network until a moment; returns the endpoints that are torn down."""
 
 WAIT_LIMIT_S: Final = 10.0
 """Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
@@ -53,139 +36,13 @@ _BRIEFLY_S: Final = 1.0
 """Limit for what may not help: endpoints of other networks seldom hold what was refused, and a DEL may hang."""
 
 
-async def _evict_none(_network: str, _until: float) -> frozenset[EndpointId]:
-    return frozenset()
-
-
-@dataclass(slots=True)
-class ContentionResolver:
-    """Waits for pending teardowns, and tears down dead endpoints."""
-
-    store: Store
-    liveness: Liveness
-    in_use: InUseCheck
-    teardowns: TeardownQueue
-    _evict_leftovers: LeftoverEviction = field(default=_evict_none, init=False)
-    _evicting: dict[EndpointId, str] = field(default_factory=dict, init=False)
-    """The dead endpoints whose teardown any call has begun, and their CNI networks."""
-    _evictions: Counter[str] = field(default_factory=Counter, init=False)
-
-    def when_none_is_dead(self, evict_leftovers: LeftoverEviction) -> None:
-        """Set the callback that begins to tear down the endpoints of a CNI network whose records are lost.
-
-        It begins no more after a moment in event loop time, and is never cancelled. It returns these endpoints, and
-        raises KernelError if they cannot be found.
-        """
-        self._evict_leftovers = evict_leftovers
-
-    def begin(self, network: str) -> "Contention":
-        """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
-        return Contention(self, self.store, self.teardowns, network)
-
-    async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
-        """Wait until these endpoints are gone or their teardown has failed, at most for `limit_s` seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self.teardowns.wait_left(endpoints)
-
-    async def evict_dead(
-        self,
-        endpoints: Iterable[EndpointRecord],
-        limit_s: float,
-        *,
-        until_all: bool = False,
-        leaving: Collection[EndpointId] = (),
-        or_leftovers_of: str | None = None,
-    ) -> bool:
-        """Tear down the dead ones of these endpoints; return whether any is gone.
-
-        It returns as soon as one is gone, so a plugin that hangs does not keep what the others held. Those that another
-        call is tearing down are waited for, too. A teardown that fails or takes longer continues in the background.
-
-        Args:
-            endpoints: The endpoints, dead or not.
-            limit_s: The longest wait, in seconds.
-            until_all: Wait until all of them are gone or have failed instead.
-            leaving: Endpoints that are being torn down. While dead ones are, one of these that is gone counts as well.
-            or_leftovers_of: If none is dead, tear down the endpoints of this CNI network whose records are lost: the
-                state is older than the endpoints, and dockerd may have forgotten them.
-        """
-        wanted = tuple(endpoints)
-        evicting = self.find_evicting()
-        begun = {record.id for record in wanted if record.id in evicting}
-        dead: dict[EndpointId, EndpointRecord] = {}
-        deadline = asyncio.get_running_loop().time() + limit_s
-        try:
-            async with asyncio.timeout_at(deadline):
-                dead = await self._find_dead(wanted)
-            if not begun and not dead and or_leftovers_of is not None:
-                begun.update(await self._evict_leftovers(or_leftovers_of, deadline))
-                self._evicting.update(dict.fromkeys(begun, or_leftovers_of))
-            if begun or dead:
-                begun.update(leaving)
-            async with asyncio.timeout_at(deadline):
-                await self._wait_gone(begun, dead, until_all=until_all)
-        except TimeoutError:
-            pass
-        except KernelError as exc:  # the plugin's own error is reported instead
-            log.warning("contention.kernel_unread", error=str(exc))
-            return False
-        return any(self.store.find_endpoint(endpoint_id) is None for endpoint_id in begun | dead.keys())
-
-    def find_evicting(self) -> frozenset[EndpointId]:
-        """Return the dead endpoints that are being torn down for any call."""
-        self._count_evictions()
-        return frozenset(self._evicting)
-
-    def count_evictions(self, network: str) -> int:
-        """Return how many dead endpoints of a CNI network have been torn down for any call."""
-        self._count_evictions()
-        return self._evictions[network]
-
-    def _count_evictions(self) -> None:
-        leaving = self.teardowns.leaving
-        for endpoint_id in [one for one in self._evicting if one not in leaving]:
-            network = self._evicting.pop(endpoint_id)
-            self._evictions[network] += self.store.find_endpoint(endpoint_id) is None
-
-    async def _wait_gone(
-        self, begun: Iterable[EndpointId], dead: Mapping[EndpointId, EndpointRecord], *, until_all: bool
-    ) -> None:
-        """Begin to tear the dead ones down; wait until one of these endpoints is gone, or each is or has failed."""
-        async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
-            waits = [tasks.create_task(self._evict(record)) for record in dead.values()]
-            waits += [
-                tasks.create_task(self._wait_one_gone(endpoint_id)) for endpoint_id in begun if endpoint_id not in dead
-            ]
-            for wait in asyncio.as_completed(waits):
-                if await wait and not until_all:
-                    break
-            for task in waits:
-                task.cancel()
-
-    async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
-        gone = await self.in_use.without_in_use(await self.liveness.find_dead(wanted))
-        return {record.id: record for record in (*gone, *await self.liveness.find_abandoned(wanted))}
-
-    async def _evict(self, record: EndpointRecord) -> bool:
-        """Tear down a dead endpoint; return whether it is gone, or False if that has failed."""
-        log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-        await self.teardowns.abandon(record)
-        self._evicting[record.id] = record.attachment.network
-        return await self._wait_one_gone(record.id)
-
-    async def _wait_one_gone(self, endpoint_id: EndpointId) -> bool:
-        await self.teardowns.wait_left([endpoint_id])
-        return self.store.find_endpoint(endpoint_id) is None
-
-
 class Contention:
-    """The waits of one new endpoint, at most `WAIT_LIMIT_S` seconds in total."""
+    """The waits of one new endpoint on a CNI network, at most `WAIT_LIMIT_S` seconds in total, from now on."""
 
-    def __init__(self, resolver: ContentionResolver, store: Store, teardowns: TeardownQueue, network: str) -> None:
-        self._resolver = resolver
-        self._store = store
-        self._teardowns = teardowns
+    def __init__(self, evictions: Evictions, network: str) -> None:
+        self._evictions = evictions
+        self._store = evictions.store
+        self._teardowns = evictions.teardowns
         self._network = network
         self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
         self._here: set[EndpointId] = set()
@@ -193,7 +50,7 @@ class Contention:
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
         self._has_evicted_all = False
-        self._evictions = resolver.count_evictions(network)
+        self._evicted = evictions.count(network)
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until no endpoint with one of these addresses is being deleted.
@@ -240,7 +97,7 @@ class Contention:
         await self._wait_or_retry([endpoint_id])
         holder = self._store.find_endpoint(endpoint_id)
         if holder is not None and not self._teardowns.is_pending(endpoint_id):
-            await self._resolver.evict_dead([holder], self._remaining_s)
+            await self._evictions.evict_dead([holder], self._remaining_s)
         remaining = self._store.find_endpoint(endpoint_id)
         if remaining is None:
             return
@@ -253,7 +110,7 @@ class Contention:
 
         If a plugin refuses the ADD, one of these may have been the reason.
         """
-        self._evictions = self._resolver.count_evictions(self._network)
+        self._evicted = self._evictions.count(self._network)
         if not self._has_been_refused:
             self._remember_leaving()
 
@@ -317,15 +174,15 @@ class Contention:
         """Tear down the dead endpoints of the network until one is gone; return whether one is, in time."""
         here = [record for record in self._store.endpoints() if record.attachment.network == self._network]
         limit_s = self._remaining_s - _RETRY_S
-        is_any_gone = limit_s > 0 and await self._resolver.evict_dead(
+        is_any_gone = limit_s > 0 and await self._evictions.evict_dead(
             here, limit_s, leaving=self._here, or_leftovers_of=self._network
         )
-        self._here |= self._of_network(self._resolver.find_evicting())  # one of them may have what the first had not
+        self._here |= self._of_network(self._evictions.find_evicting())  # one of them may have what the first had not
         return is_any_gone
 
     def _has_evicted(self) -> bool:
         """Return whether dead endpoints have been torn down since the last attempt, for any call, and time is left."""
-        return self._remaining_s > 0 and self._evictions != self._resolver.count_evictions(self._network)
+        return self._remaining_s > 0 and self._evicted != self._evictions.count(self._network)
 
     def _remember_leaving(self) -> None:
         leaving = self._teardowns.leaving

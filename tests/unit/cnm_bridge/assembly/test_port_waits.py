@@ -15,14 +15,14 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.teardown.contention import ContentionResolver
+from cnm_bridge.driver.teardown.evictions import Evictions
 from tests.unit.cnm_bridge.assembly.test_interrupted_publishing import PORT, RECORD, REFERENCE
 
 OWNER = EndpointId("d" * 64)
 HOST_PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 
 
-class Recorded(ContentionResolver):
+class Recorded(Evictions):
     """Records the time limit of each search for dead endpoints."""
 
     limits: ClassVar[list[float]] = []
@@ -45,7 +45,7 @@ class Recorded(ContentionResolver):
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
-    monkeypatch.setattr("cnm_bridge.assembly.teardown.ContentionResolver", Recorded)
+    monkeypatch.setattr("cnm_bridge.assembly.teardown.Evictions", Recorded)
     monkeypatch.setattr("cnm_bridge.driver.endpoints.after_join.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
