@@ -13,7 +13,7 @@ from cni_invoker import Limits
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, find_engine, find_plugins
 from tests.soak.generator import Generator
-from tests.soak.lists import LISTS, PUBLISHING
+from tests.soak.lists import NAMES, OF_DOCKER, PUBLISHING
 from tests.soak.machine import Machine
 from tests.soak.soak import Soak
 from tests.soak.trouble import Trouble, with_lists
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--operations", type=int, default=1000, help="the minimum number; default: %(default)s")
     parser.add_argument("--seed", type=int, help="the seed of an earlier run, to repeat it; default: a new one")
     parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
-    parser.add_argument("--lists", nargs="+", choices=LISTS, default=[*LISTS], help="only these; default: all")
+    parser.add_argument("--lists", nargs="+", choices=NAMES, default=[*NAMES], help="only these; default: all")
     parser.add_argument(
         "--troubles",
         nargs="*",
@@ -66,6 +66,10 @@ def main(arguments: Sequence[str]) -> int:
     print(f"seed {seed}: {options.operations} operations, {how}", flush=True)
     with Lab(engine=engine, plugins=plugins) as lab:
         lists = with_lists(options.lists, options.troubles)
+        if (
+            options.attach is not AttachOption.MOVE
+        ):  # Docker gives its own links no name beside one that it did not move
+            lists = tuple(name for name in lists if name not in OF_DOCKER)
         machine = Machine(lab, lists, options.attach)
         burst = 2 * Limits().executions
         generator = Generator(seed, lists, PUBLISHING, options.kills, troubles=options.troubles, burst=burst)

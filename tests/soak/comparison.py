@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.soak.artifacts import Artifacts, Attachment, parse_addresses
 from tests.soak.docker_view import DockerContainer, DockerView
+from tests.soak.lists import OF_DOCKER
 from tests.soak.model import Container, World
 
 __all__ = ["MachineView", "Reservation", "Sandbox", "attachments_of", "compare", "compare_docker"]
@@ -18,7 +19,13 @@ JOINED: Final = "joined"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Reservation:
-    """An address that host-local keeps for an attachment."""
+    """An address that host-local keeps for an attachment.
+
+    Attributes:
+        list: The list, or the IPAM section.
+        address: The address.
+        endpoint: CNI's container ID: the endpoint's, or that of the daemon's record of an address.
+    """
 
     list: str
     address: str
@@ -59,6 +66,7 @@ class MachineView:
         leftovers: What must never exist at a checkpoint: other namespaces, running plugins.
         network_records: The IDs of the daemon's networks.
         endpoint_records: The phases of the daemon's endpoints, by ID.
+        addresses: The daemon's records of addresses that Docker has requested.
     """
 
     sandboxes: Mapping[str, Sandbox]
@@ -70,6 +78,7 @@ class MachineView:
     leftovers: tuple[str, ...]
     network_records: frozenset[str]
     endpoint_records: Mapping[str, str]
+    addresses: tuple[Reservation, ...] = ()
 
 
 def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -102,12 +111,11 @@ def compare(
         found = tuple(attachments_of(world, name, container, machine.reservations))
         lines += _compare_sandbox(name, wanted, container, sandbox, found)
         attachments += found
-    wanted_ids = docker.endpoints
+    wanted_ids = docker.our_endpoints
     listed = {endpoint for network in networks.values() for endpoint in network.endpoints}
-    lines += _missing("endpoint of Docker's network", wanted_ids, listed)
-    lines += _missing(
-        "record of network", {network.id for network in docker.networks.values()}, machine.network_records
-    )
+    ours = {network.id for network in docker.networks.values() if network.is_ours}
+    lines += _missing("endpoint of Docker's network", docker.endpoints, listed)
+    lines += _missing("record of network", ours, machine.network_records)
     lines += _missing("staging namespace", wanted_ids, machine.staging)
     lines += _missing("record of endpoint", wanted_ids, set(machine.endpoint_records))
     lines += [
@@ -116,6 +124,7 @@ def compare(
         if endpoint in wanted_ids and phase != JOINED
     ]
     lines += _compare_reservations(attachments, machine, artifacts)
+    lines += _compare_requested(attachments, machine)
     rules = sum((artifacts[found.list].rules_of(found) for found in attachments), Counter[str]())
     links = Counter(link for found in attachments for link in artifacts[found.list].links)
     lines += _differing("rule", rules, machine.rules)
@@ -155,10 +164,19 @@ def attachments_of(
     gateway = world.gateway_of(name)
     for network, endpoint in container.endpoints.items():
         if endpoint and network in world.networks:
-            addresses = (found.address for found in reservations if found.endpoint == endpoint)
+            list_name, shown = world.networks[network], container.addresses_on.get(network, ())
+            addresses = (
+                found.address
+                for found in reservations
+                if (
+                    found.list == list_name and found.address in shown
+                    if list_name in OF_DOCKER
+                    else found.endpoint == endpoint
+                )
+            )
             yield Attachment(
                 endpoint=endpoint,
-                list=world.networks[network],
+                list=list_name,
                 addresses=parse_addresses(addresses),
                 port=world.containers[name].port if network == gateway else None,
             )
@@ -174,8 +192,19 @@ def _compare_reservations(
         if len(families) != artifacts[found.list].families or len(set(families)) != len(families):
             yield f"endpoint {found.endpoint} on {found.list}: reserved addresses {[*map(str, found.addresses)]}"
     for reservation in sorted(machine.reservations):
-        if (reservation.list, reservation.endpoint) not in known:
+        if reservation.list not in OF_DOCKER and (reservation.list, reservation.endpoint) not in known:
             yield f"too much: {reservation}"
+
+
+def _compare_requested(attachments: Iterable[Attachment], machine: MachineView) -> Iterator[str]:
+    """Compare the addresses of networks of Docker's own drivers: Docker's, the daemon's records, the plugin's data."""
+    shown = Counter(
+        f"{one.list} {address}" for one in attachments if one.list in OF_DOCKER for address in one.addresses
+    )
+    recorded = Counter(f"{one.list} {one.address}" for one in machine.addresses)
+    yield from _differing("record of address", shown, recorded)
+    reserved = Counter(str(one) for one in machine.reservations if one.list in OF_DOCKER)
+    yield from _differing("for a record,", Counter(map(str, machine.addresses)), reserved)
 
 
 def _missing(what: str, wanted: Iterable[str], found: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
-from tests.soak.lists import docker_pool, is_docker_choice
+from tests.soak.lists import OF_DOCKER, docker_pool, is_docker_choice
 from tests.soak.operations import Kind, Operation
 
 __all__ = ["DRIVER", "SERVER", "call_of"]
@@ -34,9 +34,7 @@ def call_of(operation: Operation) -> tuple[str, str, JsonValue]:
             body = {
                 "Name": subject,
                 "CheckDuplicate": True,
-                "Driver": DRIVER,
-                "IPAM": _ipam(operation.list),
-                "Options": {"cni.network": operation.list},
+                **_driver(operation.list or ""),
             }
             return "POST", "/networks/create", body
         case Kind.REMOVE_NETWORK:
@@ -45,9 +43,16 @@ def call_of(operation: Operation) -> tuple[str, str, JsonValue]:
     return "POST", f"/containers/{subject}/{operation.kind.value}{query}", None
 
 
-def _ipam(list_name: str | None) -> JsonObject:
-    pool = docker_pool(list_name or "")
-    return {"Driver": "null"} if pool is None else {"Config": [{"Subnet": pool.subnet, "Gateway": pool.gateway}]}
+def _driver(list_name: str) -> JsonObject:
+    """Return the drivers of a network and its addresses, with their options."""
+    pool = docker_pool(list_name)
+    config: JsonObject = {} if pool is None else {"Config": [{"Subnet": pool.subnet, "Gateway": pool.gateway}]}
+    of_docker = OF_DOCKER.get(list_name)
+    if of_docker is None:
+        ipam: JsonObject = config or {"Driver": "null"}
+        return {"Driver": DRIVER, "IPAM": ipam, "Options": {"cni.network": list_name}}
+    ipam = {"Driver": DRIVER, "Options": {"cni.ipam": list_name}, **config}
+    return {"Driver": of_docker.name, "IPAM": ipam, "Options": {**of_docker.options}}
 
 
 def _endpoint(operation: Operation) -> JsonObject:

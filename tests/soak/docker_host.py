@@ -17,6 +17,7 @@ from cni_invoker.documents.jsontypes import get_int
 from tests.lab import unix_http
 from tests.soak.docker_calls import DRIVER, call_of
 from tests.soak.docker_view import DockerView
+from tests.soak.lists import OF_DOCKER
 from tests.soak.operations import Kind, Operation
 from tests.soak.shortage import Taken
 
@@ -88,7 +89,8 @@ class DockerHost:
         Raises:
             OSError, http.client.HTTPException: dockerd does not answer.
         """
-        filters = quote(json.dumps({"driver": [DRIVER]}))
+        drivers = [DRIVER, *(driver.name for driver in OF_DOCKER.values())]
+        filters = quote(json.dumps({"driver": drivers}))
         # one by one: the lists lack objects of failed operations
         return DockerView.from_documents(
             self._each("/containers/json?all=1", "/containers/{}/json", "State"),

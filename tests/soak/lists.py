@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The network configuration lists of the soak: those with most artifacts, each with its own subnets."""
+"""The lists of the soak, those with most artifacts, and IPAM sections for Docker's own drivers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +15,23 @@ __all__ = [
     "CHOSEN",
     "HUNG",
     "LISTS",
+    "NAMES",
+    "OF_DOCKER",
     "POOL",
     "POOL_MOST",
     "PUBLISHING",
     "SETUP",
+    "SINGLE",
     "SLOW",
     "TROUBLED",
     "WRAPPED",
+    "DockerDriver",
     "Pool",
     "docker_pool",
     "families",
     "gateways",
     "is_docker_choice",
+    "section",
 ]
 
 _UPLINK: Final = "uplink0"
@@ -38,6 +43,19 @@ class Pool:
 
     subnet: str
     gateway: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerDriver:
+    """A driver of Docker's own, for networks whose addresses come from an IPAM section.
+
+    Attributes:
+        name: Its name.
+        options: The options of a network.
+    """
+
+    name: str
+    options: Mapping[str, str]
 
 
 def _ipam(number: int, *, ipv6: bool = False, addresses: Sequence[str] = ()) -> JsonObject:
@@ -115,6 +133,16 @@ ifb link, and macvlan. Then lists whose first DEL of each container fails or han
 small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`). At last the
 lists of some kinds of trouble (`tests/soak/trouble.py`)."""
 
+OF_DOCKER: Final[Mapping[str, DockerDriver]] = {
+    "house": DockerDriver(name="bridge", options={"com.docker.network.bridge.name": "br-000000000082"}),
+    "street": DockerDriver(name="macvlan", options={"parent": _UPLINK}),
+}
+"""The networks of Docker's own drivers, by the name of their IPAM section. The bridge has a name of the form that
+Docker chooses, so that its rules are known to be Docker's (`tests/lab/leftovers.py`)."""
+
+NAMES: Final = (*LISTS, *OF_DOCKER)
+"""The names of all lists and sections. Those of sections count as lists wherever a network is made of one."""
+
 WRAPPED: Final = ("bridge", "firewall", "host-local")
 """The plugins that may fail or hang."""
 
@@ -122,12 +150,15 @@ PUBLISHING: Final = frozenset(name for name, plugins in LISTS.items() if _PORTMA
 """The lists that can publish ports; a container that publishes ports must use only these."""
 
 CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
-    name: _few(list(LISTS).index(name) + 1) for name in ("again", "stuck", "static", "docker")
+    name: _few(NAMES.index(name) + 1) for name in ("again", "stuck", "static", "docker")
 }
 """All addresses of the lists with few addresses."""
 
 CHOSEN: Final = frozenset({"static", "docker"})
 """The lists of these on which each container chooses its address when it is created."""
+
+SINGLE: Final = frozenset({"docker", *OF_DOCKER})
+"""The lists of which there is one network at a time, because Docker's pools may not overlap."""
 
 TROUBLED: Final = frozenset({*CANDIDATES, SLOW, HUNG, POOL})
 """The lists on which a start may have to wait for plugins or for an address."""
@@ -136,10 +167,16 @@ SETUP: Final = f"""set -e
 ip link add {_UPLINK} type veth peer name {_UPLINK}-end
 ip addr add 10.82.5.1/24 dev {_UPLINK}-end
 ip addr add fd82:5::1/64 dev {_UPLINK}-end nodad
+ip addr add 10.82.{NAMES.index("street") + 1}.1/24 dev {_UPLINK}-end
 ip link set {_UPLINK} up
 ip link set {_UPLINK}-end up
 """
 """Makes the parent link for macvlan, in the host namespace of a lab; its other end has the gateway's addresses."""
+
+
+def _number(name: str) -> int:
+    """Return the number of a list, which its subnets have."""
+    return NAMES.index(name) + 1
 
 
 def families(name: str) -> int:
@@ -149,14 +186,20 @@ def families(name: str) -> int:
 
 def gateways(name: str) -> tuple[str, ...]:
     """Return the gateways of a list, which every container on it must reach."""
-    number = list(LISTS).index(name) + 1
+    number = _number(name)
     return (f"10.82.{number}.1", f"fd82:{number}::1")[: families(name)]
 
 
 def docker_pool(name: str) -> Pool | None:
-    """Return the pool of a network of this list; None if its plugins choose the addresses."""
-    number = list(LISTS).index(name) + 1
-    return Pool(subnet=f"10.82.{number}.0/24", gateway=f"10.82.{number}.1") if name == "docker" else None
+    """Return the pool of a network of this list; None if it has none."""
+    number = _number(name)
+    return Pool(subnet=f"10.82.{number}.0/24", gateway=f"10.82.{number}.1") if name in SINGLE else None
+
+
+def section(name: str) -> JsonObject:
+    """Return the file of an IPAM section; the first DEL of each address fails, after its work."""
+    ipam = _ipam(_number(name))
+    return {"cniVersion": "1.0.0", "name": name, "ipam": {**ipam, **goes_wrong("host-local", Fault.FAILS_AFTER)}}
 
 
 def is_docker_choice(address: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
+from cni_bridge_state import AddressPhase, AddressRecord
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, LabState
 from tests.lab.editions import MACHINE_PLUGINS
@@ -17,12 +18,24 @@ from tests.lab.leftovers import temporary_rules
 from tests.lab.state import DOCKER_SOCKET
 from tests.plugins.unreliable import render_unreliable
 from tests.soak.artifacts import Artifacts, Attachment, generalise, kind_of_link, parse_addresses
-from tests.soak.comparison import MachineView, Sandbox
+from tests.soak.comparison import MachineView, Reservation, Sandbox
 from tests.soak.docker_host import DockerHost, Outcome
 from tests.soak.docker_view import DockerView
 from tests.soak.holdings import Holdings, Link
 from tests.soak.killing import START_LIMIT_S, STATE, Killing
-from tests.soak.lists import CANDIDATES, CHOSEN, HUNG, LISTS, PUBLISHING, SETUP, WRAPPED, families
+from tests.soak.lists import (
+    CANDIDATES,
+    CHOSEN,
+    HUNG,
+    LISTS,
+    NAMES,
+    OF_DOCKER,
+    PUBLISHING,
+    SETUP,
+    WRAPPED,
+    families,
+    section,
+)
 from tests.soak.losses import Survey
 from tests.soak.model import World
 from tests.soak.operations import Kind, Operation
@@ -37,6 +50,8 @@ DAEMON_OPTIONS: Final = ("--reconcile-interval", "1", "--plugin-timeout", "8")
 
 _NAMESPACES: Final = ("/run/cni-bridge/netns/", "/run/cni-bridge/sandboxes/")
 """Staging namespaces and pins: an endpoint has one of them."""
+_OF_IPAM_PLUGINS: Final = "/run/cni-bridge/ipam/netns"
+"""The namespace that IPAM plugins receive; it exists while there are addresses."""
 _TUNING: Final = "/run/cni/tuning/"
 """Where `tuning` notes what its DEL restores. It writes these files in place: killed right after it created one, it
 leaves an empty file, which its DEL ignores with status 0 (17 of 60 plugins 1.1.1 that were killed as soon as the file
@@ -60,7 +75,7 @@ class Machine:
         attach: How the daemon attaches containers. Those with several networks are moved in any case.
     """
 
-    def __init__(self, lab: Lab, lists: Iterable[str] = LISTS, attach: AttachOption = AttachOption.MOVE) -> None:
+    def __init__(self, lab: Lab, lists: Iterable[str] = NAMES, attach: AttachOption = AttachOption.MOVE) -> None:
         self._lab = lab
         options = (*DAEMON_OPTIONS, "--attach", attach.value)
         self.killing = Killing(lab, options)
@@ -97,6 +112,7 @@ class Machine:
         state = self._lab.state()
         records = self._records()
         staging = {path for path in (*state.namespaces, *state.files) if path.startswith(_NAMESPACES)}
+        expected = {*staging, *((_OF_IPAM_PLUGINS,) if records.addresses else ())}
         return MachineView(
             sandboxes={
                 name: Sandbox(
@@ -111,9 +127,10 @@ class Machine:
             links=Counter(self._links(state)),
             staging=frozenset(path.rpartition("/")[2] for path in staging),
             files=tuple(path for path in state.files if path not in staging and not self._was_never_written(path)),
-            leftovers=(*(path for path in state.namespaces if path not in staging), *state.plugins),
+            leftovers=(*(path for path in state.namespaces if path not in expected), *state.plugins),
             network_records=records.networks,
             endpoint_records={record.id: record.phase.value for record in records.endpoints},
+            addresses=tuple(map(_requested, records.addresses)),
         )
 
     def complaints(self) -> tuple[str, ...]:
@@ -140,6 +157,8 @@ class Machine:
         for name, plugins in LISTS.items():
             document: JsonObject = {"cniVersion": "1.0.0", "name": name, "plugins": [*plugins]}
             self._lab.write(f"/etc/cni/net.d/{name}.conflist", document)
+        for name in OF_DOCKER:
+            self._lab.write(f"/etc/cni/net.d/{name}.ipam", section(name))
         unreliable = render_unreliable(MACHINE_PLUGINS, Path("/run/unreliable"))
         for plugin in WRAPPED:
             self._lab.write(f"/opt/cni/bin/{plugin}", unreliable, mode=0o755)
@@ -221,3 +240,10 @@ class Machine:
 
     def _records(self) -> Records:
         return read_records(self._lab.path(STATE))
+
+
+def _requested(record: AddressRecord) -> Reservation:
+    """Return what must be reserved for a record; one that is not complete is like no reservation."""
+    is_complete = record.phase is AddressPhase.RESERVED and record.address is not None
+    address = str(record.address.ip) if is_complete and record.address else f"{record.address}, {record.phase}"
+    return Reservation(list=record.section, address=address, endpoint=record.id)

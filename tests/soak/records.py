@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import get_objects, get_str
-from cni_bridge_state import EndpointRecord, Phase, StateError
+from cni_bridge_state import AddressRecord, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
 from tests.soak.shortage import Taken
 
@@ -25,10 +25,12 @@ class Records:
     Attributes:
         networks: The IDs of networks.
         endpoints: The records of endpoints.
+        addresses: Those of the addresses that Docker has requested.
     """
 
     networks: frozenset[str]
     endpoints: tuple[EndpointRecord, ...]
+    addresses: tuple[AddressRecord, ...]
 
     def pending_addresses(self) -> frozenset[Taken]:
         """Return the addresses of endpoints whose teardown is pending, whether they are still reserved or not."""
@@ -57,7 +59,8 @@ def read_records(directory: Path) -> Records:
             try:
                 if not store.findings:
                     networks = frozenset(record.id for record in store.networks())
-                    return Records(networks=networks, endpoints=tuple(store.endpoints()))
+                    addresses = tuple(store.ipam.addresses())
+                    return Records(networks=networks, endpoints=tuple(store.endpoints()), addresses=addresses)
             finally:
                 store.close()
     raise AssertionError(f"the copy of {directory} cannot be read, {_ATTEMPTS} times")

@@ -33,7 +33,7 @@ WORLD = World(
 )
 DOCKER = DockerView(
     containers={
-        "c1": DockerContainer(state="running", endpoints={"n1": ENDPOINT}, addresses=frozenset(ADDRESSES), process=7),
+        "c1": DockerContainer(state="running", endpoints={"n1": ENDPOINT}, addresses_on={"n1": ADDRESSES}, process=7),
         "c2": DockerContainer(state="exited", endpoints={"n1": "f" * 64}),
     },
     networks={"n1": DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1"})},
@@ -155,7 +155,7 @@ def test_each_difference_of_docker_is_reported(docker: DockerView, expected: str
 
 def test_a_missing_address_in_docker_is_reported() -> None:
     """The addresses that Docker shows must be the reserved ones."""
-    docker = changed("c1", addresses=frozenset({ADDRESSES[0]}))
+    docker = changed("c1", addresses_on={"n1": ADDRESSES[:1]})
     assert compare(WORLD, docker, MACHINE, ARTIFACTS) == (f"missing: container c1: address at Docker {ADDRESSES[1]}",)
 
 
@@ -190,3 +190,65 @@ def test_an_incomplete_container_is_recognised(
 ) -> None:
     """An interrupted operation may leave a container that Docker itself cannot use."""
     assert changed(name, **changes).is_half_of_something(name, restarts=restarts) is is_half
+
+
+RECORD = Reservation(list="house", address="10.82.13.2", endpoint="a" * 64)
+REQUESTED_WORLD = World(
+    containers={"c1": Container(home="n2", networks=frozenset({"n2"}), running=True)}, networks={"n2": "house"}
+)
+REQUESTED_DOCKER = DockerView(
+    containers={
+        "c1": DockerContainer(
+            state="running", endpoints={"n2": ENDPOINT}, addresses_on={"n2": (RECORD.address,)}, process=7
+        ),
+    },
+    networks={"n2": DockerNetwork(id="2" * 64, endpoints={ENDPOINT: "c1"}, is_ours=False)},
+)
+REQUESTED_ARTIFACTS = {"house": Artifacts(rules=(), links=(), families=1)}
+REQUESTED_MACHINE = replace(
+    MACHINE,
+    sandboxes={"c1": Sandbox(links={"eth0": (RECORD.address,)}, unreachable=())},
+    reservations=(RECORD,),
+    rules=Counter(),
+    links=Counter(),
+    staging=frozenset(),
+    files=(),
+    network_records=frozenset(),
+    endpoint_records={},
+    addresses=(RECORD,),
+)
+OTHER = replace(RECORD, address="10.82.13.3")
+
+REQUESTED_DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
+    "a record is missing": (lambda view: replace(view, addresses=()), "missing: record of address house 10.82.13.2"),
+    "a record is left": (
+        lambda view: replace(view, addresses=(RECORD, OTHER), reservations=(RECORD, OTHER)),
+        "too much: record of address house 10.82.13.3",
+    ),
+    "a record is not complete": (
+        lambda view: replace(view, addresses=(replace(RECORD, address="10.82.13.2/24, releasing"),)),
+        "too much: record of address house 10.82.13.2/24, releasing",
+    ),
+    "the plugin has nothing": (lambda view: replace(view, reservations=()), "container c1: address at Docker"),
+    "the plugin has more": (
+        lambda view: replace(view, reservations=(RECORD, OTHER)),
+        f"too much: for a record, {OTHER}",
+    ),
+    "the plugin has it for another record": (
+        lambda view: replace(view, reservations=(replace(RECORD, endpoint="b" * 64),)),
+        f"missing: for a record, {RECORD}",
+    ),
+}
+
+
+def test_no_difference_on_a_network_of_dockers_own_driver() -> None:
+    """It has no endpoint and no network of this driver, only an address."""
+    assert compare(REQUESTED_WORLD, REQUESTED_DOCKER, REQUESTED_MACHINE, REQUESTED_ARTIFACTS) == ()
+
+
+@pytest.mark.parametrize("what", REQUESTED_DIFFERENCES)
+def test_requested_addresses_are_compared(what: str) -> None:
+    """Docker, the daemon's records and the plugin's data must have the same addresses."""
+    change, expected = REQUESTED_DIFFERENCES[what]
+    found = compare(REQUESTED_WORLD, REQUESTED_DOCKER, change(REQUESTED_MACHINE), REQUESTED_ARTIFACTS)
+    assert any(expected in line for line in found), found

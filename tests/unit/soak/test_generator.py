@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.soak.generator import MOST_AT_ONCE, Generator
-from tests.soak.lists import HUNG, LISTS, POOL, POOL_MOST, PUBLISHING
+from tests.soak.lists import HUNG, NAMES, OF_DOCKER, POOL, POOL_MOST, PUBLISHING, SINGLE
 from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Round
 from tests.soak.trouble import Trouble, with_lists
@@ -21,7 +21,7 @@ STOPS = {Kill.STOP_DAEMON, Kill.STOP_PLUGIN}
 
 def make_generator(seed: int, troubles: Collection[Trouble] = tuple(Trouble)) -> Generator:
     """Return a generator with these kinds of trouble."""
-    return Generator(seed, with_lists(LISTS, troubles), PUBLISHING, 0.4, troubles=troubles, burst=BURST)
+    return Generator(seed, with_lists(NAMES, troubles), PUBLISHING, 0.4, troubles=troubles, burst=BURST)
 
 
 def play(seed: int, troubles: Collection[Trouble] = tuple(Trouble)) -> Iterator[tuple[World, Round]]:
@@ -61,7 +61,7 @@ def test_all_kinds_occur() -> None:
     operations = [operation for _, round_ in found for operation in round_.operations]
     assert {operation.kind for operation in operations} == set(Kind)
     assert {round_.kill for _, round_ in found} == {None, *Kill}
-    assert {operation.list for operation in operations} == {None, *LISTS}
+    assert {operation.list for operation in operations} == {None, *NAMES}
     for made_with in ("port", "address", "others", "mac"):
         assert {bool(getattr(operation, made_with)) for operation in operations if operation.kind is Kind.RUN} == {
             True,
@@ -146,3 +146,17 @@ def test_published_ports_are_unique_and_on_suitable_networks() -> None:
             lists = world.lists_of(name)
             assert len(lists) == len(found.networks)  # twice on a list, it has two links in one subnet
             assert found.port is None or lists <= PUBLISHING
+
+
+def test_no_requested_address_is_lost_by_a_rollback() -> None:
+    """The older state might not have its record."""
+    rolled_back = [world for seed in (7, 8, 9) for world, round_ in rounds(seed) if round_.kill is Kill.ROLLBACK]
+    assert rolled_back
+    assert not any(world.lists_of(name) & OF_DOCKER.keys() for world in rolled_back for name in world.running)
+
+
+def test_pools_of_docker_do_not_overlap() -> None:
+    """There is at most one network of each subnet that Docker knows."""
+    for world, _ in rounds(7):
+        networks = Counter(name for name in world.networks.values() if name in SINGLE)
+        assert set(networks.values()) <= {1}
