@@ -18,6 +18,9 @@ from tests.lab.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
+FOR_EVER = 0xFFFFFFFF
+"""The lifetime of a prefix that does not expire, in seconds."""
+
 ROUTES = {
     "blackhole 10.50.0.0/16": "blackhole 10.50.0.0/16, which does not lead through eth0",
     "unreachable default metric 4278198272": "unreachable 0.0.0.0/0",
@@ -167,14 +170,15 @@ async def test_filters_of_a_qdisc(kernel: Kernel, host: Namespace, staging: Name
     host.ip("link delete outside")
 
 
+@pytest.mark.parametrize("lifetime_s", [3600, FOR_EVER])
 async def test_router_announcements_are_not_in_the_snapshot(
-    kernel: Kernel, host: Namespace, staging: Namespace
+    kernel: Kernel, host: Namespace, staging: Namespace, lifetime_s: int
 ) -> None:
-    """The sandbox receives them again; a route that was carried as a plugin's would never expire."""
+    """The sandbox receives them again; a route that was carried as a plugin's would never expire, and hinder Docker."""
     await kernel.create_staging(staging.path, "eth0", EVERYTHING)
     host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0")
-    announce(host, "outside")
+    announce(host, "outside", lifetime_s)
     for _ in range(100):
         if b"proto ra" in staging.run("ip -6 route show default"):
             break
@@ -186,9 +190,10 @@ async def test_router_announcements_are_not_in_the_snapshot(
     assert [str(route.destination) for route in snapshot.routes] == ["10.1.0.0/24", "fe80::/64"]
 
 
-def announce(host: Namespace, name: str) -> None:
+def announce(host: Namespace, name: str, lifetime_s: int) -> None:
     """Send a router advertisement with a default route and a prefix."""
-    prefix = struct.pack("!BBBBIII16s", 3, 4, 64, 0xC0, 3600, 1800, 0, socket.inet_pton(socket.AF_INET6, "fd77::"))
+    lifetimes = lifetime_s, min(lifetime_s, 1800)
+    prefix = struct.pack("!BBBBIII16s", 3, 4, 64, 0xC0, *lifetimes, 0, socket.inet_pton(socket.AF_INET6, "fd77::"))
     message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + prefix
     for _ in range(100):  # until it has its link-local address
         if b"fe80::" in host.run(f"ip -6 address show dev {name} -tentative"):

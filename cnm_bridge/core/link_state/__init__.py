@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The state of links and namespaces as records, and the errors about it. Pure."""
 
+from cnm_bridge.core.link_state.announced import IPV6_LINK_LOCAL, find_dynamic, without_announced
 from cnm_bridge.core.link_state.errors import (
     KernelError,
     LinkMissing,
@@ -32,6 +33,7 @@ from cnm_bridge.core.link_state.snapshot import (
 
 __all__ = [
     "BY_KERNEL",
+    "IPV6_LINK_LOCAL",
     "MAIN_TABLE",
     "NO_PREFIX_ROUTE",
     "SCOPE_GLOBAL",
@@ -60,5 +62,7 @@ __all__ = [
     "Snapshot",
     "Sysctl",
     "attempt",
+    "find_dynamic",
     "is_left_to_libnetwork",
+    "without_announced",
 ]

@@ -31,7 +31,7 @@ main; type 1 unicast; protocol 2 kernel, 3 boot.
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_interface
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
@@ -105,6 +105,13 @@ class Address:
         """Whether it has a lifetime that a program must renew; routers renew those from their advertisements."""
         is_announced = isinstance(self.address, IPv6Interface) and self.flags & _ANNOUNCED
         return not self.is_permanent and not is_announced
+
+    @property
+    def prefix(self) -> IpNetwork:
+        """The network whose route the kernel adds with it: the peer's, if there is one."""
+        if self.peer is None:
+            return self.address.network
+        return ip_interface((self.peer, self.address.network.prefixlen)).network
 
     @property
     def is_deprecated(self) -> bool:

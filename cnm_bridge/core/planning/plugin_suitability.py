@@ -5,13 +5,13 @@
 For lists that can be moved, it also chooses what to record.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from cni_bridge_spec import JsonValue
 from cni_bridge_state import EndpointRecord
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
-from cnm_bridge.core.link_state import NotCarriable, Observation
+from cnm_bridge.core.link_state import NotCarriable, Observation, Sysctl
 from cnm_bridge.core.model.endpoint import Endpoint
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
@@ -53,7 +53,7 @@ def find_unsuitable(network: NetworkConfigurationList) -> str | None:
 
 def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:
     """Return what to capture besides links, addresses and routes: everything if a plugin is unknown."""
-    tuned = tuple(sorted({setting for plugin in network.plugins for setting in _tuned(plugin, ifname)}))
+    tuned = tuple(sorted({setting for plugin in network.plugins for setting, _ in _tuned(plugin, ifname)}))
     if not all(plugin.type in _KNOWN and plugin.ipam_type in _KNOWN_IPAM for plugin in network.plugins):
         return Observation(settings=None, stated=tuned, thorough=True)
     return Observation(settings=tuple(setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN), stated=tuned)
@@ -88,14 +88,27 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
     )
 
 
-def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[str]:
-    """Yield the settings in the configuration of `tuning`, as paths; the plugin itself reports invalid ones."""
+def keeps_ipv6(network: NetworkConfigurationList, ifname: str, sysctls: Iterable[Sysctl]) -> bool:
+    """Return whether settings switch IPv6 on for the link, also if no plugin configures any.
+
+    Args:
+        network: The list, whose plugin `tuning` may have settings.
+        ifname: The link's name.
+        sysctls: Settings of the link that override those.
+    """
+    settings = dict(setting for plugin in network.plugins for setting in _tuned(plugin, ifname))
+    settings |= {sysctl.name: sysctl.value for sysctl in sysctls}
+    return settings.get(f"net/ipv6/conf/{ifname}/disable_ipv6") == "0"
+
+
+def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[tuple[str, str]]:
+    """Yield path and value of the settings in the configuration of `tuning`; the plugin itself reports invalid ones."""
     if plugin.type != "tuning":
         return
     for path in ("sysctl",), ("args", "cni", "sysctl"):
         place: JsonValue = plugin.document
         for key in path:
             place = place.get(key) if isinstance(place, Mapping) else None
-        for name in place if isinstance(place, Mapping) else ():
+        for name, value in place.items() if isinstance(place, Mapping) else ():
             # a link's name may contain dots, but ours does not
-            yield name.replace(".", "/").replace("/IFNAME/", f"/{ifname}/")
+            yield name.replace(".", "/").replace("/IFNAME/", f"/{ifname}/"), str(value)

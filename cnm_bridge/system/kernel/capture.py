@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import NotCarriable, Snapshot
+from cnm_bridge.core.link_state import NotCarriable, Snapshot, without_announced
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link, has_token, list_links
 from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, find_peculiar_neighbours
@@ -46,10 +46,11 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
     _refuse_further_links(list_links(netlink), link)
     if baseline.observation.thorough:
         _refuse_uncarriable(netlink, link, reply_limit_s=reply_limit_s)
+    addresses = find_addresses(netlink, link)
     return Snapshot(
         link=link.state,
-        addresses=find_addresses(netlink, link),
-        routes=find_routes(netlink, link),
+        addresses=addresses,
+        routes=without_announced(find_routes(netlink, link), addresses),
         rules=find_rules(netlink),
         neighbours=find_neighbours(netlink, link),
         sysctls=changed_settings(baseline),

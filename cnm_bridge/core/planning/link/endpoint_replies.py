@@ -19,7 +19,6 @@ from ipaddress import (
     IPv6Address,
     IPv6Interface,
     IPv6Network,
-    ip_interface,
     ip_network,
 )
 from typing import Final, TypeVar
@@ -27,6 +26,7 @@ from typing import Final, TypeVar
 from cni_bridge_state import EndpointRecord, RequestedInterface
 from cnm_bridge.core.link_state import (
     BY_KERNEL,
+    IPV6_LINK_LOCAL,
     MAIN_TABLE,
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
@@ -47,8 +47,6 @@ A = TypeVar("A", IPv4Interface, IPv6Interface)
 DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
 DEFAULT_IPV6: Final = IPv6Network("::/0")
 DEFAULT_ROUTES: Final = frozenset[IpNetwork]({DEFAULT_IPV4, DEFAULT_IPV6})
-IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
-
 _IPV6_PREFIX_METRIC: Final = 256  # the kernel's for the route of an address's prefix
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
@@ -229,7 +227,7 @@ def prefix_route(address: IpInterface) -> Route:
 def comes_with(route: Route, address: Address) -> bool:
     """Return whether a route equals the one that the kernel adds for an address's prefix; it may have been changed."""
     metric = address.metric or (0 if isinstance(route.destination, IPv4Network) else _IPV6_PREFIX_METRIC)
-    return (route.destination, route.protocol, route.metric) == (prefix_of(address), BY_KERNEL, metric) and (
+    return (route.destination, route.protocol, route.metric) == (address.prefix, BY_KERNEL, metric) and (
         route.mtu is None and route.advmss is None
     )
 
@@ -252,13 +250,6 @@ def _first_of_each_family(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     for address in given_addresses(snapshot):
         first.setdefault(address.version, address)
     return tuple(first.values())
-
-
-def prefix_of(address: Address) -> IpNetwork:
-    """Return the network whose route the kernel adds with an address: the peer's, if there is one."""
-    if address.peer is None:
-        return address.address.network
-    return ip_interface((address.peer, address.address.network.prefixlen)).network
 
 
 def is_automatic(address: Address, snapshot: Snapshot) -> bool:

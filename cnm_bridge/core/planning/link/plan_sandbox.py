@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv6Interface, IPv6Network
 from typing import Final
 
 from cnm_bridge.core.link_state import (
+    IPV6_LINK_LOCAL,
     MAIN_TABLE,
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
@@ -31,7 +32,6 @@ from cnm_bridge.core.planning.link.endpoint_replies import (
     DEFAULT_IPV4,
     DEFAULT_IPV6,
     DEFAULT_ROUTES,
-    IPV6_LINK_LOCAL,
     chosen_routes,
     comes_by_itself,
     comes_with,

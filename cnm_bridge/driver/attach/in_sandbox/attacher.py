@@ -39,6 +39,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_unexpected,
 )
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
+from cnm_bridge.core.planning.plugin_suitability import keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
@@ -208,6 +209,7 @@ class SandboxAttacher:
             sysctls=expected.sysctls,
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
+            keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:
             snapshot = await self.kernel.finish_in_sandbox(

@@ -15,11 +15,12 @@ have made one that is not.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv6Interface, IPv6Network
+from ipaddress import IPv6Interface
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import (
+    IPV6_LINK_LOCAL,
     SCOPE_LINK,
     Address,
     LinkMissing,
@@ -29,6 +30,7 @@ from cnm_bridge.core.link_state import (
     Sysctl,
     attempt,
     is_left_to_libnetwork,
+    without_announced,
 )
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace, pin_namespace
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
@@ -44,7 +46,6 @@ from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_ro
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
 
-_LINK_LOCAL: Final = IPv6Network("fe80::/64")
 ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
 _FOR_PLUGINS: Final = {ACCEPT_DAD: "0", "net/ipv6/conf/default/disable_ipv6": "0"}
 """`ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6 disabled (`--sysctl
@@ -60,12 +61,14 @@ class Finish:
         sysctls: Its settings, which override those of the plugins.
         without_defaults: Whether to remove all its default routes, because the network is internal.
         families: The address families (4, 6) whose default route libnetwork adds again.
+        keeps_ipv6: Whether IPv6 stays on even if the plugins configured none, for router advertisements.
     """
 
     mac: str | None = None
     sysctls: tuple[Sysctl, ...] = ()
     without_defaults: bool = False
     families: frozenset[int] = frozenset()
+    keeps_ipv6: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,8 @@ class Pin:
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
             link = _with_mac(netlink, link, wanted.mac, self.ifname)
-            addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
+            addresses = find_addresses(netlink, link)
+            routes = without_announced(find_plain_routes(netlink, link), addresses)
             for route in routes:
                 if (wanted.without_defaults and not route.destination.prefixlen) or is_left_to_libnetwork(
                     route, wanted.families
@@ -121,7 +125,9 @@ class Pin:
                 accept_dad = settings.get(ACCEPT_DAD)
                 if accept_dad is not None:
                     write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
-                if not _uses_ipv6(addresses, routes):  # as libnetwork does, from 26.0.2 on, to the links that it moves
+                if not (
+                    wanted.keeps_ipv6 or _uses_ipv6(addresses, routes)
+                ):  # as libnetwork does, from 26.0.2 on, to the links that it moves
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in wanted.sysctls:
                 write_setting(sysctl.name, sysctl.value)
@@ -184,8 +190,11 @@ def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Lin
 def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
     """Return whether plugins configured IPv6 beyond what the kernel does by itself."""
     return any(
-        isinstance(address.address, IPv6Interface) and address.scope != SCOPE_LINK for address in addresses
-    ) or any(route.destination.version == _LINK_LOCAL.version and route.destination != _LINK_LOCAL for route in routes)
+        isinstance(one.address, IPv6Interface) and one.scope != SCOPE_LINK and one.is_permanent for one in addresses
+    ) or any(
+        route.destination.version == IPV6_LINK_LOCAL.version and route.destination != IPV6_LINK_LOCAL
+        for route in routes
+    )
 
 
 class LinkDefaults:

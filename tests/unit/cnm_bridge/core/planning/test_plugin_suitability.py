@@ -9,12 +9,13 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.link_state import NotCarriable
+from cnm_bridge.core.link_state import NotCarriable, Sysctl
 from cnm_bridge.core.planning.plugin_suitability import (
     choose_observation,
     describe_uncarriable,
     find_unsuitable,
     has_device,
+    keeps_ipv6,
 )
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.planning.snapshots import LINK, snapshot
@@ -46,6 +47,25 @@ def test_devices_of_the_host_are_recognised(plugin: str, kind: str | None, is_de
     made = snapshot(link=replace(LINK, kind=kind)).to_json()
     assert has_device(replace(record, snapshot=made)) is is_device
     assert has_device(record) is (plugin == "host-device")  # without a snapshot the link is unknown
+
+
+OFF, ON = (Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value=value) for value in "10")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "sysctls", "is_kept"),
+    [
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "0"}}, [], True),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "0"}}, [OFF], False),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "1"}}, [], False),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "2"}}, [], False),
+        ({"type": "firewall"}, [], False),
+        ({"type": "firewall"}, [ON], True),
+    ],
+)
+def test_settings_switch_ipv6_on(plugin: JsonObject, sysctls: Sequence[Sysctl], is_kept: bool) -> None:
+    """Without any, IPv6 is off on a link whose plugins configured none; the options override the plugins."""
+    assert keeps_ipv6(network({"type": "bridge"}, plugin), "eth0", sysctls) is is_kept
 
 
 def test_known_plugins_limit_the_capture() -> None:
