@@ -80,6 +80,7 @@ def make_admin(
     )
     documents = EndpointDocuments(
         store=resources.store,
+        kernel=resources.kernel,
         unpublished=endpoints.unpublished,
         teardowns=teardown.queue,
         journal=resources.journal,

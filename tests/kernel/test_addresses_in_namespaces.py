@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,21 @@ async def test_an_address_in_a_mounted_namespace(unseen: Kernel, sandbox: Namesp
     """It is in use, although no process is there."""
     sandbox.ip("link add used type veth peer name used-peer", f"address add {ADDRESS}/24 dev used")
     assert ADDRESS in await unseen.addresses_in_use()
+    sandbox.ip("link del used")
+
+
+async def test_dynamic_addresses(kernel: Kernel, sandbox: Namespace) -> None:
+    """Those with a lifetime, of the links that are asked for; what is not there is ignored."""
+    sandbox.ip(
+        "link add used type veth peer name used-peer",
+        "link property add dev used altname ours",
+        "address add 10.201.7.8/24 dev used",
+        f"address add {ADDRESS}/32 dev used valid_lft 600 preferred_lft 600",
+        "address add 10.201.8.8/24 dev used-peer valid_lft 600 preferred_lft 600",
+    )
+    path = str(sandbox.path)
+    found = await kernel.dynamic_addresses({"ours": path, "other": path, "gone": f"{path}-gone"})
+    assert found == {"ours": (ip_interface(f"{ADDRESS}/32"),)}
     sandbox.ip("link del used")
 
 

@@ -80,7 +80,7 @@ class Inventory:
         addressed = [
             get_str(one, "id")
             for one in endpoints
-            if any(address.partition("/")[0] == plain for address in get_strings(one, "addresses"))
+            if any(address.partition("/")[0] == plain for address in all_addresses(one))
         ]
         if addressed:
             return tuple(addressed)
@@ -133,13 +133,25 @@ def _without_endpoint(container: EngineContainer) -> str:
     )
 
 
-def take_inventory(client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S) -> Inventory:
-    """Ask the daemon for its endpoints, and the engine for their containers.
+def all_addresses(endpoint: JsonObject) -> tuple[str, ...]:
+    """Return the addresses of an endpoint, with the dynamic ones if the daemon was asked for them."""
+    return (*get_strings(endpoint, "addresses"), *dynamic_addresses(endpoint))
+
+
+def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
+    """Return the addresses that the kernel has learnt; none if the daemon was not asked for them."""
+    return get_strings(endpoint, "dynamicAddresses") if "dynamicAddresses" in endpoint else ()
+
+
+def take_inventory(
+    client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S, dynamic: bool = False
+) -> Inventory:
+    """Ask the daemon for its endpoints, with dynamic addresses or without, and the engine for their containers.
 
     Raises:
         DaemonError: The daemon does not answer.
     """
-    document = client.get("endpoints")
+    document = client.get("endpoints", **({"dynamic": "1"} if dynamic else {}))
     notes: list[str] = []
     containers: tuple[EngineContainer, ...] = ()
     names: Mapping[str, str] = {}

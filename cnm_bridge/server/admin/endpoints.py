@@ -5,11 +5,11 @@
 Names of containers are not in it: only the engine knows them, and the daemon does not ask it for this.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import EndpointId
+from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
@@ -20,6 +20,7 @@ from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, get_endpoint, with_many
 from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +28,19 @@ class EndpointDocuments:
     """Builds the documents."""
 
     store: Store
+    kernel: Kernel
     unpublished: Unpublished
     teardowns: TeardownQueue
     journal: Journal
     watch: ConfigurationWatch
 
-    async def render_list(self, _: Mapping[str, str]) -> bytes:
-        """Return the list as JSON."""
-        documents = (self._summary(Endpoint(record)) for record in self.store.endpoints())
+    async def render_list(self, parameters: Mapping[str, str]) -> bytes:
+        """Return the list as JSON; with `dynamic=1` also the dynamic addresses, for which each sandbox is entered."""
+        endpoints = [Endpoint(record) for record in self.store.endpoints()]
+        documents: Iterable[JsonObject] = map(self._summary, endpoints)
+        if parameters.get("dynamic") == "1":
+            found = await self._find_dynamic(endpoints)
+            documents = ({**self._summary(one), "dynamicAddresses": [*found.get(one.altname, ())]} for one in endpoints)
         networks = await describe_networks(self.store, self.watch)
         return await with_many({"networks": networks}, "endpoints", documents)
 
@@ -51,6 +57,7 @@ class EndpointDocuments:
         owned = await (await HostArtifacts.read([record])).find(record)
         return {
             **self._summary(endpoint),
+            "dynamicAddresses": [*(await self._find_dynamic([endpoint])).get(endpoint.altname, ())],
             "networkName": network.name if network else None,
             "modeReason": attachment.mode_reason or None,
             "internal": record.internal,
@@ -71,6 +78,12 @@ class EndpointDocuments:
             },
             "teardown": self._teardown(record.id),
         }
+
+    async def _find_dynamic(self, endpoints: Iterable[Endpoint]) -> Mapping[str, Sequence[str]]:
+        """Return the addresses that the kernel has learnt, by the alternative name of the link."""
+        joined = (one for one in endpoints if one.record.phase is Phase.JOINED)
+        found = await self.kernel.dynamic_addresses({one.altname: str(one.sandbox) for one in joined if one.sandbox})
+        return {altname: [*map(str, addresses)] for altname, addresses in found.items()}
 
     def _summary(self, endpoint: Endpoint) -> JsonObject:
         attachment = endpoint.record.attachment

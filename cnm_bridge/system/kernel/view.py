@@ -85,6 +85,19 @@ class KernelView:
         """
         return await self._run(partial(self._reader.find_without_link, sandboxes))
 
+    async def dynamic_addresses(self, sandboxes: Mapping[str, str]) -> Mapping[str, tuple[IpInterface, ...]]:
+        """Return the addresses of links that the kernel has learnt, such as from router advertisements.
+
+        Takes some 0.3 ms for each link.
+
+        Args:
+            sandboxes: Alternative name → path of the sandbox. One that cannot be read is ignored.
+
+        Returns:
+            Alternative name → addresses, for the links that have any.
+        """
+        return await self._run(partial(self._reader.dynamic_addresses, sandboxes))
+
     def distrust_processes(self) -> None:
         """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
 

@@ -24,7 +24,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command
 from cnm_bridge.operator.cli.completion import containers
-from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.containers import dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -34,7 +34,18 @@ from cnm_bridge.operator.cli.settings.options import with_settings
 
 _ENDPOINT: Final = (
     *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "ModeReason", "Configuration", "Internal"),
-    *("Addresses", "Mac", "Ports", "NotPublished", "SandboxKey", "CreatedAt", "CniVersion", "ContainerId", "Netns"),
+    *(
+        "Addresses",
+        "DynamicAddresses",
+        "Mac",
+        "Ports",
+        "NotPublished",
+        "SandboxKey",
+        "CreatedAt",
+        "CniVersion",
+        "ContainerId",
+        "Netns",
+    ),
     *("Args", "CapabilityArgs", "List", "Plugins", "Reservation", "Result", "Sync", "Owned", "Teardown"),
 )
 
@@ -71,7 +82,7 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitSt
     contain credentials.
     """
     client = AdminClient(socket)
-    inventory = take_inventory(client, docker_host)
+    inventory = take_inventory(client, docker_host, dynamic=True)
     documents = [inventory.with_container(client.get("endpoints", found)) for found in inventory.find(name)]
     return show_inspected(documents, inventory.notes), ExitStatus.FINE
 
@@ -91,7 +102,9 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
         "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
         "phase": f"{get_str(document, 'phase')}, created {age(find_int(document, 'createdAt'))} ago",
         "attach mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
-        "addresses": ", ".join(get_strings(document, "addresses")),
+        "addresses": ", ".join(
+            (*get_strings(document, "addresses"), *(f"{one} (dynamic)" for one in dynamic_addresses(document)))
+        ),
         "MAC": find_str(document, "mac") or "",
         "ports": ports_text(get_objects(document, "ports")),
         "not published": find_str(document, "notPublished") or "",

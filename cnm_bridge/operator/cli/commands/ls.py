@@ -14,7 +14,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.completion import networks
-from cnm_bridge.operator.cli.containers import Inventory, take_inventory
+from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -22,13 +22,18 @@ from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, du
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
-_ENDPOINT_FIELDS: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
+_ENDPOINT_FIELDS: Final = (
+    *("Id", "Container", "Image", "Network", "Addresses", "Dynamic", "Mac", "Ports", "Mode", "Age", "Phase"),
+)
 _ADDRESS_FIELDS: Final = ("Id", "Address", "Container", "Section", "Pool", "Use", "Plugin", "Age", "Phase")
 _HOLD_FIELDS: Final = ("Id", "Key", "Network", "Addresses", "Mac", "Container", "Kept", "Age", "Phase")
 _NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 
+_DYNAMIC: Final = ("DYNAMIC", "dynamic")
+"""A column that is shown if any endpoint has something in it."""
 _ENDPOINTS: Final = (
     *(("CONTAINER", "container"), ("IMAGE", "image"), ("NETWORK", "network"), ("ADDRESSES", "addresses")),
+    _DYNAMIC,
     *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
@@ -77,14 +82,16 @@ def ls(
 ) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
-    Names and images come from the Docker Engine; without an answer of the engine they are "?".
+    Names and images come from the Docker Engine; without an answer of the engine they are "?". Addresses that the
+    kernel has learnt, such as from router advertisements, are in the column DYNAMIC.
     """
     if (addresses or sticky) and (networks or network is not None or addresses is sticky):
         option = "--addresses" if addresses else "--sticky"
         raise click.UsageError(f"{option} lists those of all networks; leave NETWORK and other options out")
     if addresses:
         return show_addresses(AdminClient(socket).get("addresses")), ExitStatus.FINE
-    inventory = take_inventory(AdminClient(socket), docker_host)
+    shows_addresses = not (sticky or networks)
+    inventory = take_inventory(AdminClient(socket), docker_host, dynamic=shows_addresses)
     if sticky:
         return show_holds(AdminClient(socket).get("holds"), inventory), ExitStatus.FINE
     show = show_networks if networks else show_endpoints
@@ -105,6 +112,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     ]
     rows = [_row(one, inventory) for one in found]
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
+    columns = [one for one in _ENDPOINTS if one is not _DYNAMIC or any(row["dynamic"] for row in rows)]
     document: JsonObject = {
         "networks": [*get_objects(inventory.document, "networks")],
         "endpoints": [inventory.with_container(one) for one in found],
@@ -112,7 +120,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     return Shown(
         document=document,
         rows=rows,
-        parts=[Table(columns=_ENDPOINTS, rows=rows, optional=_OPTIONAL)],
+        parts=[Table(columns=columns, rows=rows, optional=_OPTIONAL)],
         notes=inventory.notes,
     )
 
@@ -184,6 +192,7 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
         "image": container.image if container else UNKNOWN,
         "network": inventory.networks.get(network_id, network_id),
         "addresses": " ".join(get_strings(endpoint, "addresses")),
+        "dynamic": " ".join(dynamic_addresses(endpoint)),
         "mac": find_str(endpoint, "mac"),
         "ports": ports_text(get_objects(endpoint, "ports")) or _not_published(endpoint),
         "mode": get_str(endpoint, "mode"),

@@ -11,11 +11,26 @@ from errno import ENODEV
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, KernelError, NamespaceMissing, attempt
+from cnm_bridge.core.link_state import (
+    Address,
+    IpInterface,
+    IpNetwork,
+    KernelError,
+    NamespaceMissing,
+    attempt,
+    find_dynamic,
+)
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.process_namespaces import ProcessNamespaces, process_namespaces
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
-from cnm_bridge.system.kernel.netlink.links import Link, delete_link, find_link, list_links, remove_altname
+from cnm_bridge.system.kernel.netlink.links import (
+    Link,
+    delete_link,
+    find_link,
+    find_link_by_altname,
+    list_links,
+    remove_altname,
+)
 from cnm_bridge.system.kernel.netlink.routes import find_destinations
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
@@ -94,6 +109,19 @@ class NamespaceReader:
         gone = gone_sandboxes(sandboxes.values())
         there = {name: Path(path) for name, path in sandboxes.items() if path not in gone}
         return frozenset(name for name, path in there.items() if name not in _altnames(self.links_in(path)))
+
+    def dynamic_addresses(self, sandboxes: Mapping[str, str]) -> Mapping[str, tuple[IpInterface, ...]]:
+        """Return the dynamic addresses of links, by alternative name; none of a link that is not in its sandbox."""
+        found: dict[str, tuple[IpInterface, ...]] = {}
+        for altname, path in sandboxes.items():
+            with suppress(KernelError), self._opened(Path(path)) as fd, attempt("look into", path):
+                if fd is not None:
+                    enter(fd, host=self.host)
+                    with self._netlink() as netlink:
+                        link = find_link_by_altname(netlink, altname)
+                        if link is not None and (dynamic := find_dynamic(_addresses_of(netlink, link))):
+                            found[altname] = dynamic
+        return found
 
     def altnames_in_use(self, besides: Path, *, sees_processes: bool) -> frozenset[str]:
         """Return the alternative names of all links in namespaces with processes, and of all mounted ones in doubt.

@@ -61,7 +61,7 @@ def inventory(
     endpoints = [
         entry(WEB, "10.1.2.3/24", ports=[port], createdAt=int(time.time()) - 7300),
         entry(DB, "10.1.2.4/24", phase="ready", notPublished="there is no portmap"),
-        entry(OTHER, "10.9.9.9/24", RED),
+        entry(OTHER, "10.9.9.9/24", RED, dynamicAddresses=["fd09::9/64"]),
     ]
     known = {WEB: web, OTHER: web, DB: database} if containers is None else containers
     return Inventory(
@@ -84,16 +84,30 @@ def test_endpoints_have_the_names_of_their_containers(capsys: pytest.CaptureFixt
     found = [line.split("  ") for line in lines(show_endpoints(inventory(), None), capsys)]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in found]
     assert cells == [
-        ["CONTAINER", "IMAGE", "NETWORK", "ADDRESSES", "MAC", "PORTS", "MODE", "AGE", "PHASE", "ENDPOINT"],
-        *(
-            ["db", "box", "blue", "10.1.2.4/24", "02:00:00:00:00:01", "not published", "move", "?", "ready", DB[:12]],
-            ["web", "box", RED[:12], "10.9.9.9/24", "02:00:00:00:00:01", "-", "move", "?", "joined", OTHER[:12]],
-            [
-                *("web", "box", "blue", "10.1.2.3/24", "02:00:00:00:00:01", "127.0.0.1:8080->80/tcp", "move", "2h"),
-                *("joined", WEB[:12]),
-            ],
-        ),
+        ["CONTAINER", "IMAGE", "NETWORK", "ADDRESSES", "DYNAMIC", "MAC", "PORTS", "MODE", "AGE", "PHASE", "ENDPOINT"],
+        [
+            *("db", "box", "blue", "10.1.2.4/24", "-", "02:00:00:00:00:01", "not published", "move", "?"),
+            *("ready", DB[:12]),
+        ],
+        [
+            *("web", "box", RED[:12], "10.9.9.9/24", "fd09::9/64", "02:00:00:00:00:01", "-", "move", "?"),
+            *("joined", OTHER[:12]),
+        ],
+        [
+            *("web", "box", "blue", "10.1.2.3/24", "-", "02:00:00:00:00:01", "127.0.0.1:8080->80/tcp", "move", "2h"),
+            *("joined", WEB[:12]),
+        ],
     ]
+
+
+def test_without_dynamic_addresses_there_is_no_column_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Most networks have none."""
+    assert "DYNAMIC" not in lines(show_endpoints(inventory(), "blue"), capsys)[0]
+
+
+def test_an_endpoint_is_found_by_a_dynamic_address() -> None:
+    """As by any other."""
+    assert inventory().find("fd09::9") == (OTHER,)
 
 
 def test_ids_can_be_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
