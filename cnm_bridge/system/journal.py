@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_bridge_state import EndpointRecord
+from cni_bridge_state import EndpointRecord, Phase
 from cni_invoker import Execution
 
 _KEPT: Final = 4096
@@ -76,9 +76,10 @@ class Journal:
         )
 
     def on_phase(self, record: EndpointRecord, is_removed: bool) -> None:
-        """Add that an endpoint is in another phase, or that its record was removed."""
+        """Add that an endpoint is in another phase, with its addresses if it joins, or that its record was removed."""
         phase = None if is_removed else record.phase.value
-        self.add("endpoint.phase", endpointId=record.id, networkId=record.network_id, phase=phase)
+        joined: JsonObject = {"addresses": [*record.addresses]} if phase == Phase.JOINED else {}
+        self.add("endpoint.phase", endpointId=record.id, networkId=record.network_id, phase=phase, **joined)
 
     def add_listener(self, listener: Callable[[Event], None]) -> None:
         """Call `listener`, which must neither block nor raise, with each new event from now on."""

@@ -88,6 +88,27 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert nameless.stdout.splitlines()[1].split()[:2] == ["?", "?"]
     assert address in nameless.stdout
     assert command(lab, "ls", "--admin-socket", "/nowhere.sock").returncode == 3
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_addresses_that_docker_does_not_know(scene: Scene) -> None:
+    """Of mode *direct*: they are in `ls`, in `events` and, until the container goes, in the metrics."""
+    lab = scene.lab
+    configuration = scene.configure(bridge(scene.subnet()))
+    network = scene.network(configuration, "-o", "cni.attach=direct")
+    container = scene.run(network)
+    (address,) = (str(one.ip) for one in container.link().addresses)
+    assert container.endpoint(network).addresses == ()
+    shown = command(lab, "ls", "--format", "{{.Container}} {{.Addresses}}", network).stdout
+    assert shown == f"{container.name} {address}/24\n"
+    joined = [json.loads(line) for line in command(lab, "events", *LAST, "--json").stdout.splitlines()]
+    assert [address] in [event.get("addresses") for event in joined if event.get("phase") == "joined"]
+    assert f"joined  {address}" in command(lab, "events", *LAST).stdout
+    metric = f'cni_bridge_direct_address_info{{address="{address}",network="{configuration}"}} 1.0'
+    scrape = ("curl", "-sf", "--unix-socket", "/run/cni-bridge/admin.sock", "http://localhost/metrics")
+    assert metric in lab.run(*scrape).stdout
+    lab.docker("rm", "-f", container.name)
+    assert metric not in lab.run(*scrape).stdout
     lab.docker("stop", "--time", "1", name)
     stopped = command(lab, "inspect", name)
     assert (stopped.returncode, f"{name} exists and is not running (exited)" in stopped.stderr) == (2, True)

@@ -41,6 +41,7 @@ class Figures:
         docker_addresses: (section, subnet, phase) → number of addresses that Docker has requested from this driver as
             its IPAM driver.
         pending_releases: Number of such addresses whose release has failed at least once.
+        direct_addresses: (network, address) → 1, for the addresses that Docker does not know.
     """
 
     endpoints: Mapping[tuple[str, ...], int]
@@ -58,6 +59,7 @@ class Figures:
     reserved: Mapping[tuple[str, ...], int]
     docker_addresses: Mapping[tuple[str, ...], int]
     pending_releases: int
+    direct_addresses: Mapping[tuple[str, ...], int]
 
 
 def render_metrics(counts: EventCounts, figures: Figures) -> bytes:
@@ -108,6 +110,13 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
         "phase",
     )
     yield _value("pending_releases", "Such addresses whose release has failed.", figures.pending_releases)
+    yield _gauge(
+        "direct_address_info",
+        "An address that Docker does not know, of attach mode direct; the value is 1.",
+        figures.direct_addresses,
+        "network",
+        "address",
+    )
 
 
 def _value(name: str, text: str, value: float) -> Metric:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord
+from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
@@ -94,6 +94,11 @@ class Metrics:
         from cnm_bridge.server.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
 
         by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
+        direct: Mapping[tuple[str, ...], int] = {
+            (configurations.get(one.network_id) or "", address): 1
+            for one in endpoints
+            for address in _unknown_to_docker(one)
+        }
         subnets = {pool.id: str(pool.subnet) for pool in pools}
         by_subnet = Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses)
         index = self.directories.index()
@@ -114,8 +119,16 @@ class Metrics:
             reserved={(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
             docker_addresses={tuple(key): number for key, number in by_subnet.items()},
             pending_releases=pending_releases,
+            direct_addresses=direct,
         )
         return render_metrics(counts, figures)
+
+
+def _unknown_to_docker(record: EndpointRecord) -> Iterator[str]:
+    """Yield the addresses of a joined endpoint that Docker does not know: it knows those that it has requested."""
+    if record.phase is Phase.JOINED and not record.attachment.mode.docker_knows_addresses:
+        requested = {str(one.ip) for one in (record.requested.address, record.requested.address_ipv6) if one}
+        yield from (address for address in record.addresses if address not in requested)
 
 
 def _sizes(directory: Path) -> Iterator[int]:

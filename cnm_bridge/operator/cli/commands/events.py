@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, render_json
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings, render_json
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
@@ -23,7 +23,7 @@ from cnm_bridge.operator.cli.output.table import SHORT
 
 _EVENT: Final = (
     *("Time", "Event", "Rpc", "NetworkId", "EndpointId", "DurationMs", "Error", "Plugin", "Verb", "ContainerId"),
-    *("Outcome", "Phase", "Count"),
+    *("Outcome", "Phase", "Addresses", "Count"),
 )
 
 _INDENT: Final = 30
@@ -106,7 +106,7 @@ def with_words(event: JsonObject) -> JsonObject:
 
 
 def event_line(event: JsonObject) -> str:
-    """Return an event as a line: time, name, and what happened to what; without an error it has 80 columns."""
+    """Return an event as a line: time, name, what happened to what; 80 columns without addresses and an error."""
     ids = (find_str(event, key) for key in ("endpointId", "containerId", "networkId"))
     duration, count, outcome = event.get("durationMs"), event.get("count"), find_str(event, "outcome")
     parts = (
@@ -114,6 +114,7 @@ def event_line(event: JsonObject) -> str:
         " ".join(filter(None, (find_str(event, "plugin"), find_str(event, "verb")))),
         next((found[:SHORT] for found in ids if found), ""),
         find_str(event, "phase"),
+        " ".join(get_strings(event, "addresses")) if "addresses" in event else None,
         None if duration is None else f"{float(str(duration)):.0f} ms",
         None if outcome == "success" else outcome,
         None if count is None else str(count),

@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cni_bridge_spec import JsonValue, load_validator
@@ -48,14 +49,16 @@ async def test_phases_are_events(tmp_path: Path) -> None:
     try:
         store.when_phase_changed(journal.on_phase)
         await put(store, endpoint("e" * 64, phase=Phase.READY))
-        await store.put_endpoint(endpoint("e" * 64, phase=Phase.JOINED))
-        await store.put_endpoint(endpoint("e" * 64, phase=Phase.JOINED))
+        joined = replace(endpoint("e" * 64, phase=Phase.JOINED), addresses=("10.1.2.3",))
+        await store.put_endpoint(joined)
+        await store.put_endpoint(joined)
         await store.put_endpoint(endpoint("e" * 64, phase=Phase.DELETING))
         await store.remove_endpoint(endpoint("e" * 64).id)
     finally:
         store.close()
     assert [event.name for event in journal] == ["endpoint.phase"] * len(list(journal))
     assert [event.facts["phase"] for event in journal][-3:] == ["joined", "deleting", None]
+    assert [event.facts.get("addresses") for event in journal][-3:] == [["10.1.2.3"], None, None]
     for event in journal:
         load_validator("admin/event")(event.as_json())
 

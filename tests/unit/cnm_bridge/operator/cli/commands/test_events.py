@@ -29,6 +29,12 @@ def test_other_events_are_unchanged() -> None:
         assert with_words(event) == event
 
 
+def test_a_joined_endpoint_has_its_addresses() -> None:
+    """Docker may not know them."""
+    line = event_line({**GONE, "phase": "joined", "addresses": ["10.1.2.3", "fd00::3"]})
+    assert line == "03:04:05.678  endpoint.phase  777777777777  joined  10.1.2.3 fd00::3"
+
+
 def test_a_line_has_at_most_80_columns() -> None:
     """The longest call, with its duration; only an error makes a line longer."""
     call: JsonObject = {
