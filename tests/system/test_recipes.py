@@ -161,6 +161,25 @@ def test_dhcp_on_a_lan(recipes: Scene) -> None:
         lan.close()
 
 
+def test_ipv6_from_the_lans_router(recipes: Scene) -> None:
+    """The container has an address with the prefix of the router, on which dnsmasq runs."""
+    lab = recipes.lab
+    network, router = recipe("IPv6 from the LAN's router")
+    lab.run("ip", "link", "set", f"{Scene.UPLINK}-end", "name", "lan0")
+    lab.run("ip", "address", "add", "fd22::1/64", "dev", "lan0", "nodad")
+    recipes.shell(network)
+    recipes.shell(router)
+    try:
+        sensor = lab.container("sensor")
+        wait_until(lambda: any(one.startswith("fd22::") for one in addresses(sensor)), "an address", 30)
+        assert "fd22::" in lab.run("cni-bridge", "ls", "--format", "{{.Dynamic}}", "lan-v6").stdout
+        assert reaches(sensor, "fd22::1")
+    finally:
+        lab.run(
+            "sh", "-c", "kill $(cat /run/dnsmasq-lan0.pid) && rm -f /run/dnsmasq-lan0.pid /var/lib/misc/dnsmasq.leases"
+        )
+
+
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_vrf(recipes: Scene) -> None:
     """The link is in the VRF. A kernel without VRF makes the plugin fail with an error that the documents explain."""
