@@ -88,6 +88,9 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert nameless.stdout.splitlines()[1].split()[:2] == ["?", "?"]
     assert address in nameless.stdout
     assert command(lab, "ls", "--admin-socket", "/nowhere.sock").returncode == 3
+    lab.docker("stop", "--time", "1", name)
+    stopped = command(lab, "inspect", name)
+    assert (stopped.returncode, f"{name} exists and is not running (exited)" in stopped.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
@@ -109,9 +112,6 @@ def test_addresses_that_docker_does_not_know(scene: Scene) -> None:
     assert metric in lab.run(*scrape).stdout
     lab.docker("rm", "-f", container.name)
     assert metric not in lab.run(*scrape).stdout
-    lab.docker("stop", "--time", "1", name)
-    stopped = command(lab, "inspect", name)
-    assert (stopped.returncode, f"{name} exists and is not running (exited)" in stopped.stderr) == (2, True)
 
 
 def completed(lab: Lab, *words: str) -> list[str]:
