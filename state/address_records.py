@@ -19,7 +19,7 @@ PoolId = NewType("PoolId", str)
 AddressId = NewType("AddressId", str)
 """CNI's container ID of a reservation, 64 hexadecimal digits."""
 HoldId = NewType("HoldId", str)
-"""CNI's container ID of a hold, 64 hexadecimal digits, which follow from its networks and key."""
+"""CNI's container ID of a hold, 64 random hexadecimal digits."""
 
 
 class AddressPhase(StrEnum):
@@ -125,7 +125,8 @@ class HoldPhase(StrEnum):
     """The phase of a hold."""
 
     PENDING = "pending"
-    """The intent is stored; the IPAM plugin may have run. After a crash it is released: no container has it."""
+    """The intent is stored; the IPAM plugin may have run. Without addresses it is new, and is released after a crash.
+    With addresses it is being reserved again, which is repeated until the plugin has done so."""
     HELD = "held"
     """The addresses are reserved, whether or not a container has them."""
     RELEASING = "releasing"
@@ -134,11 +135,24 @@ class HoldPhase(StrEnum):
 
 HOLD_TRANSITIONS: Final[Mapping[HoldPhase | None, frozenset[HoldPhase | None]]] = {
     None: frozenset({HoldPhase.PENDING}),
-    HoldPhase.PENDING: frozenset({HoldPhase.HELD, HoldPhase.RELEASING}),
-    HoldPhase.HELD: frozenset({HoldPhase.HELD, HoldPhase.RELEASING}),
+    HoldPhase.PENDING: frozenset({HoldPhase.PENDING, HoldPhase.HELD, HoldPhase.RELEASING, None}),
+    HoldPhase.HELD: frozenset({HoldPhase.PENDING, HoldPhase.HELD, HoldPhase.RELEASING}),
     HoldPhase.RELEASING: frozenset({HoldPhase.RELEASING, None}),
 }
 """From → to; None means "no record"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldChange:
+    """What a container changes about the hold that it has, as soon as it is attached.
+
+    Attributes:
+        mac: The MAC that was given for it, None if none was.
+        keep_s: How long the hold stays without a container, in seconds; None forever.
+    """
+
+    mac: str | None
+    keep_s: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +168,10 @@ class HoldRecord:
         addresses: The addresses, with the lengths of their prefixes; empty before the plugin has given them.
         mac: The MAC; None if containers of this network have none of their own.
         reservation: The plugin's input.
-        keep_s: How long it stays without a container, in seconds; None forever.
+        keep_s: How long it stays without a container, in seconds; None forever. It is 0 until a container was attached.
         holder: The endpoint that has it, None if none has.
-        expires_at: When it is released, in seconds since 1970; None if a container has it, and if it never is.
+        change: What its holder changes when it is attached; None if it is, and if there is none.
+        expires_at: When it is released unless a container is attached, in seconds since 1970; None if it never is.
         created_at: When it was made, in seconds since 1970.
     """
 
@@ -170,5 +185,6 @@ class HoldRecord:
     reservation: ReservationRecord
     keep_s: int | None
     holder: EndpointId | None
+    change: HoldChange | None
     expires_at: int | None
     created_at: int

@@ -33,6 +33,7 @@ from cni_bridge_state.damaged_records import DamagedRecord, load_all
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import WrongPhase
 from cni_bridge_state.index import Index
+from cni_bridge_state.records import EndpointId
 
 Address = IPv4Address | IPv6Address
 
@@ -138,6 +139,10 @@ class AddressStore:
         """Return a hold, None if there is none."""
         return self._holds.get(hold_id)
 
+    def find_hold_of(self, endpoint_id: EndpointId) -> HoldRecord | None:
+        """Return the hold that an endpoint has, None if it has none."""
+        return next((one for one in self._holds.values() if one.holder == endpoint_id), None)
+
     async def put_hold(self, record: HoldRecord) -> None:
         """Store a hold's next phase, or another change of it.
 
@@ -149,7 +154,7 @@ class AddressStore:
         await self._db.write({f"{HOLDS}{record.id}": render_value(record)}, on_written=kept)
 
     async def remove_hold(self, hold_id: HoldId) -> None:
-        """Remove a hold, which must be in RELEASING: its DEL is done.
+        """Remove a hold, which must be in PENDING or RELEASING: its DEL is done.
 
         Raises:
             WrongPhase: It is in another phase.

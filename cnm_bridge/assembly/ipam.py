@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
@@ -38,7 +39,8 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         plugins=plugins,
         releases=releases,
     )
-    holds = Holds(store=resources.store, plugins=plugins, evictions=teardown.evictions)
+    reservations = HoldReservations(resources.store, plugins)
+    holds = Holds(store=resources.store, reservations=reservations, evictions=teardown.evictions)
     networks.service.when_forgotten(holds.note_network_gone)
     settings = resources.settings
     return IpamRoom(

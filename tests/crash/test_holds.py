@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, find_str, get_objects, get_str, get_strings
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_objects, get_str, get_strings
 from tests.crash.endpoint import Endpoint
 from tests.crash.host import LIST, SANDBOX, Host
 from tests.crash.lists import LISTS
@@ -66,9 +66,18 @@ class Keys:
 
 
 def create(keys: Keys) -> bool:
-    """Create an endpoint with the key."""
+    """Create an endpoint with the key, and attach it: an endpoint that is not attached changes nothing."""
     keys.endpoint = keys.next_endpoint()
-    return "Interface" in (keys.endpoint.create() or {})
+    return "Interface" in (keys.endpoint.create() or {}) and keys.endpoint.join() is not None
+
+
+def change(keys: Keys) -> bool:
+    """Change the IPAM section of the list, which still has all addresses."""
+    main, *others = LISTS["bridge"]
+    ipam = as_object(main["ipam"], "ipam")
+    routes: list[JsonValue] = [*get_objects(ipam, "routes"), {"dst": f"192.0.2.{keys.host.next_number() % 256}/32"}]
+    keys.host.write_list([{**main, "ipam": {**ipam, "routes": routes}}, *others])
+    return True
 
 
 def delete(keys: Keys) -> bool:
@@ -100,6 +109,7 @@ def release(keys: Keys) -> bool:
 CELLS: Final[Mapping[str, tuple[tuple[Step, ...], Step]]] = {
     "a new key": ((), create),
     "a known key": ((create, delete), create),
+    "a changed section": ((create, delete, change), create),
     "the endpoint goes": ((create,), delete),
     "release": ((create, delete), release),
 }

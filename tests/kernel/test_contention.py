@@ -18,6 +18,8 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.evictions import Evictions
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
@@ -51,10 +53,10 @@ class Host:
     stuck: Path
     taken: Path
 
-    async def create(self, endpoint_id: str) -> str:
+    async def create(self, endpoint_id: str, options: JsonObject | None = None) -> str:
         """Make an endpoint on the pool's network; return its address."""
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": {}}
+        body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": options or {}}
         return get_str(get_object(await call(self.daemon, "CreateEndpoint", body), "Interface"), "Address")
 
     async def delete(self, endpoint_id: str) -> None:
@@ -180,6 +182,32 @@ async def test_a_resource_that_an_endpoint_of_another_network_holds(store: Store
         pool.taken.touch()
         await pool.delete(THIRD)
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
+
+
+async def test_all_waits_of_a_call_have_one_limit(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a call waits for because of its key shortens what it waits for because a plugin refuses its ADD."""
+    deadlines = []
+
+    class Recorded(Contention):
+        def __init__(self, evictions: Evictions, network: str, deadline: float) -> None:
+            super().__init__(evictions, network, deadline)
+            deadlines.append(deadline)
+
+    for module in ("ipam.holds", "endpoints.service"):
+        monkeypatch.setattr(f"cnm_bridge.driver.{module}.Contention", Recorded)
+    async with one_address(store, tmp_path) as pool:
+        await pool.delete(FIRST)
+        configuration = tmp_path / "net.d" / "pool.conflist"
+        configuration.write_text(configuration.read_text().replace('"pool","ipam"', '"ptp","ipam"'))  # it is known
+        assert await pool.create(SECOND, {"cni.sticky": "web"}) == f"{ADDRESS}/32"
+        await pool.delete(SECOND)
+        while store.endpoints():  # noqa: ASYNC110 - nothing sets an event
+            await asyncio.sleep(0.05)
+        await pool.daemon.ipam.holds.release(*store.ipam.holds())
+    of_first, of_key, of_second = deadlines
+    assert of_first < of_key == of_second
 
 
 async def test_a_refusal_while_another_network_hangs(

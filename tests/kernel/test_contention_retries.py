@@ -12,7 +12,7 @@ from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.attach.liveness import Liveness
-from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -32,7 +32,9 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    return Contention(Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns), "lan")
+    return Contention(
+        Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns), "lan", wait_deadline()
+    )
 
 
 async def fail_once(store: Store, teardowns: TeardownQueue) -> None:

@@ -32,7 +32,7 @@ def sticky(network: str, key: str, *options: str) -> str:
     return ",".join((f"name={network}", *(f"driver-opt={option}" for option in (f"cni.sticky={key}", *options))))
 
 
-def host_local(subnet: Subnet, first: int, last: int, **more: Sequence[JsonObject]) -> Sequence[JsonObject]:
+def host_local(subnet: Subnet, first: int, last: int, **more: Sequence[JsonObject] | str) -> Sequence[JsonObject]:
     """Return a list with the subnet's addresses from `first` to `last`, and more keys in its IPAM section."""
     start = subnet.ipv4.removesuffix("0/24")
     ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": f"{start}{first}", "rangeEnd": f"{start}{last}"}
@@ -149,12 +149,23 @@ def test_refusals(scene: Scene) -> None:
     assert len(holds(scene.lab)) == 1
 
 
-def test_a_failed_create_leaves_nothing(scene: Scene) -> None:
-    """A new key has nothing if its first container could not be attached."""
+def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None:
+    """If a container could not be attached, a new key has nothing, and another one what it had."""
     scene.plugin("picky", '[ "$CNI_COMMAND" = ADD ] || exit 0; exit 1')
-    broken = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "picky"}]))
-    scene.run_refusal(sticky(broken, "web"))
-    wait_until(lambda: not holds(scene.lab), "the key has nothing")
+    plugins = bridge(scene.subnet())
+    name = scene.configure(plugins)
+    network = scene.network(name, "-o", f"cni.attach={mode}")
+    first = scene.run(sticky(network, "web"))
+    before = facts(first)
+    remove(scene.lab, first)
+    (had,) = holds(scene.lab)
+    scene.configure([*plugins, {"type": "picky"}], name)
+    scene.run_refusal(sticky(network, "db"))
+    scene.run_refusal(sticky(network, "web", "cni.sticky-for=1s"), "--mac-address", "02:42:ac:11:00:99")
+    wait_until(lambda: [one["key"] for one in holds(scene.lab)] == ["web"], "the new key has nothing")
+    wait_until(lambda: tuple(holds(scene.lab)) == (had,), "the other key has what it had")
+    scene.configure(plugins, name)
+    assert facts(scene.run(sticky(network, "web"))) == before
 
 
 @pytest.mark.slow
@@ -175,6 +186,25 @@ def test_changed_ranges(scene: Scene) -> None:
     error = scene.run_refusal(sticky(network, "web"))
     assert "no longer have" in error
     assert "cni-bridge release --sticky web" in error
+
+
+@pytest.mark.slow
+def test_an_address_that_the_plugin_refuses(scene: Scene) -> None:
+    """A section with which the plugin refuses the address is an error; the key keeps the address."""
+    subnet = scene.subnet()
+    name = scene.configure(host_local(subnet, 10, 11))
+    network = scene.network(name)
+    first = scene.run(sticky(network, "web"))
+    before = facts(first)
+    remove(scene.lab, first)
+    scene.configure(host_local(subnet, 10, 11, dataDir="/dev/null"), name)  # where host-local can store nothing
+    error = scene.run_refusal(sticky(network, "web"))
+    for part in (f"key web has {before[0][0]}", f"CNI configuration {name}", "they are reserved as before"):
+        assert part in error
+    assert "cni-bridge release --sticky web" in error
+    scene.configure(host_local(subnet, 10, 11), name)
+    assert facts(scene.run(network))[0] != before[0]
+    assert facts(scene.run(sticky(network, "web"))) == before
 
 
 def test_compose_recreates(scene: Scene, mode: str) -> None:

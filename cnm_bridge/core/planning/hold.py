@@ -13,7 +13,7 @@ from ipaddress import ip_interface
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object
-from cni_bridge_state import HoldRecord, ReservationRecord
+from cni_bridge_state import HoldChange, HoldPhase, HoldRecord, ReservationRecord
 from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
@@ -75,6 +75,18 @@ def plan_hold(plan: Plan, netns: str, addresses: Sequence[str] = ()) -> Reservat
     )
 
 
+def plan_again(record: HoldRecord) -> ReservationRecord:
+    """Return what the IPAM plugin receives to reserve again what a key has, with the section that it had before."""
+    wanted = [ip_interface(address).ip for address in record.addresses]
+    addressing = plan_addresses(_network_of(record), wanted, (), internal=False)
+    return replace(
+        record.reservation,
+        configuration=addressing.configuration.document,
+        capability_args={**record.reservation.capability_args, **addressing.capability_args},
+        result=None,
+    )
+
+
 def hold_mac(plan: Plan, result: Result) -> str | None:
     """Return the MAC of a new hold: the user's, or one made of its first address; None if links have no own one."""
     if plan.requested.mac:
@@ -82,6 +94,22 @@ def hold_mac(plan: Plan, result: Result) -> str | None:
     if not result.ips or not can_choose_mac(plan.configuration):
         return None
     return address_mac(plan.configuration.name, result.ips[0].address)
+
+
+def change_of(plan: Plan) -> HoldChange:
+    """Return what the container of a plan changes about what its key has, when it is attached."""
+    mac = plan.requested.mac
+    return HoldChange(mac=mac.lower() if mac else None, keep_s=plan.options.sticky_for)
+
+
+def confirmed(record: HoldRecord, change: HoldChange) -> HoldRecord:
+    """Return what a key has when its container is attached."""
+    return replace(record, mac=change.mac or record.mac, keep_s=change.keep_s, change=None, expires_at=None)
+
+
+def is_renewed(record: HoldRecord) -> bool:
+    """Return whether what a key has is being reserved again."""
+    return record.phase is HoldPhase.PENDING and bool(record.addresses)
 
 
 def is_current(plan: Plan, record: HoldRecord) -> bool:
@@ -95,8 +123,7 @@ def refuse_changed_hold(plan: Plan, record: HoldRecord) -> None:
     Raises:
         Refused: It names the key, its addresses, and the command that releases them.
     """
-    has = f"key {record.key} has {', '.join(record.addresses)}"
-    remedy = f"`cni-bridge release --sticky {record.key}` releases what the key has"
+    has, remedy = describe_hold(record), _release_it(record)
     held = [ip_interface(address) for address in record.addresses]
     for wanted in plan.addresses:
         if not any(wanted in {one, one.ip} for one in held):
@@ -110,11 +137,34 @@ def refuse_changed_hold(plan: Plan, record: HoldRecord) -> None:
             f"{remedy}"
         )
     for one in held:
-        if not any(found.contains(one.ip) for found in ranges):
+        if not any(found.contains(one.ip) and one.ip != found.gateway for found in ranges):
             raise Refused(
                 f"{has}, and the ranges of CNI configuration {record.section} no longer have {one.ip}; put them back, "
                 f"or {remedy}"
             )
+
+
+def refused_again(record: HoldRecord, reason: Exception, consequence: str) -> Refused:
+    """Return the error of a container whose key keeps its addresses, because the plugin does not reserve them again.
+
+    Args:
+        record: What the key has.
+        reason: The plugin's error.
+        consequence: What has become of the addresses.
+    """
+    return Refused(
+        f"{describe_hold(record)}, which the IPAM plugin of CNI configuration {record.section} refuses since its IPAM "
+        f"section was changed: {reason}; {consequence}; put the section back, or {_release_it(record)}"
+    )
+
+
+def describe_hold(record: HoldRecord) -> str:
+    """Return what a key has, in words."""
+    return f"key {record.key} has {', '.join(record.addresses)}"
+
+
+def _release_it(record: HoldRecord) -> str:
+    return f"`cni-bridge release --sticky {record.key}` releases what the key has"
 
 
 def with_hold(plan: Plan, record: HoldRecord) -> Plan:

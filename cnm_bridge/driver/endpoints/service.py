@@ -36,7 +36,7 @@ from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -87,6 +87,7 @@ class EndpointService:
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
+        deadline = wait_deadline()
         with self.attempts.under_way(request.endpoint_id) as call:
             async with self.locks.hold(request.endpoint_id):
                 record = self.store.find_endpoint(request.endpoint_id)
@@ -94,12 +95,12 @@ class EndpointService:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 network, plan = await self.networks.plan(request)
                 await self.unpublished.refuse_early(request, plan.configuration)
-                async with self.holds.holding(request, plan) as plan:
+                async with self.holds.holding(request, plan, deadline) as plan:
                     planned = planned_record(
                         request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
                     )
                     async with self._attachments.hold(planned.attachment.id):
-                        record = await self._create(call, planned, plan)
+                        record = await self._create(call, planned, plan, deadline)
         _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 
@@ -117,6 +118,7 @@ class EndpointService:
         cni_network = self.store.get_endpoint(request.endpoint_id).attachment.network
         with self.attempts.under_way(request.endpoint_id) as call:
             record = await self._attach(call, request, caller, cni_network)
+        await self.holds.note_joined(record.id)
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -156,8 +158,8 @@ class EndpointService:
             if record is not None and has_device(record):
                 await self.teardowns.wait_tried([record.id])
 
-    async def _create(self, call: Call, planned: EndpointRecord, plan: Plan) -> EndpointRecord:
-        contention = Contention(self.evictions, plan.configuration.name)
+    async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
+        contention = Contention(self.evictions, plan.configuration.name, deadline)
         while True:
             async with self.attempts.attempt(call, contention) as stored:
                 if stored is not None:  # by another call, since the plan was made
@@ -176,7 +178,7 @@ class EndpointService:
     async def _attach(
         self, call: Call, request: Join, caller: ProcessRecord | None, cni_network: str
     ) -> EndpointRecord:
-        contention = Contention(self.evictions, cni_network)
+        contention = Contention(self.evictions, cni_network, wait_deadline())
         while True:
             async with self.attempts.attempt(call, contention) as record:
                 if record is None:

@@ -3,34 +3,42 @@
 """Holds the addresses of keys (`cni.sticky`) from the first container with a key on, until they are released.
 
 ```
-first container     store PENDING ─▶ ADD of the IPAM plugin ─▶ store HELD, with its endpoint ─▶ attach with static
+first container     reserve the addresses ─▶ attach with static
+it is attached      store its MAC, and how long the key keeps what it has
 its endpoint goes   store HELD, without an endpoint, and until when
 next container      store HELD, with its endpoint ─▶ attach with static
-released            store RELEASING ─▶ DEL of the IPAM plugin ─▶ remove the record
+released            release the addresses
 ```
 
+What the IPAM plugin does is in `hold_reservations.py`. A container that is not attached changes nothing: a new key has
+nothing afterwards, and any other one what it had.
+
 `settle` does what is due. It runs when an endpoint or a network has gone, and after each round of comparison: then a
-DEL that has failed is repeated.
+DEL or an ADD that has failed is repeated.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 from secrets import token_hex
+from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, HoldId, HoldPhase, HoldRecord, NetworkId, StateError
+from cni_bridge_state import EndpointId, HoldId, HoldPhase, HoldRecord, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.hold import (
-    hold_mac,
+    change_of,
+    confirmed,
+    describe_hold,
     is_current,
+    is_renewed,
     plan_hold,
     refuse_changed_hold,
     with_hold,
@@ -38,9 +46,10 @@ from cnm_bridge.core.planning.hold import (
 from cnm_bridge.core.planning.options.cni_options import STICKY
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
-from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -49,17 +58,19 @@ _Name = tuple[NetworkId, str, str]
 """Network, CNI configuration and key. The ID of a hold is a random container ID, so that its IPAM plugin never takes it
 for one whose record was lost."""
 
+_OWN_KEY: Final = f"give each container its own with {endpoint_option(STICKY, 'KEY')}"
+
 
 @dataclass(slots=True, kw_only=True)
 class Holds:
-    """Reserves, hands out and releases what keys have.
+    """Hands out and releases what keys have.
 
     Attributes:
         clock: Returns the time in seconds since 1970.
     """
 
     store: Store
-    plugins: PluginRuns
+    reservations: HoldReservations
     evictions: Evictions
     clock: Callable[[], float] = time.time
     _locks: KeyedLocks[_Name] = field(default_factory=KeyedLocks, init=False)
@@ -68,42 +79,56 @@ class Holds:
     _has_networks: bool = field(default=False, init=False)
     _has_compared: bool = field(default=False, init=False)
     """Whether endpoints whose records were lost have been rebuilt, which have the same IDs again."""
+    _torn_down: set[EndpointId] = field(default_factory=set, init=False)
+    """Endpoints with holds that this run has torn down: their records are not lost."""
 
     @asynccontextmanager
-    async def holding(self, request: CreateEndpoint, plan: Plan) -> AsyncIterator[Plan]:
+    async def holding(self, request: CreateEndpoint, plan: Plan, deadline: float) -> AsyncIterator[Plan]:
         """Yield the plan of an endpoint with what its key has, for the creation of the endpoint.
 
-        A plan without a key is yielded as it is. If the endpoint cannot be created, a new key gets nothing.
+        A plan without a key is yielded as it is.
+
+        Args:
+            request: The call.
+            plan: The plan without what the key has.
+            deadline: When all waits end, in event loop time.
 
         Raises:
             Refused: Another endpoint has the key, or what the key has does not suit the plan.
             CniError: The IPAM plugin has no address, or failed.
-            KernelError, StateError: As `PluginRuns.add` and `Store.ipam.put_hold`.
+            KernelError, StateError: As `HoldReservations.add`.
         """
         key = plan.options.sticky
         if key is None:
             yield plan
             return
-        async with self._locks.hold((request.network_id, plan.configuration.name, key)):
-            contention = Contention(self.evictions, plan.configuration.name)
-            before = await self._find(request, plan, key, contention)
-            if before is None or not is_current(plan, before):
-                record = await self._reserve(request, plan, key, before, contention)
-            else:
-                record = before
-            mac = plan.requested.mac.lower() if plan.requested.mac else record.mac
-            record = replace(
-                record, holder=request.endpoint_id, keep_s=plan.options.sticky_for, expires_at=None, mac=mac
-            )
-            await self.store.ipam.put_hold(record)
-            try:
-                yield with_hold(plan, record)
-            except BaseException:
+        name = request.network_id, plan.configuration.name, key
+        try:
+            async with AsyncExitStack() as held:
+                await self._lock(held, name, deadline)
+                contention = Contention(self.evictions, plan.configuration.name, deadline)
+                before = await self._find(request, plan, name, contention)
                 if before is None:
-                    await self.store.ipam.put_hold(replace(record, keep_s=0))
-                raise
-            finally:
-                self._wanted.set()
+                    record = await self._reserve(request, plan, key, contention)
+                else:
+                    record = replace(before, holder=request.endpoint_id, change=change_of(plan))
+                    await self.store.ipam.put_hold(record)
+                try:
+                    yield with_hold(plan, record)
+                except BaseException:
+                    self._torn_down.add(request.endpoint_id)
+                    raise
+        finally:
+            self._wanted.set()
+
+    async def note_joined(self, endpoint_id: EndpointId) -> None:
+        """Store what the container of an endpoint changes about what its key has, because it is attached."""
+        record = self.store.ipam.find_hold_of(endpoint_id)
+        if record is not None and record.change is not None:
+            try:
+                await self.store.ipam.put_hold(confirmed(record, record.change))
+            except StateError as exc:
+                log.warning("hold.not_stored", hold_id=record.id, error=str(exc))
 
     async def release(self, record: HoldRecord) -> None:
         """Release what a key has.
@@ -121,11 +146,13 @@ class Holds:
                     f"key {stored.key} is in use: `cni-bridge ls --sticky` shows its container; remove that first; "
                     "nothing has been changed"
                 )
-            await self._release(stored)
+            await self.reservations.release(stored)
 
-    def note_endpoint_gone(self, _: EndpointId) -> None:
-        """Have `run` settle soon, because the record of an endpoint has been removed."""
-        self._wanted.set()
+    def note_endpoint_gone(self, endpoint_id: EndpointId) -> None:
+        """Have `run` settle soon if an endpoint had a hold, because its record has been removed."""
+        if self.store.ipam.find_hold_of(endpoint_id) is not None:
+            self._torn_down.add(endpoint_id)
+            self._wanted.set()
 
     def note_network_gone(self, network_id: NetworkId) -> None:
         """Have `run` release the holds of a network soon, because its record has been removed."""
@@ -148,9 +175,8 @@ class Holds:
         """Release what is due, and note what no container has any more. Errors are logged, and tried again later."""
         if self._has_networks:
             self._has_networks = False
-            self._gone |= {one.network_id for one in self.store.ipam.holds()} - {
-                one.id for one in self.store.networks()
-            }
+            self._gone |= {one.network_id for one in self.store.ipam.holds()}
+        self._gone -= {one.id for one in self.store.networks()}  # Docker may have made it again
         async with asyncio.TaskGroup() as tasks:
             for record in self.store.ipam.holds():
                 if self._may_be_due(record):
@@ -161,14 +187,18 @@ class Holds:
         """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
         has_lost_holder = record.holder is not None and self.store.find_endpoint(record.holder) is None
         is_idle = record.holder is None and (record.expires_at is not None or record.network_id in self._gone)
-        return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle
+        return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle or self._is_joined(record)
 
     async def _settle(self, record: HoldRecord) -> None:
         try:
             async with self._locks.hold(_name(record)):
                 await self._settle_one(record.id)
         except (CniError, KernelError, StateError) as exc:
-            log.warning("hold.release_pending", hold_id=record.id, error=str(exc))
+            facts = {"hold_id": record.id, "key": record.key, "configuration": record.section, "error": str(exc)}
+            if is_renewed(record):
+                log.warning("hold.restore_pending", **facts)
+            else:
+                log.warning("hold.release_pending", **facts)
         except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
             log.exception("hold.bug", hold_id=record.id)
 
@@ -176,50 +206,107 @@ class Holds:
         record = self.store.ipam.find_hold(record_id)
         if record is None:
             return
-        if record.phase is not HoldPhase.HELD:
-            await self._release(record)
+        if record.phase is not HoldPhase.HELD and not is_renewed(record):
+            await self.reservations.release(record)
             return
+        if self._is_joined(record) and record.change is not None:  # an earlier run has not stored it
+            await self.store.ipam.put_hold(confirmed(record, record.change))
         if self._find_holder(record) is not None:
             return
+        is_certain = self._has_compared or record.holder in self._torn_down
         if record.holder is not None:
-            expires_at = None if record.keep_s is None else int(self.clock()) + record.keep_s
-            record = replace(record, holder=None, expires_at=expires_at)
+            holder, record = record.holder, self._without_holder(record)
             await self.store.ipam.put_hold(record)
+            self._torn_down.discard(holder)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
-        if (is_expired and self._has_compared) or record.network_id in self._gone:
-            await self._release(record)
+        if (is_expired and is_certain) or record.network_id in self._gone:
+            await self.reservations.release(record)
+        elif record.phase is HoldPhase.PENDING:
+            await self.reservations.restore(record)
+
+    def _without_holder(self, record: HoldRecord) -> HoldRecord:
+        """Return what a key has when its endpoint is gone. If that was not attached, the time goes on as before it."""
+        expires_at = record.expires_at
+        if record.holder is not None and expires_at is None and record.keep_s is not None:
+            expires_at = int(self.clock()) + record.keep_s
+        return replace(record, holder=None, change=None, expires_at=expires_at)
+
+    def _is_joined(self, record: HoldRecord) -> bool:
+        """Return whether the endpoint that has a hold is attached, and what it changes is not stored."""
+        if record.change is None or record.holder is None:
+            return False
+        holder = self.store.find_endpoint(record.holder)
+        return holder is not None and holder.phase is Phase.JOINED
 
     def _find_holder(self, record: HoldRecord) -> EndpointId | None:
         """Return the endpoint that has what a key has; the record does not name it if it is older than the endpoint."""
+        if record.phase is not HoldPhase.HELD:
+            return None
         if record.holder is not None and self.store.find_endpoint(record.holder) is not None:
             return record.holder
         having = self.store.endpoints_with_address([str(ip_interface(address).ip) for address in record.addresses])
         return next((one.id for one in having if one.network_id == record.network_id), None)
 
-    async def _find(self, request: CreateEndpoint, plan: Plan, key: str, contention: Contention) -> HoldRecord | None:
-        """Return what a key has, when no other endpoint has it; None if it has nothing."""
-        name = request.network_id, plan.configuration.name, key
-        record = next((one for one in self.store.ipam.holds() if _name(one) == name), None)
+    async def _lock(self, held: AsyncExitStack, name: _Name, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await held.enter_async_context(self._locks.hold(name))
+        except TimeoutError as exc:
+            raise Refused(
+                f"key {name[2]} is not free yet: another container with it is being created, or what it had is being "
+                f"released, see `cni-bridge ls --sticky`; try again, or {_OWN_KEY}"
+            ) from exc
+
+    async def _find(
+        self, request: CreateEndpoint, plan: Plan, name: _Name, contention: Contention
+    ) -> HoldRecord | None:
+        """Return what a key has, as the section of the list is now, when no other endpoint has it; None for nothing."""
+        record = self._look_up(name)
+        holder = None if record is None else self._find_holder(record)
+        if record is not None and holder not in {None, request.endpoint_id}:
+            refuse_changed_hold(plan, record)
+            await contention.wait_for_holder(holder, f"key {record.key}", _OWN_KEY)
+            record = self._look_up(name)  # it may have been stored meanwhile
         if record is None:
             return None
-        if record.phase is not HoldPhase.HELD:
-            await self._release(record)
+        if record.phase is not HoldPhase.HELD and not is_renewed(record):
+            await self._release_in_time(record, contention)
             return None
-        holder = self._find_holder(record)
-        if holder not in {None, request.endpoint_id}:
-            refuse_changed_hold(plan, record)
-            remedy = f"give each container its own with {endpoint_option(STICKY, 'KEY')}"
-            await contention.wait_for_holder(holder, f"key {key}", remedy)
         refuse_changed_hold(plan, record)
-        return record
+        if record.phase is HoldPhase.HELD and is_current(plan, record):
+            return record
+        try:
+            async with asyncio.timeout_at(contention.deadline):
+                return await self.reservations.renew(self._without_holder(record), plan)
+        except TimeoutError as exc:
+            raise Refused(
+                f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} takes long to "
+                "reserve them again after a change of its section; cni-bridge repeats that; try again when "
+                "`cni-bridge ls --sticky` shows phase held"
+            ) from exc
 
-    async def _reserve(
-        self, request: CreateEndpoint, plan: Plan, key: str, before: HoldRecord | None, contention: Contention
-    ) -> HoldRecord:
-        """Have the IPAM plugin reserve addresses; those that the key has already, if its section has changed."""
-        addresses = () if before is None else before.addresses
-        if before is not None:
-            await self._release(before)
+    def _look_up(self, name: _Name) -> HoldRecord | None:
+        return next((one for one in self.store.ipam.holds() if _name(one) == name), None)
+
+    async def _release_in_time(self, record: HoldRecord, contention: Contention) -> None:
+        """Release what an earlier call or the operator has given up.
+
+        Raises:
+            Refused: It is not released in time.
+        """
+        try:
+            async with asyncio.timeout_at(contention.deadline):
+                await self.reservations.release(record)
+        except (TimeoutError, CniError) as exc:
+            why = str(exc) or "its DEL has not ended"
+            raise Refused(
+                f"key {record.key} is not free yet: the IPAM plugin of CNI configuration {record.section} has not "
+                f"released what it had: {why}; try again when `cni-bridge ls --sticky` no longer shows it, or "
+                f"{_OWN_KEY}"
+            ) from exc
+
+    async def _reserve(self, request: CreateEndpoint, plan: Plan, key: str, contention: Contention) -> HoldRecord:
+        """Have the IPAM plugin reserve addresses for a new key."""
         record = HoldRecord(
             id=HoldId(token_hex(32)),
             network_id=request.network_id,
@@ -227,44 +314,33 @@ class Holds:
             key=key,
             phase=HoldPhase.PENDING,
             addresses=(),
-            mac=None if before is None else before.mac,
-            reservation=plan_hold(plan, str(self.plugins.netns), addresses),
-            keep_s=plan.options.sticky_for,
+            mac=None,
+            reservation=plan_hold(plan, str(self.reservations.plugins.netns)),
+            keep_s=0,
             holder=request.endpoint_id,
+            change=change_of(plan),
             expires_at=None,
             created_at=int(self.clock()),
         )
         while True:
             contention.note_leaving()
-            await self.store.ipam.put_hold(record)
             try:
-                result = await self.plugins.add(record, record.reservation)
-            except PluginFailed as exc:
-                await self._release(record)
+                return await self.reservations.add(record, plan)
+            except (PluginFailed, StateError) as exc:
+                if not await self._undo(record) or isinstance(exc, StateError):
+                    raise
                 await contention.wait_or_raise(exc)
-            except BaseException:
-                self._wanted.set()
-                raise
-            else:
-                break
-        held = replace(
-            record,
-            phase=HoldPhase.HELD,
-            addresses=tuple(str(ip.address) for ip in result.ips),
-            mac=record.mac or hold_mac(plan, result),
-            reservation=replace(record.reservation, result=result.document),
-        )
-        log.info("hold.reserved", key=key, configuration=record.section, addresses=held.addresses)
-        return held
 
-    async def _release(self, record: HoldRecord) -> None:
-        if record.phase is not HoldPhase.RELEASING:
-            record = replace(record, phase=HoldPhase.RELEASING, holder=None, expires_at=None)
-            await self.store.ipam.put_hold(record)
-        await self.plugins.delete(record, record.reservation)
-        await self.store.ipam.remove_hold(record.id)
-        await self.plugins.tidy(lambda: self.store.ipam.is_empty)
-        log.info("hold.released", key=record.key, configuration=record.section, addresses=record.addresses)
+    async def _undo(self, record: HoldRecord) -> bool:
+        """Undo an ADD; return whether that is done in a short time. Otherwise `settle` repeats it."""
+        try:
+            async with asyncio.timeout(UNDO_LIMIT_S):
+                await self.reservations.release(record)
+        except (TimeoutError, CniError, KernelError, StateError) as exc:
+            reason = str(exc) or f"its DEL takes more than {UNDO_LIMIT_S:g} s"
+            log.warning("hold.release_pending", hold_id=record.id, key=record.key, error=reason)
+            return False
+        return True
 
 
 def _name(record: HoldRecord) -> _Name:

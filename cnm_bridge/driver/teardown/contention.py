@@ -36,15 +36,24 @@ _BRIEFLY_S: Final = 1.0
 """Limit for what may not help: endpoints of other networks seldom hold what was refused, and a DEL may hang."""
 
 
-class Contention:
-    """The waits of one new endpoint on a CNI network, at most `WAIT_LIMIT_S` seconds in total, from now on."""
+def wait_deadline() -> float:
+    """Return when all waits of a call end that begins now, in event loop time."""
+    return asyncio.get_running_loop().time() + WAIT_LIMIT_S
 
-    def __init__(self, evictions: Evictions, network: str) -> None:
+
+class Contention:
+    """The waits of one new endpoint on a CNI network.
+
+    Attributes:
+        deadline: When all of them end, in event loop time.
+    """
+
+    def __init__(self, evictions: Evictions, network: str, deadline: float) -> None:
         self._evictions = evictions
         self._store = evictions.store
         self._teardowns = evictions.teardowns
         self._network = network
-        self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
+        self.deadline = deadline
         self._here: set[EndpointId] = set()
         self._elsewhere: set[EndpointId] = set()
         self._retried: set[EndpointId] = set()
@@ -194,7 +203,7 @@ class Contention:
         """Wait until one of these endpoints has left, and remove those that have; return whether one has in time."""
         if not endpoints or self._remaining_s <= 0:
             return False
-        limit = min(self._deadline, asyncio.get_running_loop().time() + limit_s)
+        limit = min(self.deadline, asyncio.get_running_loop().time() + limit_s)
         if not await self._in_time(self._teardowns.wait_any_left(endpoints), limit):
             return False
         endpoints &= self._teardowns.leaving
@@ -208,7 +217,7 @@ class Contention:
         elsewhere, self._elsewhere = self._elsewhere, set()
         if not elsewhere or self._remaining_s <= 0:
             return False
-        limit = min(self._deadline, asyncio.get_running_loop().time() + _BRIEFLY_S)
+        limit = min(self.deadline, asyncio.get_running_loop().time() + _BRIEFLY_S)
         await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
         return not elsewhere <= self._teardowns.leaving
 
@@ -230,7 +239,7 @@ class Contention:
     async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
         """Return whether `wait` completes before a moment in event loop time, by default the end of the time limit."""
         try:
-            async with asyncio.timeout_at(self._deadline if limit is None else limit):
+            async with asyncio.timeout_at(self.deadline if limit is None else limit):
                 await wait
         except TimeoutError:
             return False
@@ -238,7 +247,7 @@ class Contention:
 
     @property
     def _remaining_s(self) -> float:
-        return self._deadline - asyncio.get_running_loop().time()
+        return self.deadline - asyncio.get_running_loop().time()
 
     def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
         return frozenset(record.id for record in self._records(endpoints) if record.attachment.network == self._network)

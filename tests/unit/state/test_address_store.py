@@ -143,6 +143,7 @@ async def test_holds(tmp_path: Path) -> None:
         reservation=PENDING.reservation,
         keep_s=3600,
         holder=EndpointId("d" * 64),
+        change=None,
         expires_at=None,
         created_at=1767225601,
     )

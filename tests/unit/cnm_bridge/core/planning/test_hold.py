@@ -41,7 +41,7 @@ def network(ipam: JsonObject, kind: str = "bridge") -> NetworkConfigurationList:
 
 def plan(ipam: JsonObject = SUBNET, *, mac: str | None = None, **options: str) -> Plan:
     """Return the plan of a container with a key."""
-    given = {f"cni.{name}": value for name, value in {"sticky": "web", **options}.items()}
+    given = {f"cni.{name.replace('_', '-')}": value for name, value in {"sticky": "web", **options}.items()}
     return plan_attachment(
         PlanRequest(
             network=network(ipam),
@@ -66,6 +66,7 @@ def hold(made_by: Plan) -> HoldRecord:
         reservation=replace(plan_hold(made_by, "/run/netns"), result=RESULT),
         keep_s=None,
         holder=None,
+        change=None,
         expires_at=None,
         created_at=1,
     )

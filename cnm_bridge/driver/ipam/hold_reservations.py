@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Has IPAM plugins reserve and release what keys have; each step is on disk before it begins.
+
+```
+new             store PENDING ─▶ ADD ─▶ store HELD
+section changed store PENDING with the addresses ─▶ DEL ─▶ store the new section ─▶ ADD with the addresses ─▶ store HELD
+released        store RELEASING ─▶ DEL ─▶ remove the record
+```
+
+A key keeps its addresses when the section of its list changes, whatever the plugin says about them then. If it refuses
+them, they are reserved again as before. What a crash or an error interrupts is repeated, with the section that is on
+disk.
+"""
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from cni_bridge_state import HoldPhase, HoldRecord, StateError
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, PluginFailed
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.hold import hold_mac, plan_again, plan_hold, refused_again
+from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReservations:
+    """Runs the plugins of holds. The caller holds the lock of the key."""
+
+    store: Store
+    plugins: PluginRuns
+
+    async def add(self, record: HoldRecord, plan: Plan | None = None) -> HoldRecord:
+        """Have the plugin reserve what a record in PENDING says; return the record in HELD.
+
+        Args:
+            record: The record.
+            plan: The plan of the key's first container, which chooses the MAC; None if the key has one.
+
+        Raises:
+            CniError, KernelError, StateError: It is not reserved, or that is not stored; the record is in PENDING.
+        """
+        await self.store.ipam.put_hold(record)
+        result = await self.plugins.add(record, record.reservation)
+        held = replace(
+            record,
+            phase=HoldPhase.HELD,
+            addresses=tuple(str(ip.address) for ip in result.ips),
+            mac=record.mac if plan is None else hold_mac(plan, result),
+            reservation=replace(record.reservation, result=result.document),
+        )
+        await self.store.ipam.put_hold(held)
+        log.info("hold.reserved", key=held.key, configuration=held.section, addresses=held.addresses)
+        return held
+
+    async def renew(self, record: HoldRecord, plan: Plan) -> HoldRecord:
+        """Have the addresses of a key reserved with the section that its list has now.
+
+        Raises:
+            Refused: The plugin refuses them. They are reserved as before, or will be.
+            CniError, KernelError, StateError: They are not reserved; that is repeated by `restore`.
+        """
+        pending = replace(record, phase=HoldPhase.PENDING)
+        await self.store.ipam.put_hold(pending)
+        await self._delete(pending)
+        changed = replace(pending, reservation=plan_hold(plan, str(self.plugins.netns), record.addresses))
+        try:
+            return await self.add(changed)
+        except PluginFailed as exc:
+            consequence = "they are reserved as before"
+            try:
+                await self._delete(changed)
+                await self.add(replace(pending, reservation=plan_again(record)))
+            except (CniError, KernelError, StateError) as failure:
+                consequence = f"reserving them as before has failed, too, and is repeated ({failure})"
+            raise refused_again(record, exc, consequence) from exc
+
+    async def restore(self, record: HoldRecord) -> None:
+        """Have the addresses of a key reserved again, after `renew` was interrupted.
+
+        Raises:
+            CniError, KernelError, StateError: They are not reserved; that is to be repeated.
+        """
+        await self.plugins.delete(record, record.reservation)
+        await self.add(replace(record, reservation=plan_again(record)))
+
+    async def _delete(self, record: HoldRecord) -> None:
+        """Run DEL. A refusal counts only if the plugin has reserved something: its section may be unusable."""
+        try:
+            await self.plugins.delete(record, record.reservation)
+        except PluginFailed:
+            if record.reservation.result is not None:
+                raise
+
+    async def release(self, record: HoldRecord) -> None:
+        """Release what a key has, or was to get; does nothing if it has been released.
+
+        Raises:
+            CniError, KernelError, StateError: It is not released; that may be repeated.
+        """
+        if self.store.ipam.find_hold(record.id) is None:
+            return
+        if record.addresses and record.phase is not HoldPhase.RELEASING:
+            record = replace(record, phase=HoldPhase.RELEASING, holder=None, change=None, expires_at=None)
+            await self.store.ipam.put_hold(record)
+        await self.plugins.delete(record, record.reservation)
+        await self.store.ipam.remove_hold(record.id)
+        await self.plugins.tidy(lambda: self.store.ipam.is_empty)
+        log.info("hold.released", key=record.key, configuration=record.section, addresses=record.addresses)
