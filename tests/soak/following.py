@@ -14,6 +14,8 @@ an operator would remove them, and counted (`Figures.helped`):
   and started once more.
 * An endpoint that dockerd was making or removing stays in its list of a network, without a sandbox. The network cannot
   be removed (`has active endpoints`) until `docker network disconnect --force`.
+* A link of Docker's own `bridge` or `macvlan` that dockerd was making or removing stays in the host namespace, without
+  an endpoint: it is deleted.
 """
 
 import http.client
@@ -101,6 +103,7 @@ class Following:
         if kill is not None and kill.ends_containers:
             self._help_networks()
             self._end_lost_containers()
+            self._remove_stray_links()
         if broken_off:
             self._wait(frozenset())
         for operation in spoiled:
@@ -247,6 +250,18 @@ class Following:
                 self._machine.killing.kill_all(lost)
                 return
             time.sleep(_PAUSE_S)
+
+    def _remove_stray_links(self) -> None:
+        """Delete links of Docker's own drivers that stay in the host namespace."""
+        deadline = time.monotonic() + _STALE_S
+        stray = self._machine.killing.stray_links()
+        while stray and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+            stray &= self._machine.killing.stray_links()
+        for name in sorted(stray):
+            self._figures.helped["link of Docker's own"] += 1
+            self._say(f"stray: link {name}")
+            self._machine.killing.delete_link(name)
 
     def _help_networks(self) -> None:
         """Make Docker forget endpoints of containers that do not run, if it still lists them after a while."""

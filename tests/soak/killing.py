@@ -10,15 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import as_object, find_str, get_objects, get_str, parse_json
 from tests.lab import Lab
 from tests.lab.programs import CNI_BIN_DIRS
 from tests.lab.reboot import end_boot
 from tests.soak.docker_calls import SERVER
 from tests.soak.docker_view import DockerView
-from tests.soak.lists import SETUP
+from tests.soak.lists import DOCKERS_BRIDGE, SETUP
 from tests.soak.operations import Kill, Round
 
-__all__ = ["START_LIMIT_S", "STATE", "Killing"]
+__all__ = ["START_LIMIT_S", "STATE", "Killing", "find_stray_links"]
 
 START_LIMIT_S: Final = 60.0
 STATE: Final = "/var/lib/cni-bridge"
@@ -105,6 +106,14 @@ class Killing:
         known = {found.process for found in docker.containers.values()}
         return frozenset(process for process in self._containers() if process not in known)
 
+    def stray_links(self) -> frozenset[str]:
+        """Return the links of Docker's own drivers that should be in a container and are in the host namespace."""
+        return find_stray_links(self._lab.run("ip", "-json", "-details", "link", "show").stdout)
+
+    def delete_link(self, name: str) -> None:
+        """Delete a link of the host namespace, unless it is gone."""
+        self._lab.run("ip", "link", "del", name, check=False)
+
     def _signal(self, process: int, name: str) -> None:
         self._lab.run("busybox", "kill", f"-{name}", str(process), check=False)
 
@@ -180,3 +189,20 @@ class Killing:
         """
         parent = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]  # proc(5)
         return str((process.parent / parent / "exe").readlink()) == program
+
+
+def find_stray_links(printed: str) -> frozenset[str]:
+    """Return the links of Docker's own drivers in the output of `ip -json -details link show` in the host namespace.
+
+    That is a port of Docker's bridge whose other end is in the same namespace, and a `macvlan` that is not one of ours.
+    """
+    links = get_objects({"links": parse_json(printed.encode())}, "links")
+    return frozenset(
+        get_str(link, "ifname")
+        for link in links
+        if (find_str(link, "master") == DOCKERS_BRIDGE and "link_netnsid" not in link)
+        or (
+            find_str(as_object(link.get("linkinfo", {}), "linkinfo"), "info_kind") == "macvlan"
+            and not get_str(link, "ifname").startswith("cni")
+        )
+    )

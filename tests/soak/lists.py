@@ -13,6 +13,7 @@ from tests.plugins.unreliable import Fault, goes_wrong
 __all__ = [
     "CANDIDATES",
     "CHOSEN",
+    "DOCKERS_BRIDGE",
     "HUNG",
     "LISTS",
     "NAMES",
@@ -133,12 +134,14 @@ ifb link, and macvlan. Then lists whose first DEL of each container fails or han
 small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`). At last the
 lists of some kinds of trouble (`tests/soak/trouble.py`)."""
 
+DOCKERS_BRIDGE: Final = "br-000000000082"
+"""Of the form that Docker chooses, so that the bridge's rules are known to be Docker's (`tests/lab/leftovers.py`)."""
+
 OF_DOCKER: Final[Mapping[str, DockerDriver]] = {
-    "house": DockerDriver(name="bridge", options={"com.docker.network.bridge.name": "br-000000000082"}),
+    "house": DockerDriver(name="bridge", options={"com.docker.network.bridge.name": DOCKERS_BRIDGE}),
     "street": DockerDriver(name="macvlan", options={"parent": _UPLINK}),
 }
-"""The networks of Docker's own drivers, by the name of their IPAM section. The bridge has a name of the form that
-Docker chooses, so that its rules are known to be Docker's (`tests/lab/leftovers.py`)."""
+"""The networks of Docker's own drivers, by the name of their IPAM section."""
 
 NAMES: Final = (*LISTS, *OF_DOCKER)
 """The names of all lists and sections. Those of sections count as lists wherever a network is made of one."""
