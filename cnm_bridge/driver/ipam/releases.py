@@ -65,7 +65,7 @@ class Releases:
         """Set at the end of each attempt, and replaced."""
         self._released: Counter[str] = Counter()
         self._unanswered: set[AddressId] = set()
-        """Reservations of the previous run without an answer: the plugin may have assigned an address."""
+        """Reservations without an answer of the plugin, or of the previous run: it may have assigned an address."""
 
     @property
     def all(self) -> Mapping[AddressId, PendingRelease]:
@@ -82,6 +82,10 @@ class Releases:
             self.begin(record_id)
         self._unanswered.update(unfinished)
         return len(unfinished)
+
+    def note_unanswered(self, record_id: AddressId) -> None:
+        """Note that the plugin may have assigned an address: calls on a full pool wait for the release."""
+        self._unanswered.add(record_id)
 
     def hold(self, record_id: AddressId) -> AbstractAsyncContextManager[None]:
         """Hold the lock of an address: it is not released meanwhile."""
@@ -235,6 +239,7 @@ class Releases:
         ipam = self._store.ipam
         record = ipam.find_address(record_id)
         if record is None:
+            self._unanswered.discard(record_id)
             return
         if record.phase is AddressPhase.PENDING:
             record = replace(record, phase=AddressPhase.RELEASING)

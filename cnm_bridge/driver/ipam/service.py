@@ -34,7 +34,7 @@ from cni_bridge_state import (
     ReservationRecord,
 )
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, Result, Runtime, run_preflight
+from cni_invoker import CniError, PluginFailed, Result, Runtime, run_preflight
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.ipam.address import is_assignable, plan_address, refuse_address, take_address
 from cnm_bridge.core.planning.ipam.pool import (
@@ -202,9 +202,13 @@ class IpamService:
             released = self.releases.count_released(section.name)
             try:
                 return await self._reserve(section, pool, request)
-            except CniError:
+            except CniError as exc:
                 limit_s = deadline - now()
-                if limit_s <= 0 or not await self.releases.wait_released(section.name, wanted, released, limit_s):
+                if (
+                    not _is_refusal(exc)
+                    or limit_s <= 0
+                    or not await self.releases.wait_released(section.name, wanted, released, limit_s)
+                ):
                     raise
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
@@ -225,7 +229,9 @@ class IpamService:
                 address = take_address(pool, result, request.address)
                 self._refuse_kept(section, address)
                 await self.store.ipam.put_address(_reserved(record, reservation, address, result))
-        except BaseException:
+        except BaseException as exc:
+            if not _is_refusal(exc):
+                self.releases.note_unanswered(record.id)
             await self.releases.wait_tried([record.id], _UNDO_S)
             raise
         log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
@@ -280,6 +286,11 @@ class IpamService:
         await self.store.ipam.put_pool(record)
         log.warning("pool.rebuilt", pool_id=pool_id)
         return record
+
+
+def _is_refusal(exc: BaseException) -> bool:
+    """Return whether a plugin has answered that it gives no address; after any other error it may have assigned one."""
+    return isinstance(exc, PluginFailed) and exc.exit_status is not None
 
 
 def _new_pool(pool_id: PoolId, chosen: ChosenPool, caller: ProcessRecord | None) -> AddressPoolRecord:

@@ -15,7 +15,9 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, ConfigurationDirectories, Result, Runtime
+from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Result, Runtime
+from cni_invoker.errors import PluginTimeout
+from cni_invoker.versions import Verb
 from cnm_bridge.core.wire.ipam import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
@@ -46,15 +48,20 @@ class Plugins:
         default_factory=lambda: {one: asyncio.Event() for one in ADDRESSES}
     )
     error: CniError | None = None
+    stopped: AddressId | None = None
+    stops_add: bool = False
     refused: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def add(self, _: AddressRecord, reservation: ReservationRecord) -> Result:
+    async def add(self, record: AddressRecord, reservation: ReservationRecord) -> Result:
         """Assign the first free address."""
         free = [one for one in ADDRESSES if one not in self.assigned]
         if not free:
             self.refused.set()
-            raise CniError("no address is available")
+            raise refusal("no address is available")
         self.assigned.add(free[0])
+        if self.stops_add:
+            self.stops_add, self.stopped = False, record.id
+            raise PluginTimeout(plugin="two", verb=Verb.ADD, path=Path("/two"), timeout_s=60, started=True)
         document: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": f"{free[0]}/24"}]}
         return Result.from_document(document, cni_version=str(reservation.configuration["cniVersion"]))
 
@@ -63,6 +70,9 @@ class Plugins:
         if record.id == UNANSWERED:
             await self.goes_on[ADDRESSES[1]].wait()
             self.assigned.remove(ADDRESSES[1])
+        if record.id == self.stopped:
+            await self.goes_on[ADDRESSES[0]].wait()
+            self.assigned.remove(ADDRESSES[0])
         if record.address is None:
             return
         if self.error is not None:
@@ -73,6 +83,12 @@ class Plugins:
 
     async def tidy(self, _: Callable[[], bool]) -> None:
         """There is no namespace."""
+
+
+def refusal(text: str) -> PluginFailed:
+    """Return the error of a plugin that refuses."""
+    path = Path("/two")
+    return PluginFailed(plugin="two", verb="ADD", path=path, code=1, msg=text, exit_status=1, signal=None, duration_s=0)
 
 
 class NoneLocked:
@@ -188,6 +204,24 @@ async def test_what_the_previous_run_left(service: IpamService, plugins: Plugins
         assert not requested.done()
         plugins.goes_on[ADDRESSES[1]].set()
         assert (await requested).ip == ADDRESSES[1]
+
+
+async def test_an_add_that_was_stopped(service: IpamService, plugins: Plugins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ADD that its time limit stopped may have assigned an address: others wait for its undo."""
+    monkeypatch.setattr(requests, "_UNDO_S", 0.05)
+    plugins.goes_on[ADDRESSES[0]].set()
+    await release(service, ADDRESSES[0])
+    plugins.goes_on[ADDRESSES[0]].clear()
+    plugins.stops_add = True
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        with pytest.raises(PluginTimeout):
+            await service.request_address(ANY, None)
+        requested = tasks.create_task(service.request_address(ANY, None))
+        await plugins.refused.wait()
+        await asyncio.sleep(0.1)
+        assert not requested.done()
+        plugins.goes_on[ADDRESSES[0]].set()
+        assert (await requested).ip == ADDRESSES[0]
 
 
 async def release(service: IpamService, address: IPv4Address) -> None:
