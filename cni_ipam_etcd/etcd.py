@@ -4,8 +4,10 @@
 
 import base64
 import http.client
+import socket
 import ssl
 import time
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ _PAUSE_S: Final = 0.1  # before all endpoints are tried again
 _CONNECT_S: Final = 1.5  # enough for one lost packet; a member that is down may leave all of them without an answer
 _SERVER_ERROR: Final = 500
 _OK: Final = 200
+_CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)
 _TRANSIENT: Final = frozenset({4, 14})
 """gRPC's codes DEADLINE_EXCEEDED and UNAVAILABLE: among others, there is no leader (etcd, `rpctypes/error.go`)."""
 
@@ -192,17 +195,14 @@ class Etcd:
             CallError: etcd refuses the request.
         """
         if self._connection is None or self._connection.sock is None:  # None after `Connection: close`
-            self._connection = self._connect(endpoint, min(left_s, _CONNECT_S))
+            self._connection = self._connect(endpoint, left_s)
         try:
             self._connection.sock.settimeout(left_s)
             self._connection.request("POST", path, content, {"Content-Type": "application/json"})
             response = self._connection.getresponse()
             reply = _parse(response.read())
-        except (ssl.SSLEOFError, ConnectionError) as exc:
-            if not endpoint.is_tls:
-                raise
-            what = "it closes the connection: it ends, or does not accept the client's certificate"
-            raise ConnectionError(what) from exc
+        except _CLOSED as exc:
+            raise _closed(endpoint, exc) from exc
         except ssl.SSLError as exc:  # from TLS 1.3 on, a client's certificate is refused only now
             raise _Unusable(f"TLS: {exc.reason or exc}") from exc
         except TimeoutError as exc:
@@ -220,13 +220,17 @@ class Etcd:
         raise OSError(reason)
 
     def _connect(self, endpoint: Endpoint, left_s: float) -> http.client.HTTPConnection:
-        if not endpoint.is_tls:
-            connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=left_s)
-        else:
-            context = _load_files(self._settings)
-            connection = http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=left_s, context=context)
+        context = _load_files(self._settings) if endpoint.is_tls else None
+        connection = http.client.HTTPConnection(endpoint.host, endpoint.port)
+        began = time.monotonic()
+        addresses = _resolve(endpoint, left_s)
+        left_s = min(left_s - (time.monotonic() - began), _CONNECT_S)
         try:
-            connection.connect()
+            connection.sock = _open(addresses, endpoint.port, left_s)
+            if context is not None:
+                connection.sock = context.wrap_socket(connection.sock, server_hostname=endpoint.host)
+        except _CLOSED as exc:
+            raise _closed(endpoint, exc) from exc
         except ssl.SSLCertVerificationError as exc:
             raise _Unusable(f"its certificate is not accepted: {exc.verify_message}") from exc
         except ssl.SSLError as exc:
@@ -234,6 +238,57 @@ class Etcd:
         except TimeoutError as exc:
             raise TimeoutError("no connection: it cannot be reached") from exc
         return connection
+
+
+def _resolve(endpoint: Endpoint, left_s: float) -> Sequence[str]:
+    """Return the addresses of an endpoint. The resolver has no limit of its own, so it runs in a thread.
+
+    Raises:
+        OSError: There are none, or not in time.
+    """
+    found: list[str] = []
+    errors: list[OSError] = []
+    is_running = allocate_lock()
+
+    def resolve() -> None:
+        try:
+            answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            found.extend(str(address[0]) for *_, address in answers)
+        except (OSError, UnicodeError) as exc:
+            errors.append(OSError(f"its name is not known: {getattr(exc, 'strerror', None) or exc}"))
+        finally:
+            is_running.release()
+
+    is_running.acquire()
+    start_new_thread(resolve, ())
+    if not is_running.acquire(timeout=max(0.0, left_s)):
+        raise TimeoutError(f"its name is not resolved within {left_s:.1f} s")
+    if errors:
+        raise errors[0]
+    return found
+
+
+def _open(addresses: Sequence[str], port: int, left_s: float) -> socket.socket:
+    """Return a connection to the first address that accepts one; each has an equal part of the time."""
+    deadline = time.monotonic() + left_s
+    for number, address in enumerate(addresses, 1):
+        limit_s = (deadline - time.monotonic()) / (len(addresses) - number + 1)
+        try:
+            connection = socket.create_connection((address, port), max(0.001, limit_s))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            if number == len(addresses):
+                raise
+        else:
+            return connection
+    raise OSError("its name has no address")
+
+
+def _closed(endpoint: Endpoint, exc: OSError) -> OSError:
+    """Return the error for a connection that was closed or refused."""
+    if not endpoint.is_tls or isinstance(exc, ConnectionRefusedError):
+        return exc
+    return ConnectionError("it closes the connection: it ends, or does not accept the client's certificate")
 
 
 def _parse(content: bytes) -> JsonObject:
