@@ -18,7 +18,7 @@ import pytest
 from tests.hosts.host import Host
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import DRIVER, daemon_pids
-from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, link, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, link, remove, swarm, tasks, two_labs, wait_found
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -100,16 +100,7 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
     labs[1].run("sh", "-c", "ip link set node0 up; ip link set eth1 up")
     wait_connected(labs)
 
-    manager.docker("service", "rm", "web")
-    wait_until(lambda: not any(tasks(lab, "web") for lab in labs), "the end of the tasks", LIMIT_S, poll_s=1.0)
-    wait_until(partial(is_removed, manager, name), "the removal of the network", LIMIT_S, poll_s=1.0)
-    for lab, state in zip(labs, before, strict=True):
-        for container in lab.docker("ps", "--all", "--quiet").split():
-            lab.docker("rm", "--force", container)
-        deadline = time.monotonic() + LIMIT_S
-        while (remains := left(lab, state)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert remains == []
+    remove(manager, labs, name, before)
 
 
 def test_throughput(hosts: Sequence[Host], request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,9 +183,3 @@ def measure(labs: Sequence[Lab], service: str) -> float:
     command = ("timeout", "100", "wget", "-q", "-O", "/dev/null", f"http://{address}/measured")
     labs[0].docker("exec", here, *command, timeout_s=120)
     return MEASURED / 1e6 / (time.monotonic() - started)
-
-
-def is_removed(manager: Lab, network: str) -> bool:
-    """Remove a network of the swarm; return whether it is gone."""
-    done = manager.run("docker", "network", "rm", network, check=False)
-    return done.returncode == 0 or "not found" in done.stderr

@@ -4,6 +4,7 @@
 
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,8 +17,9 @@ __all__ = [
     "NODES",
     "connect",
     "fetch",
-    "left",
+    "is_removed",
     "link",
+    "remove",
     "resolve",
     "swarm",
     "tasks",
@@ -146,6 +148,26 @@ def fetch(node: Lab, address: str, port: int) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def left(node: Lab, before: LabState) -> list[str]:
+def remove(manager: Lab, nodes: Sequence[Lab], network: str, before: Sequence[LabState]) -> None:
+    """Remove the service `web` and its network; nothing is left on the nodes beyond their earlier states."""
+    manager.docker("service", "rm", "web")
+    wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
+    wait_until(partial(is_removed, manager, network), "the removal of the network", LIMIT_S, poll_s=1.0)
+    for node, state in zip(nodes, before, strict=True):
+        for container in node.docker("ps", "--all", "--quiet").split():
+            node.docker("rm", "--force", container)
+        deadline = time.monotonic() + LIMIT_S
+        while (remains := _left(node, state)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not remains, remains
+
+
+def is_removed(manager: Lab, network: str) -> bool:
+    """Remove a network of the swarm; return whether it is gone."""
+    done = manager.run("docker", "network", "rm", network, check=False)
+    return done.returncode == 0 or "not found" in done.stderr
+
+
+def _left(node: Lab, before: LabState) -> list[str]:
     """Return what is left on a node beyond an earlier state, without what swarm itself keeps."""
     return [line for line in leftovers(before, node.state()).splitlines() if not _OF_SWARM.search(line)]

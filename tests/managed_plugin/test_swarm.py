@@ -3,7 +3,6 @@
 """A swarm of two nodes: each node's configuration attaches its tasks, and all of them are found by name."""
 
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -12,7 +11,19 @@ import pytest
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.lab.reboot import end_boot
 from tests.managed_plugin.managed import DRIVER, PLUGIN, daemon_pids, enable, install, list_on
-from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, left, link, resolve, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import (
+    LIMIT_S,
+    NODES,
+    fetch,
+    is_removed,
+    link,
+    remove,
+    resolve,
+    swarm,
+    tasks,
+    two_labs,
+    wait_found,
+)
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)  # Docker packs and unpacks the plugin, and swarm takes its time
@@ -75,18 +86,9 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
         finds = partial(_finds_beside, node, nodes)
         wait_until(finds, f"the names on both networks on node {number}", LIMIT_S, poll_s=1.0)
     manager.docker("service", "rm", "both", "inner")
-    wait_until(lambda: _removed(manager, "over"), "the removal of the overlay", LIMIT_S, poll_s=1.0)
+    wait_until(lambda: is_removed(manager, "over"), "the removal of the overlay", LIMIT_S, poll_s=1.0)
 
-    manager.docker("service", "rm", "web")
-    wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
-    wait_until(lambda: _removed(manager, "lan"), "the removal of the network", LIMIT_S, poll_s=1.0)
-    for node, state in zip(nodes, before, strict=True):
-        for task in node.docker("ps", "--all", "--quiet").split():
-            node.docker("rm", "--force", task)
-        deadline = time.monotonic() + LIMIT_S
-        while (remains := left(node, state)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert remains == []
+    remove(manager, nodes, "lan", before)
 
 
 def _reboot(nodes: Sequence[Lab]) -> None:
@@ -171,8 +173,3 @@ def _kill_plugin(node: Lab) -> None:
 
 def _has_one_reservation(node: Lab) -> bool:
     return len(node.state().reservations) == 1
-
-
-def _removed(node: Lab, network: str) -> bool:
-    done = node.run("docker", "network", "rm", network, check=False)
-    return done.returncode == 0 or "not found" in done.stderr

@@ -4,7 +4,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -12,13 +11,14 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import CommandFailed, Engine, Lab, LabError, LabState, wait_until
+from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import BUILT
 from tests.managed_plugin.managed import LIMIT_S as PLUGIN_LIMIT_S
 from tests.managed_plugin.swarm import (
     LIMIT_S,
     connect,
-    left,
+    is_removed,
+    remove,
     resolve,
     swarm,
     tasks,
@@ -93,7 +93,7 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
             node.restart_dockerd(signal.SIGKILL)
             wait_connected(nodes)
 
-        remove(manager, nodes, before)
+        remove(manager, nodes, "shared", before)
 
         create(manager, "other", "10.51.0.0/24")
         manager.docker(*SERVICE, "--network", "other", "--restart-max-attempts", "1", "busybox", "sleep", "3600")
@@ -123,7 +123,7 @@ def test_three_managers(engine: Engine) -> None:
             leader.docker("service", "update", "--detach", "--force", "web")
             wait_until(partial(is_updated, leader), "the end of an update", LIMIT_S, poll_s=1.0)
             wait_connected(nodes)
-            remove(leader, nodes, before)
+            remove(leader, nodes, "shared", before)
 
 
 def test_a_node_without_the_plugin(nodes: Sequence[Lab]) -> None:
@@ -148,21 +148,7 @@ def test_a_node_without_the_plugin(nodes: Sequence[Lab]) -> None:
         wait_until(pending, "the reason why a task is pending", LIMIT_S, poll_s=1.0)
         worker.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
         wait_until(lambda: len(tasks(worker, "web")) == 3, "three tasks on the worker", LIMIT_S, poll_s=1.0)
-        remove(manager, nodes, before)
-
-
-def remove(manager: Lab, nodes: Sequence[Lab], before: Sequence[LabState]) -> None:
-    """Remove the service `web` and the network `shared`; nothing is left on the nodes."""
-    manager.docker("service", "rm", "web")
-    wait_until(lambda: not any(tasks(node, "web") for node in nodes), "the end of the tasks", LIMIT_S, poll_s=1.0)
-    wait_until(partial(is_removed, manager, "shared"), "the removal of the network", LIMIT_S, poll_s=1.0)
-    for node, state in zip(nodes, before, strict=True):
-        for container in node.docker("ps", "--all", "--quiet").split():
-            node.docker("rm", "--force", container)
-        deadline = time.monotonic() + LIMIT_S
-        while (remains := left(node, state)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert remains == []
+        remove(manager, nodes, "shared", before)
 
 
 def is_updated(manager: Lab) -> bool:
@@ -198,9 +184,3 @@ def are_connected(nodes: Sequence[Lab]) -> bool:
 def is_shown(manager: Lab, text: str) -> bool:
     """Return whether `docker service ps` shows an error."""
     return text in manager.run("docker", "service", "ps", "--no-trunc", "web", check=False).stdout
-
-
-def is_removed(manager: Lab, network: str) -> bool:
-    """Remove a network of the swarm; return whether it is gone."""
-    done = manager.run("docker", "network", "rm", network, check=False)
-    return done.returncode == 0 or "not found" in done.stderr
