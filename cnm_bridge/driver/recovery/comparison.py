@@ -88,8 +88,16 @@ class Comparison:
             log.info("reconcile.engine_unread", error=str(exc))
             return Differences(forgotten=forgotten, without_link=without_link)
         if answer.view is None:
+            orphans_count = not (networks or endpoints) and self._has_pools_of(answer.identity)
+            if orphans_count:
+                await self._find_leftovers()  # only those that are reported: what is removed needs a trusted engine
             return Differences(
-                forgotten=forgotten, without_link=without_link, has_networks=bool(networks), answer=answer
+                forgotten=forgotten,
+                without_link=without_link,
+                unwritten=self.audit.unwritten if orphans_count else (),
+                has_unconfirmed=orphans_count and self.audit.has_unconfirmed,
+                has_networks=bool(networks),
+                answer=answer,
             )
         leftovers = await self._find_leftovers()
         gone = {record.id: (record, FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
@@ -104,6 +112,10 @@ class Comparison:
             has_networks=bool(networks),
             answer=answer,
         )
+
+    def _has_pools_of(self, engine: str) -> bool:
+        """Return whether an engine has networks of other drivers whose addresses are from this one."""
+        return any(pool.engine == engine for pool in self.store.ipam.pools())
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:

@@ -57,15 +57,16 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     """
     settings = daemon_settings(context, given)
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))
-    report = Report.of(asyncio.run(gather(settings, file, _ask_endpoints(settings), quick=quick)))
+    report = Report.of(asyncio.run(gather(settings, file, _ask_daemon(settings), quick=quick)))
     document = report.render_json()
     shown = Shown(document=document, rows=get_objects(document, "findings"), parts=[report.render_text(quick=quick)])
     return shown, ExitStatus.FINE if report.is_good else ExitStatus.FINDINGS
 
 
-def _ask_endpoints(settings: Settings) -> JsonObject | None:
-    """Return the endpoints of the running daemon, None if none answers."""
+def _ask_daemon(settings: Settings) -> JsonObject | None:
+    """Return what the running daemon has, None if none answers."""
+    client = AdminClient(settings.admin_path, _LIMIT_S)
     try:
-        return AdminClient(settings.admin_path, _LIMIT_S).get("endpoints")
+        return {**client.get("addresses"), **client.get("holds"), **client.get("endpoints")}
     except DaemonError:
         return None

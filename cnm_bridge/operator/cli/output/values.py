@@ -14,8 +14,8 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things in words, e.g. `1 endpoint` or `2 endpoints`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return a number of things in words, e.g. `1 endpoint`, `2 endpoints` or `2 addresses`."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def changed_text(network: JsonObject) -> str:

@@ -29,7 +29,7 @@ class DaemonEndpoints:
 
     Attributes:
         joined: Those in running containers.
-        container_ids: The CNI container IDs of all.
+        container_ids: The CNI container IDs of all, of the addresses that Docker has requested, and of holds.
     """
 
     joined: tuple[JoinedEndpoint, ...]
@@ -37,7 +37,7 @@ class DaemonEndpoints:
 
     @classmethod
     def from_json(cls, document: JsonObject, containers: Iterable[EngineContainer]) -> "DaemonEndpoints":
-        """Read `spec/admin/endpoints.json`."""
+        """Read the endpoints, addresses and holds of `spec/admin`."""
         names = {one: container.name for container in containers for one in container.endpoint_ids}
         endpoints = get_objects(document, "endpoints")
         return cls(
@@ -51,7 +51,10 @@ class DaemonEndpoints:
                 for one in endpoints
                 if get_str(one, "phase") == "joined"
             ),
-            container_ids=frozenset(find_str(one, "containerId") or get_str(one, "id") for one in endpoints),
+            container_ids=frozenset(
+                find_str(one, "containerId") or get_str(one, "id")
+                for one in (*endpoints, *get_objects(document, "addresses"), *get_objects(document, "holds"))
+            ),
         )
 
 
@@ -60,7 +63,7 @@ def find_stale(network: NetworkConfigurationList, known: frozenset[str]) -> tupl
 
     Args:
         network: The network's list.
-        known: The CNI container IDs of the daemon's endpoints, read later than the list of Docker's containers.
+        known: The CNI container IDs that the daemon has, read later than the list of Docker's containers.
     """
     try:
         directories = reservation_directories(network)

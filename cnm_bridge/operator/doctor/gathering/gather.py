@@ -50,7 +50,8 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     Args:
         settings: The settings of the daemon, or those that it would have.
         file: Its configuration file.
-        held: The endpoints of the running daemon, `spec/admin/endpoints.json`; None if no daemon answers.
+        held: The endpoints of the running daemon, the addresses that Docker has requested, and those of keys, as
+            `spec/admin` has them: `endpoints.json`, `addresses.json` and `holds.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
     """
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
