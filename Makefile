@@ -195,7 +195,7 @@ test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nod
 	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
 test-swarm: setup plugin ## of these only the swarm
-	$(BIN)/pytest tests/managed_plugin/test_swarm.py tests/managed_plugin/test_swarm_global.py $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/pytest tests/managed_plugin/test_swarm*.py $(if $(ENGINE),--engine $(ENGINE))
 
 test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR and OVN; ENGINE=28.5 for another engine (needs root and a Debian mirror)
 	@PACKAGES="frr ovn-central ovn-host openvswitch-switch jq ethtool" tests/lab/install-packages

@@ -57,6 +57,24 @@ def test_recipes_are_run() -> None:
     assert {block.section for block in read_blocks(RECIPES) if block.reason is None} == run
 
 
+def test_configurations_are_compared(tmp_path: Path) -> None:
+    """The command of the page on swarms prints the same line for lists that differ in their form only."""
+    (block,) = read_blocks(ROOT / "docs" / "swarm.md", section="Compare the configurations")
+    lists = (
+        '{"name": "lan", "plugins": [{"type": "bridge", "mtu": 1450}]}',
+        '{ "plugins": [\n  {"mtu": 1450, "type": "bridge"}],\n  "name": "lan" }\n',
+        '{"name": "lan", "plugins": [{"type": "bridge", "mtu": 1500}]}',
+    )
+    printed = []
+    for number, text in enumerate(lists):
+        file = tmp_path / f"{number}.conflist"
+        file.write_text(text)
+        command = block.text.replace("/etc/cni/net.d/10-lan.conflist", str(file))
+        printed.append(subprocess.run(("sh", "-e", "-c", command), capture_output=True, text=True, check=True).stdout)
+    same, equal, other = printed
+    assert same == equal != other
+
+
 def test_the_readme_is_run() -> None:
     """All commands from the first network on are run; the others say why not."""
     source = (SYSTEM / "test_readme.py").read_text("utf-8")

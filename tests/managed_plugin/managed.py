@@ -31,9 +31,9 @@ LIMIT_S: Final = 120.0
 """Docker packs and unpacks some seventy megabytes."""
 
 
-def install(lab: Lab, *options: str) -> None:
-    """Create the plugin, and enable it, with further options of the daemon."""
-    lab.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=LIMIT_S)
+def install(lab: Lab, *options: str, plugin: Path = BUILT) -> None:
+    """Create the plugin from a directory, and enable it, with further options of the daemon."""
+    lab.docker("plugin", "create", PLUGIN, str(plugin), timeout_s=LIMIT_S)
     if options:
         lab.docker("plugin", "set", PLUGIN, f"options={' '.join(options)}")
     enable(lab)
