@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str, get_strings
-from tests.lab import Container, Lab, wait_until
+from tests.lab import ADMIN_SOCKET, Container, Lab, wait_until
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.system.scene import LISTS, Scene, Subnet, bridge, reaches
 
@@ -99,13 +99,16 @@ def test_nobody_else_gets_a_held_address(scene: Scene) -> None:
 
 def test_release(scene: Scene) -> None:
     """`release --sticky` frees what a key has, unless a container has it; removing the network does, too."""
-    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 10)))
+    name = scene.configure(host_local(scene.subnet(), 10, 10))
+    network = scene.network(name)
     first = scene.run(sticky(network, "web"))
     assert "key web is in use" in command(scene.lab, "release", "--sticky", "web", check=False)
     remove(scene.lab, first)
     table = command(scene.lab, "ls", "--sticky")
     assert "web" in table
     assert "forever" in table
+    metrics = scene.lab.run("curl", "-sf", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
+    assert f'cni_bridge_holds{{network="{name}",phase="held"}} 1.0' in metrics
     assert "released key web: 10." in command(scene.lab, "release", "--sticky", "web")
     second = scene.run(network)
     scene.lab.docker("rm", "-f", second.name)
