@@ -192,6 +192,27 @@ def test_changed_ranges(scene: Scene) -> None:
 
 
 @pytest.mark.slow
+def test_a_reservation_that_the_plugin_has_lost(scene: Scene) -> None:
+    """The next container with the key reserves its address again; one that another container has is not given twice."""
+    name = scene.configure(host_local(scene.subnet(), 10, 10))
+    network = scene.network(name)
+    first = scene.run(sticky(network, "web"))
+    before = facts(first)
+    remove(scene.lab, first)
+    data = f"/var/lib/cni/networks/{name}"
+    scene.lab.run("rm", "-r", data)
+    second = scene.run(sticky(network, "web"))
+    assert facts(second) == before
+    assert "no IP addresses available" in scene.run_refusal(network)
+    remove(scene.lab, second)
+    scene.lab.run("rm", "-r", data)
+    assert facts(scene.run(network))[0] == before[0]
+    error = scene.run_refusal(sticky(network, "web"))
+    assert "has the same address as key web" in error
+    assert "cni-bridge release --sticky web" in error
+
+
+@pytest.mark.slow
 def test_an_address_that_the_plugin_refuses(scene: Scene) -> None:
     """A section with which the plugin refuses the address is an error; the key keeps the address."""
     subnet = scene.subnet()
@@ -202,7 +223,12 @@ def test_an_address_that_the_plugin_refuses(scene: Scene) -> None:
     remove(scene.lab, first)
     scene.configure(host_local(subnet, 10, 11, dataDir="/dev/null"), name)  # where host-local can store nothing
     error = scene.run_refusal(sticky(network, "web"))
-    for part in (f"key web has {before[0][0]}", f"CNI configuration {name}", "they are reserved as before"):
+    for part in (
+        f"key web has {before[0][0]}",
+        f"CNI configuration {name}",
+        "refuses to reserve that again",
+        "they are reserved as before",
+    ):
         assert part in error
     assert "cni-bridge release --sticky web" in error
     scene.configure(host_local(subnet, 10, 11), name)

@@ -107,6 +107,14 @@ def confirmed(record: HoldRecord, change: HoldChange) -> HoldRecord:
     return replace(record, mac=change.mac or record.mac, keep_s=change.keep_s, change=None, expires_at=None)
 
 
+def without_holder(record: HoldRecord, now_s: float) -> HoldRecord:
+    """Return what a key has when its endpoint is gone. If that was not attached, the time goes on as before it."""
+    expires_at = record.expires_at
+    if record.holder is not None and expires_at is None and record.keep_s is not None:
+        expires_at = int(now_s) + record.keep_s
+    return replace(record, holder=None, change=None, expires_at=expires_at)
+
+
 def is_renewed(record: HoldRecord) -> bool:
     """Return whether what a key has is being reserved again."""
     return record.phase is HoldPhase.PENDING and bool(record.addresses)
@@ -123,7 +131,7 @@ def refuse_changed_hold(plan: Plan, record: HoldRecord) -> None:
     Raises:
         Refused: It names the key, its addresses, and the command that releases them.
     """
-    has, remedy = describe_hold(record), _release_it(record)
+    has, remedy = describe_hold(record), release_it(record)
     held = [ip_interface(address) for address in record.addresses]
     for wanted in plan.addresses:
         if not any(wanted in {one, one.ip} for one in held):
@@ -153,8 +161,8 @@ def refused_again(record: HoldRecord, reason: Exception, consequence: str) -> Re
         consequence: What has become of the addresses.
     """
     return Refused(
-        f"{describe_hold(record)}, which the IPAM plugin of CNI configuration {record.section} refuses since its IPAM "
-        f"section was changed: {reason}; {consequence}; put the section back, or {_release_it(record)}"
+        f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} refuses to reserve that "
+        f"again: {reason}; {consequence}; if the IPAM section was changed, put it back; or {release_it(record)}"
     )
 
 
@@ -163,7 +171,8 @@ def describe_hold(record: HoldRecord) -> str:
     return f"key {record.key} has {', '.join(record.addresses)}"
 
 
-def _release_it(record: HoldRecord) -> str:
+def release_it(record: HoldRecord) -> str:
+    """Return what an operator can do if the key must not keep what it has, in words."""
     return f"`cni-bridge release --sticky {record.key}` releases what the key has"
 
 

@@ -4,28 +4,34 @@
 
 ```
 new             store PENDING ─▶ ADD ─▶ store HELD
-section changed store PENDING with the addresses ─▶ DEL ─▶ store the new section ─▶ ADD with the addresses ─▶ store HELD
+again           store PENDING with the addresses ─▶ DEL ─▶ store the new section ─▶ ADD with the addresses ─▶ store HELD
 released        store RELEASING ─▶ DEL ─▶ remove the record
 ```
 
-A key keeps its addresses when the section of its list changes, whatever the plugin says about them then. If it refuses
-them, they are reserved again as before. What a crash or an error interrupts is repeated, with the section that is on
-disk.
+They are reserved again if the section of the list has changed, and if the plugin has lost them. A key keeps its
+addresses then, whatever the plugin says about them. If it refuses them, they are reserved as before. What a crash or an
+error interrupts is repeated, with the section that is on disk.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
+from cni_bridge_spec import find_str, get_objects
 from cni_bridge_state import HoldPhase, HoldRecord, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, PluginFailed
+from cni_invoker import CniError, ErrorCode, PluginFailed
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.addresses.address_ranges import RANGED
 from cnm_bridge.core.planning.hold import hold_mac, plan_again, plan_hold, refused_again
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 
 log = structlog.get_logger()
+
+_LOST: Final = frozenset({ErrorCode.UNKNOWN_CONTAINER, ErrorCode.INTERNAL})
+"""The codes of CHECK if there is no reservation: of cni-ipam-etcd, and of host-local."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,30 @@ class HoldReservations:
         log.info("hold.reserved", key=held.key, configuration=held.section, addresses=held.addresses)
         return held
 
+    async def is_lost(self, record: HoldRecord) -> bool:
+        """Return whether the plugin has lost what a key has, as after a reboot if its data were in /run.
+
+        Only plugins are asked whose CHECK looks for the reservation; one that cannot answer has not lost it.
+
+        Raises:
+            KernelError: The plugin has not run.
+        """
+        plugin = find_str(get_objects(record.reservation.configuration, "plugins")[0], "type")
+        if plugin not in RANGED:
+            return False
+        try:
+            await self.plugins.check(record, record.reservation)
+        except PluginFailed as exc:
+            if exc.code not in _LOST:
+                return False
+            log.warning("hold.lost", key=record.key, configuration=record.section, error=str(exc))
+            return True
+        except CniError:
+            return False
+        return False
+
     async def renew(self, record: HoldRecord, plan: Plan) -> HoldRecord:
-        """Have the addresses of a key reserved with the section that its list has now.
+        """Have the addresses of a key reserved again, with the section that its list has now.
 
         Raises:
             Refused: The plugin refuses them. They are reserved as before, or will be.

@@ -41,7 +41,9 @@ from cnm_bridge.core.planning.hold import (
     is_renewed,
     plan_hold,
     refuse_changed_hold,
+    release_it,
     with_hold,
+    without_holder,
 )
 from cnm_bridge.core.planning.options.cni_options import STICKY
 from cnm_bridge.core.planning.plan import Plan
@@ -149,10 +151,10 @@ class Holds:
             await self.reservations.release(stored)
 
     def note_endpoint_gone(self, endpoint_id: EndpointId) -> None:
-        """Have `run` settle soon if an endpoint had a hold, because its record has been removed."""
+        """Have `run` settle soon, because the record of an endpoint has been removed."""
         if self.store.ipam.find_hold_of(endpoint_id) is not None:
             self._torn_down.add(endpoint_id)
-            self._wanted.set()
+        self._wanted.set()
 
     def note_network_gone(self, network_id: NetworkId) -> None:
         """Have `run` release the holds of a network soon, because its record has been removed."""
@@ -215,7 +217,7 @@ class Holds:
             return
         is_certain = self._has_compared or record.holder in self._torn_down
         if record.holder is not None:
-            holder, record = record.holder, self._without_holder(record)
+            holder, record = record.holder, without_holder(record, self.clock())
             await self.store.ipam.put_hold(record)
             self._torn_down.discard(holder)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
@@ -223,13 +225,6 @@ class Holds:
             await self.reservations.release(record)
         elif record.phase is HoldPhase.PENDING:
             await self.reservations.restore(record)
-
-    def _without_holder(self, record: HoldRecord) -> HoldRecord:
-        """Return what a key has when its endpoint is gone. If that was not attached, the time goes on as before it."""
-        expires_at = record.expires_at
-        if record.holder is not None and expires_at is None and record.keep_s is not None:
-            expires_at = int(self.clock()) + record.keep_s
-        return replace(record, holder=None, change=None, expires_at=expires_at)
 
     def _is_joined(self, record: HoldRecord) -> bool:
         """Return whether the endpoint that has a hold is attached, and what it changes is not stored."""
@@ -265,7 +260,10 @@ class Holds:
         holder = None if record is None else self._find_holder(record)
         if record is not None and holder not in {None, request.endpoint_id}:
             refuse_changed_hold(plan, record)
-            await contention.wait_for_holder(holder, f"key {record.key}", _OWN_KEY)
+            what, remedy = f"key {record.key}", _OWN_KEY
+            if holder != record.holder:  # the state is older than the endpoint, or the plugin had lost the address
+                what, remedy = f"address as key {record.key}", f"remove that first, or {release_it(record)}"
+            await contention.wait_for_holder(holder, what, remedy)
             record = self._look_up(name)  # it may have been stored meanwhile
         if record is None:
             return None
@@ -273,16 +271,16 @@ class Holds:
             await self._release_in_time(record, contention)
             return None
         refuse_changed_hold(plan, record)
-        if record.phase is HoldPhase.HELD and is_current(plan, record):
-            return record
         try:
             async with asyncio.timeout_at(contention.deadline):
-                return await self.reservations.renew(self._without_holder(record), plan)
+                is_held = record.phase is HoldPhase.HELD and is_current(plan, record)
+                if is_held and not await self.reservations.is_lost(record):
+                    return record
+                return await self.reservations.renew(without_holder(record, self.clock()), plan)
         except TimeoutError as exc:
             raise Refused(
                 f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} takes long to "
-                "reserve them again after a change of its section; cni-bridge repeats that; try again when "
-                "`cni-bridge ls --sticky` shows phase held"
+                "reserve them again; cni-bridge repeats that; try again when `cni-bridge ls --sticky` shows phase held"
             ) from exc
 
     def _look_up(self, name: _Name) -> HoldRecord | None:

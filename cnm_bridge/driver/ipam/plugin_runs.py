@@ -64,6 +64,18 @@ class PluginRuns:
         async with self._namespace():
             await self._runtime.delete(network, attachment_of_address(record, reservation), result, added_plugins=added)
 
+    async def check(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
+        """Run CHECK.
+
+        Raises:
+            CniError: The plugin says that the address is not reserved, or cannot say.
+            KernelError: There is no namespace; the plugin has not run.
+        """
+        network, stored = _network(reservation), reservation.result
+        result = None if stored is None else Result.from_document(stored, cni_version=network.cni_version)
+        async with self._namespace():
+            await self._runtime.check(network, attachment_of_address(record, reservation), result)
+
     async def tidy(self, is_unused: Callable[[], bool]) -> None:
         """Remove the namespace if there is no reservation, and no plugin is running.
 

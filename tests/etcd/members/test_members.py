@@ -25,6 +25,7 @@ from cni_ipam_etcd.reservations import TAKEN
 from tests.certificates import certificates_script
 from tests.etcd.cluster import Cluster, cluster
 from tests.etcd.node import PLUGIN, TIMEOUT_S, Node, failing, writing
+from tests.lab import wait_until
 
 MEMBERS: Final = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
 ELECTION_S: Final = 20.0
@@ -180,7 +181,7 @@ def test_a_slow_member(node: Node) -> None:
         slow.etcd["timeout"] = 0.5
         with failing(NO_ANSWER, r"etcd does not answer within 0\.5 s; .*no answer in 0\.[0-9] s: it hangs"):
             slow.add("c2")
-    assert len(node.command("list").splitlines()) == 3
+    wait_until(lambda: len(node.command("list").splitlines()) == 3, "the member has carried it out")
     for container in ("c1", "c2"):
         node.delete(container)
     assert len(node.command("list").splitlines()) == 1

@@ -40,13 +40,13 @@ ADDRESS: Final = "10.1.2.3"
 OTHER_MAC: Final = "02:00:00:00:00:0a"
 WIDER: Final[JsonObject] = {**SUBNET, "routes": [{"dst": "192.0.2.0/24"}]}
 """The section after a change; the ranges have the address."""
-ENDPOINTS: Final = [EndpointId(digit * 64) for digit in "def"]
+ENDPOINTS: Final = [EndpointId(digit * 64) for digit in "defabc"]
 
 
-def refusal(text: str) -> PluginFailed:
+def refusal(text: str, code: int = 1) -> PluginFailed:
     """Return the error of a plugin that refuses."""
     where = {"plugin": "host-local", "verb": "ADD", "path": Path("/opt/cni/bin/host-local")}
-    return PluginFailed(**where, code=1, msg=text, exit_status=1, signal=None, duration_s=0.01)  # type: ignore[arg-type]
+    return PluginFailed(**where, code=code, msg=text, exit_status=1, signal=None, duration_s=0.01)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -59,6 +59,7 @@ class Plugins:
         refuses_delete: Whether it refuses a DEL with that section, too.
         error: What an ADD fails with after it has reserved the address.
         hangs: Whether DEL hangs.
+        check_code: The code with which CHECK always fails.
     """
 
     netns: Path = Path("/run/netns/1")
@@ -67,6 +68,7 @@ class Plugins:
     refuses_delete: bool = False
     error: CniError | None = None
     hangs: bool = False
+    check_code: int | None = None
 
     async def add(self, record: HoldRecord, reservation: ReservationRecord) -> Result:
         """Reserve the address."""
@@ -87,6 +89,17 @@ class Plugins:
             await asyncio.Event().wait()
         if self.assigned == record.id:
             self.assigned = None
+
+    async def check(self, record: HoldRecord, _: ReservationRecord) -> None:
+        """Look for the reservation."""
+        if self.check_code is not None:
+            raise refusal("there is no answer", self.check_code)
+        if self.assigned != record.id:
+            raise refusal("Failed to find address added by container", 999)
+
+    def lose(self) -> None:
+        """Lose the reservation."""
+        self.assigned = None
 
     async def tidy(self, _: Callable[[], bool]) -> None:
         """There is no namespace."""
@@ -204,6 +217,25 @@ async def test_a_changed_section_takes_effect(scene: Scene) -> None:
     (document,) = get_objects(scene.hold.reservation.configuration, "plugins")
     assert document["ipam"] == WIDER
     assert (scene.hold.id, scene.hold.mac, scene.plugins.assigned) == (before.id, before.mac, before.id)
+
+
+async def test_a_lost_reservation(scene: Scene) -> None:
+    """What the plugin has lost is reserved again; an address that another container has is not given twice."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    scene.plugins.lose()
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    assert scene.plugins.assigned == scene.hold.id
+    scene.plugins.assigned = "another container"
+    with pytest.raises(Refused, match=r"key web has 10.1.2.3/24.*refuses to reserve that again.*has been allocated"):
+        await scene.create(plan())
+
+
+async def test_a_plugin_that_cannot_say_what_it_has(scene: Scene) -> None:
+    """A CHECK that has no answer changes nothing: the store of the plugin may be away."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    scene.plugins.check_code = 100
+    scene.plugins.refuses = lambda _: True
+    await scene.create(plan(), until=Phase.JOINED)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
