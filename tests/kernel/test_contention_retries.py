@@ -17,7 +17,7 @@ from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.teardown_queue import FIRST, Failing, Hanging, make_queue, running
+from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
 from tests.records import endpoint, put
 
 ADDRESS = "10.1.0.2"
@@ -109,3 +109,22 @@ async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, ker
         await fail_once(store, teardowns)
         await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses([ip_address(ADDRESS)])
         assert teardowns.all[HOLDER].attempts == 1
+
+
+async def test_a_slow_undo_is_waited_for_if_another_endpoint_has_left(
+    store: Store, kernel: Kernel, tmp_path: Path
+) -> None:
+    """While the other one leaves, and afterwards, because what it had is free. Without any it is not waited for."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
+    async with running(teardowns):
+        await put(store, endpoint(FIRST, Phase.READY))
+        await teardowns.request(HOLDER)
+        waiting = contention(store, kernel, tmp_path / "run", teardowns)
+        waiting.note_leaving()
+        assert await waiting.extend_undo_s(EndpointId(SECOND)) > 0
+        await teardowns.wait_tried()
+        assert store.endpoints() == ()
+        assert await waiting.extend_undo_s(EndpointId(SECOND)) > 0
+        without = contention(store, kernel, tmp_path / "run", teardowns)
+        without.note_leaving()
+        assert await without.extend_undo_s(EndpointId(SECOND)) == 0

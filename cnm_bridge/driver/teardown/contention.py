@@ -127,9 +127,11 @@ class Contention:
         """Return how much longer a call waits for the undo of a refused attempt, which takes long already, in seconds.
 
         It is the rest of the time of all waits if another attempt may succeed afterwards: while others of the network
-        are being torn down, or if dead ones are found. These are torn down beside the undo.
+        are being torn down, if some have been since the attempt, or if dead ones are found. These are torn down beside
+        the undo.
         """
-        others = self._of_network(self._teardowns.leaving) - {endpoint_id}
+        leaving = self._teardowns.leaving
+        others = (self._of_network(leaving) | (self._here - leaving)) - {endpoint_id}
         return max(0.0, self._remaining_s) if others or await self._evict_dead() else 0.0
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
