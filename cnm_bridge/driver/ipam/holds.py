@@ -183,7 +183,9 @@ class Holds:
             for record in self.store.ipam.holds():
                 if self._may_be_due(record):
                     tasks.create_task(self._settle(record))
-        self._gone &= {one.network_id for one in self.store.ipam.holds()}
+        left = self.store.ipam.holds()
+        self._gone &= {one.network_id for one in left}
+        self._torn_down &= {one.holder for one in left if one.holder is not None}
 
     def _may_be_due(self, record: HoldRecord) -> bool:
         """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
@@ -217,9 +219,8 @@ class Holds:
             return
         is_certain = self._has_compared or record.holder in self._torn_down
         if record.holder is not None:
-            holder, record = record.holder, without_holder(record, self.clock())
+            record = without_holder(record, self.clock())
             await self.store.ipam.put_hold(record)
-            self._torn_down.discard(holder)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
         if (is_expired and is_certain) or record.network_id in self._gone:
             await self.reservations.release(record)
