@@ -2,13 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finds a driver, by its socket or a spec file, and calls it over HTTP, as dockerd does (moby, `pkg/plugins`)."""
 
-import http.client
 import socket
-import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from cni_invoker.documents.jsontypes import (
@@ -24,6 +22,10 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 from cni_invoker.plugin import CallError, ErrorCode
+from cnm_plugin.http import post
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["REFUSED", "SOCKETS", "SPECS", "Driver", "DriverAddress", "Refusal", "Tls", "find_driver"]
 
@@ -34,7 +36,6 @@ REFUSED: Final = 100
 """The code of an error with which the driver has answered."""
 
 _TIMEOUT_S: Final = 120.0  # dockerd has none; a CNI runtime kills the plugin before
-_HEADERS: Final = {"Accept": "application/vnd.docker.plugins.v1.2+json", "Host": "plugin.moby.localhost"}
 _OK: Final = 200
 _NOT_FOUND: Final = 404
 
@@ -194,19 +195,15 @@ class Driver:
         return self._post(f"/NetworkDriver.{method}", body, optional=optional)
 
     def _post(self, path: str, body: JsonObject | None, *, optional: bool = False) -> JsonObject:
-        connection = _connect(self.address)
         try:
-            connection.request("POST", path, b"" if body is None else render_json(body) + b"\n", _HEADERS)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as exc:
+            with _connect(self.address) as connection:
+                status, content = post(connection, path, b"" if body is None else render_json(body) + b"\n")
+        except OSError as exc:
             what = f"driver {self.name} at {self.address} does not answer {path[1:]}"
             raise CallError(ErrorCode.TRY_AGAIN_LATER, what, str(exc) or type(exc).__name__) from exc
-        finally:
-            connection.close()
-        if response.status == _NOT_FOUND and optional:
+        if status == _NOT_FOUND and optional:
             return {}
-        return self._parse(path[1:], response.status, content)
+        return self._parse(path[1:], status, content)
 
     def _parse(self, method: str, status: int, content: bytes) -> JsonObject:
         try:
@@ -220,21 +217,29 @@ class Driver:
         return reply
 
 
-def _connect(address: DriverAddress) -> http.client.HTTPConnection:
+def _connect(address: DriverAddress) -> socket.socket:
     if address.path:
-        return _UnixConnection(address.path)
-    if address.tls is None:
-        return http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    context = _load_files(address.tls)
-    return http.client.HTTPSConnection(address.host, address.port, timeout=_TIMEOUT_S, context=context)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_TIMEOUT_S)
+        try:
+            connection.connect(address.path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    context = None if address.tls is None else _load_files(address.tls)
+    connection = socket.create_connection((address.host, address.port), _TIMEOUT_S)
+    return connection if context is None else context.wrap_socket(connection, server_hostname=address.host)
 
 
-def _load_files(tls: Tls) -> ssl.SSLContext:
+def _load_files(tls: Tls) -> "ssl.SSLContext":
     """Return what verifies the driver, and what the driver verifies.
 
     Raises:
         CallError: A file is missing, or is not what the spec file says (code 7).
     """
+    import ssl  # noqa: PLC0415  # few drivers use TLS, and the plugin starts anew for each call
+
     file = tls.ca
     try:
         context = ssl.create_default_context(cafile=file or None)
@@ -248,14 +253,3 @@ def _load_files(tls: Tls) -> ssl.SSLContext:
         what = f"the driver's spec file names TLS files that cannot be used: {file}"
         raise CallError(ErrorCode.INVALID_CONFIGURATION, what, exc.strerror or str(exc)) from exc
     return context
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(_TIMEOUT_S)
-        self.sock.connect(self._path)
