@@ -18,7 +18,8 @@ from cni_invoker.execution.running_plugins import (
 )
 from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
 from cni_invoker.recording import FakeExec, RecordingExec
-from cni_invoker.results import convert_result, parse_result
+from cni_invoker.result_documents import convert_result
+from cni_invoker.results import parse_result
 
 __all__ = [
     "RULES_BY_ADDRESS",

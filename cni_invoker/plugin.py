@@ -23,6 +23,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter, PluginFailed, failed_words
 from cni_invoker.inputs.checks import check_container_id, check_ifname, check_netns, check_network_name
 from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
+from cni_invoker.result_documents import check_result, convert_result
 from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 
 if TYPE_CHECKING:
@@ -153,15 +154,13 @@ def _is_override() -> bool:
 
 
 def _add(call: Call, add: "Callable[[Call], Result | JsonObject | None]") -> JsonObject:
-    from cni_invoker.results import Result  # noqa: PLC0415  # its records take longer to make than all the rest
-
     try:
         found = add(call)
         if found is None:
-            found = call.prev_result or Result.from_document({}, cni_version=call.cni_version)
+            found = call.prev_result or {"cniVersion": call.cni_version}
         try:
-            result = found if isinstance(found, Result) else Result.from_document(found, cni_version=NEWEST)
-            return result.converted(call.cni_version).document
+            document = found if isinstance(found, Mapping) else found.document
+            return check_result(convert_result(check_result(document, NEWEST), call.cni_version), call.cni_version)
         except BadResult as exc:
             raise CallError(ErrorCode.INTERNAL, f"this plugin made an invalid result: {exc.reason}") from exc
     except BaseException as exc:

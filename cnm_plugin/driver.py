@@ -4,9 +4,8 @@
 
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cni_invoker.documents.jsontypes import (
@@ -40,8 +39,7 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class Tls(NamedTuple):
     """Files in PEM form, each possibly empty.
 
     Attributes:
@@ -57,8 +55,7 @@ class Tls:
     verify: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverAddress:
+class DriverAddress(NamedTuple):
     """Where a driver answers: at a Unix socket, or at a TCP port.
 
     Attributes:

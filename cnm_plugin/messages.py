@@ -8,8 +8,7 @@ Source: moby `daemon/libnetwork/drivers/remote/api/api.go`; as libnetwork fills 
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cni_invoker.documents.jsontypes import (
     JsonError,
@@ -47,8 +46,7 @@ def identity(*parts: str) -> str:
     return hashlib.sha256("/".join(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """The plugin's part of the configuration.
 
     Attributes:
@@ -182,8 +180,7 @@ def chosen_interface(reply: JsonObject, assigned: "Result | None", mac: str) -> 
     return interface
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(NamedTuple):
     """A driver's reply to Join.
 
     Attributes:

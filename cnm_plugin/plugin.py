@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from cni_invoker.boot_id import read_boot_id
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get_bool, get_str
-from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 from cnm_plugin.driver import Driver, Refusal, find_driver
 from cnm_plugin.link import Routes, is_gone, place, show, take_out
