@@ -1,21 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of all versions of the specification as documents: checked, and converted by a table; pure.
 
-A plugin, which starts anew for each call, does with this: the records of `results` take longer to make than the rest.
+Plugins, which start anew for each call, do with this: the records of `results` take longer to make.
 """
 
 import re
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from functools import lru_cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv6Address,
-    IPv6Interface,
-    ip_address,
-    ip_interface,
-)
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 from typing import Final
 
 from cni_invoker.documents.jsontypes import (
@@ -81,21 +73,17 @@ def assignments(found: JsonObject, version: str) -> Iterable[tuple[str, JsonObje
 
 def routes(found: JsonObject, version: str) -> Iterable[JsonObject]:
     """Return the routes of a result, in order."""
-    places = (found,) if is_at_least(version, "0.3.0") else _families(found)
+    places = [found] if is_at_least(version, "0.3.0") else _families(found)
     return [route for place in places for route in get_objects(place, "routes")]
 
 
 def _families(flat: JsonObject) -> list[JsonObject]:
-    return [family for key, _ in _FAMILIES if (family := find_object(flat, key))]
+    return [family for version in _FAMILIES if (family := find_object(flat, f"ip{version}"))]
 
 
 @lru_cache(maxsize=_RECENT)
 def parse_cidr(text: str) -> IpInterface:
-    """Parse an address with the length of its prefix.
-
-    Raises:
-        ValueError: It is not one.
-    """
+    """Parse an address with the length of its prefix, or raise ValueError."""
     # Python also accepts an address without a prefix or with a netmask; CNI allows neither.
     if _CIDR.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not an address with the length of its prefix, such as 10.1.0.9/24")
@@ -106,11 +94,7 @@ def parse_cidr(text: str) -> IpInterface:
 
 
 def parse_address(text: str | None) -> IpAddress | None:
-    """Parse an address; an empty one is None.
-
-    Raises:
-        ValueError: It is not one.
-    """
+    """Parse an address, or raise ValueError; an empty one is None."""
     return _ip_address(text) if text else None
 
 
@@ -120,40 +104,20 @@ def _ip_address(text: str) -> IpAddress:
     return (isinstance(found, IPv6Address) and found.ipv4_mapped) or found
 
 
-class _Form(Enum):
-    FLAT = auto()
-    LISTS = auto()
-    PLAIN = auto()
+_FORMS: Final = {"0.1.0": 0, "0.2.0": 0, "0.3.0": 1, "0.3.1": 1, "0.4.0": 1, "1.0.0": 2, "1.1.0": 2}
+"""The form of each version: 0 flat, with `ip4` and `ip6`; 1 lists; 2 plain lists, whose addresses have no version."""
 
-
-_FORMS: Final = {
-    "0.1.0": _Form.FLAT,
-    "0.2.0": _Form.FLAT,
-    "0.3.0": _Form.LISTS,
-    "0.3.1": _Form.LISTS,
-    "0.4.0": _Form.LISTS,
-    "1.0.0": _Form.PLAIN,
-    "1.1.0": _Form.PLAIN,
-}
-
-_FAMILIES: Final = (("ip4", "4"), ("ip6", "6"))
-"""The keys of FLAT, in order, each with its `version` in LISTS."""
-
-_MAPPED_TEXT: Final = re.compile(r"::ffff:(?:[0-9.]+|[0-9a-f]+:[0-9a-f]+)/([0-9]+)", re.IGNORECASE)
-"""An IPv4 address that is written as IPv6, e.g. `::ffff:10.1.0.9/120`."""
+_FAMILIES: Final = ("4", "6")
+"""The `version` of an address in lists; in the flat form its key is `ip4` or `ip6`."""
 
 _SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
 
 def convert_result(document: JsonObject, version: str) -> JsonObject:
-    """Return `document` converted to `version`.
-
-    Args:
-        document: A result that matches the schema `cni/result` and has `cniVersion`.
-        version: The target version.
+    """Return a result, which matches its schema and has `cniVersion`, converted to a version.
 
     Raises:
-        BadResult: One of the versions is unknown, or the result has no address, which 0.2.0 requires.
+        BadResult: A version is unknown, an address is invalid, or there is none, which 0.2.0 requires.
     """
     own = get_str(document, "cniVersion")
     for wanted in (own, version):
@@ -164,7 +128,8 @@ def convert_result(document: JsonObject, version: str) -> JsonObject:
     # The text of 0.3.0 calls the key `ip`, but most plugins wrote `ips`; 0.3.1 corrected the text.
     if own == "0.3.0" and "ips" not in document:
         document = {"ips" if key == "ip" else key: value for key, value in document.items()}
-    for step in _STEPS[_FORMS[own], _FORMS[version]]:
+    first, last = _FORMS[own], _FORMS[version]
+    for step in _UP[first:last] or reversed(_DOWN[last:first]):
         document = step(document)
     return {**document, "cniVersion": version}
 
@@ -172,8 +137,8 @@ def convert_result(document: JsonObject, version: str) -> JsonObject:
 def _flat_to_lists(flat: JsonObject) -> JsonObject:
     ips: list[JsonValue] = []
     routes: list[JsonValue] = []
-    for key, ip_version in _FAMILIES:
-        family = find_object(flat, key)
+    for ip_version in _FAMILIES:
+        family = find_object(flat, f"ip{ip_version}")
         if family:
             gateway = {"gateway": family["gateway"]} if family.get("gateway") else {}
             ips.append({"version": ip_version, "address": get_str(family, "ip"), **gateway})
@@ -183,7 +148,7 @@ def _flat_to_lists(flat: JsonObject) -> JsonObject:
 
 def _lists_to_flat(lists: JsonObject) -> JsonObject:
     families: dict[str, JsonObject] = {}
-    for key, ip_version in _FAMILIES:
+    for ip_version in _FAMILIES:
         ip = next((ip for ip in get_objects(lists, "ips") if _ip_version(get_str(ip, "address")) == ip_version), None)
         if ip is None:
             continue
@@ -193,7 +158,11 @@ def _lists_to_flat(lists: JsonObject) -> JsonObject:
             for route in get_objects(lists, "routes")
             if _ip_version(get_str(route, "dst")) == ip_version
         ]
-        families[key] = {"ip": get_str(ip, "address"), **gateway, **({"routes": routes} if routes else {})}
+        families[f"ip{ip_version}"] = {
+            "ip": get_str(ip, "address"),
+            **gateway,
+            **({"routes": routes} if routes else {}),
+        }
     if not families:
         raise BadResult("cannot convert: no valid IP addresses")
     return {**_without(lists, "interfaces", "ips", "routes"), **families}
@@ -208,17 +177,9 @@ def _plain_to_lists(plain: JsonObject) -> JsonObject:
     return _each(lists, "interfaces", lambda interface: _without(interface, *_SINCE_PLAIN))
 
 
-_STEPS: Final[dict[tuple[_Form, _Form], tuple[Callable[[JsonObject], JsonObject], ...]]] = {
-    (_Form.FLAT, _Form.FLAT): (),
-    (_Form.FLAT, _Form.LISTS): (_flat_to_lists,),
-    (_Form.FLAT, _Form.PLAIN): (_flat_to_lists, _lists_to_plain),
-    (_Form.LISTS, _Form.FLAT): (_lists_to_flat,),
-    (_Form.LISTS, _Form.LISTS): (),
-    (_Form.LISTS, _Form.PLAIN): (_lists_to_plain,),
-    (_Form.PLAIN, _Form.FLAT): (_plain_to_lists, _lists_to_flat),
-    (_Form.PLAIN, _Form.LISTS): (_plain_to_lists,),
-    (_Form.PLAIN, _Form.PLAIN): (),
-}
+_UP: Final = (_flat_to_lists, _lists_to_plain)
+_DOWN: Final = (_lists_to_flat, _plain_to_lists)
+"""The steps between neighbouring forms."""
 
 
 def _each(document: JsonObject, key: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
@@ -231,5 +192,7 @@ def _without(document: JsonObject, *keys: str) -> JsonObject:
 
 
 def _ip_version(address: str) -> str:
-    mapped = _MAPPED_TEXT.fullmatch(address)
-    return "6" if ":" in address and (mapped is None or int(mapped[1]) < _MAPPED) else "4"
+    try:
+        return str(parse_cidr(address).version)
+    except ValueError as exc:
+        raise BadResult(str(exc)) from exc

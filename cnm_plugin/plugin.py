@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from cni_invoker.boot_id import read_boot_id
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get_bool, get_str
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 from cnm_plugin.driver import Driver, Refusal, find_driver
@@ -38,6 +37,8 @@ _UNKNOWN: Final = re.compile(
 may be not found as well, so the words must be about the endpoint."""
 
 _SHORTEST_ID: Final = 7
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Network:
@@ -88,7 +89,7 @@ def add(call: Call) -> JsonObject:
 
 def _ensure_network(network: _Network, driver: Driver, assigned: "Result | None") -> None:
     """Create the network in the driver unless it has been created; the caller holds the lock."""
-    boot = read_boot_id()
+    boot = _BOOT_ID.read_text("ascii").strip()
     settings = network.settings
     wanted: JsonObject = {"driver": driver.name, "options": settings.options, "internal": settings.internal}
     record: JsonObject = {**wanted, "boot": boot}

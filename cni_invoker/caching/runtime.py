@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Self
 
-from cni_invoker.boot_id import read_boot_id
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable, require_cache
 from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logged
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
@@ -31,6 +30,7 @@ from cni_invoker.errors import (
 from cni_invoker.execution.executor import ExecutionObserver, PluginExec
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.checks import StrPath, require_type

@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -36,6 +38,12 @@ class Process:
 def ticks_now() -> int:
     """Return the current time in the unit of `Process.started`."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+
+
+@cache
+def read_boot_id() -> str:
+    """Return the kernel's boot ID. Neither processes nor namespaces survive a reboot."""
+    return _BOOT_ID.read_text("ascii").strip()
 
 
 def find_process(pid: int) -> Process | None:

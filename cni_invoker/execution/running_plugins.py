@@ -33,7 +33,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.boot_id import read_boot_id
 from cni_invoker.execution.process_table import (
     Process,
     command_of,
@@ -41,6 +40,7 @@ from cni_invoker.execution.process_table import (
     find_process,
     own_sessions,
     processes,
+    read_boot_id,
     ticks_now,
 )
 from cni_invoker.messages import log_event

@@ -9,7 +9,7 @@ from typing import Final
 
 from cni_bridge_state.store import Store
 from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
-from cni_invoker.boot_id import read_boot_id
+from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.engine import Engine, KnownRelease
