@@ -34,12 +34,14 @@ def post(connection: socket, path: str, body: bytes) -> tuple[int, bytes]:
         if not version.startswith("HTTP/1.") or not code.isdecimal():
             raise ConnectionError(f"the answer is not HTTP: {version[:40]!r}" if version else "no answer")
         length = None
-        while line := answer.readline(_LONGEST_LINE).rstrip(b"\r\n"):
+        while line := (header := answer.readline(_LONGEST_LINE)).rstrip(b"\r\n"):
             name, _, value = line.decode("latin-1").partition(":")
             if name.lower() == "transfer-encoding":
                 raise ConnectionError(f"the answer to an HTTP/1.0 request has the transfer encoding {value.strip()}")
             if name.lower() == "content-length" and value.strip().isdecimal():
                 length = int(value)
+        if not header:
+            raise ConnectionError("the answer ends in its headers")
         content = answer.read(_LONGEST_BODY if length is None else min(length, _LONGEST_BODY))
     if length is not None and len(content) < length:
         raise ConnectionError(f"the answer ends after {len(content)} of {length} bytes")

@@ -69,6 +69,8 @@ def test_a_connection_that_stays_open() -> None:
         (b"HTTP/2 200\r\n\r\n", "not HTTP: 'HTTP/2'"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "transfer encoding chunked"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "ends after 2 of 9 bytes"),
+        (b"HTTP/1.1 200 OK\r\n", "ends in its headers"),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "ends in its headers"),
     ],
 )
 def test_what_is_not_a_complete_answer(answer: bytes, reason: str) -> None:
