@@ -214,11 +214,12 @@ class Holds:
             await self.reservations.release(record)
             return
         if self._is_joined(record) and record.change is not None:  # an earlier run has not stored it
-            await self.store.ipam.put_hold(confirmed(record, record.change))
+            record = confirmed(record, record.change)
+            await self.store.ipam.put_hold(record)
         if self._find_holder(record) is not None:
             return
         is_certain = self._has_compared or record.holder in self._torn_down
-        if record.holder is not None:
+        if record.holder is not None and is_certain:
             record = without_holder(record, self.clock())
             await self.store.ipam.put_hold(record)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
