@@ -38,7 +38,7 @@ def make_attach(resources: Resources, owners: SandboxOwners) -> AttachRoom:
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
     announcer = Announcer(resources.store, kernel)
-    sandbox_sync = SandboxSync(resources.store, kernel, locks, announcer)
+    sandbox_sync = SandboxSync(resources.store, kernel, locks, announcer, resources.release)
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)

@@ -29,6 +29,19 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
         scene.lab.docker("network", "disconnect", network, container.name)
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
+def test_connect_beside_dockers_own_bridge(scene: Scene) -> None:
+    """Of a container with exposed ports, for which older engines do not call; `eth0` is Docker's, so ours is moved."""
+    subnet = scene.subnet()
+    name = scene.configure([main("bridge", subnet, static(v4(subnet), gateway=False)), TUNING])
+    network = scene.network(name)
+    container = scene.run(scene.builtin_network(), "--expose", "80")
+    scene.lab.docker("network", "connect", network, container.name)
+    (added,) = (link.name for link in container.links() if link.name != "eth0")
+    setting = f"/proc/sys/net/ipv4/conf/{added}/arp_filter"
+    wait_until(lambda: container.in_network("cat", setting).stdout.strip() == "1", "the link is complete", 10)
+
+
 @pytest.mark.impossible("does not have what the plugins made", "direct")
 @pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> None:

@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """After libnetwork has configured a sandbox, adds what the plugins made but the reply to Join could not express.
 
-The engine determines when that is. From 28 on, and for `docker network connect` on all engines, the sandbox exists at
-Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) after it has placed the link. Before 28
-the sandbox of a starting container is made later, and no call follows. Then netlink is watched until the link leaves
-the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+The engine determines when that is. From 28 on the sandbox exists at Join, and the engine calls EndpointOperInfo (and
+ProgramExternalConnectivity) after it has placed the link. Before 28 the sandbox of a starting container is made later,
+and no call follows; for `docker network connect` one follows in most cases. Then netlink is watched until the link
+leaves the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_sandbox
 from cnm_bridge.driver.attach.announcer import Announcer
+from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -74,6 +75,7 @@ class SandboxSync:
     kernel: Kernel
     locks: KeyedLocks[EndpointId]
     announcer: Announcer
+    release: KnownRelease
     _sandboxes: KeyedLocks[Path] = field(default_factory=KeyedLocks, init=False)
     _watches: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _candidates: set[EndpointId] = field(default_factory=set, init=False)
@@ -83,7 +85,9 @@ class SandboxSync:
     def join(self, endpoint: Endpoint) -> None:
         """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
 
-        Starts no watch if there is nothing to add or announce, or if the sandbox exists and the engine will call.
+        Starts no watch if there is nothing to add or announce, or if the engine will call: from Engine 28 on, if the
+        sandbox exists. An older engine calls for a container that is running already, but not if an endpoint of
+        Docker's own bridge with exposed ports comes first (moby `daemon/network.go`, getPortMapInfo).
         """
         joined = _Joined.of(endpoint)
         if joined is None:
@@ -92,7 +96,9 @@ class SandboxSync:
         if not joined.sandbox_plan.is_empty:
             self._candidates.add(joined.id)
             is_wanted = True
-        if is_wanted and not self.kernel.is_namespace(joined.sandbox):
+        release = self.release.current
+        engine_calls = release is not None and release.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
+        if is_wanted and not engine_calls:
             self._wanted.put_nowait(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
