@@ -22,6 +22,7 @@ from cni_bridge_spec import find_str, get_objects
 from cni_bridge_state import HoldPhase, HoldRecord, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ErrorCode, PluginFailed
+from cni_invoker.errors import PluginNotFound, PluginNotStarted
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.addresses.address_ranges import RANGED
 from cnm_bridge.core.planning.hold import hold_mac, plan_again, plan_hold, refused_again
@@ -32,6 +33,9 @@ log = structlog.get_logger()
 
 _LOST: Final = frozenset({ErrorCode.UNKNOWN_CONTAINER, ErrorCode.INTERNAL})
 """The codes of CHECK if there is no reservation: of cni-ipam-etcd, and of host-local."""
+
+_REFUSED: Final = (PluginFailed, PluginNotFound, PluginNotStarted)
+"""The errors of a section that is unusable: it is not reserved with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class HoldReservations:
         """Have the addresses of a key reserved again, with the section that its list has now.
 
         Raises:
-            Refused: The plugin refuses them. They are reserved as before, or will be.
+            Refused: The plugin refuses them, or is missing. They are reserved as before, or will be.
             CniError, KernelError, StateError: They are not reserved; that is repeated by `restore`.
         """
         pending = replace(record, phase=HoldPhase.PENDING)
@@ -99,7 +103,7 @@ class HoldReservations:
         changed = replace(pending, reservation=plan_hold(plan, str(self.plugins.netns), record.addresses))
         try:
             return await self.add(changed)
-        except PluginFailed as exc:
+        except _REFUSED as exc:
             consequence = "they are reserved as before"
             try:
                 await self._delete(changed)
@@ -121,7 +125,7 @@ class HoldReservations:
         """Run DEL. A refusal counts only if the plugin has reserved something: its section may be unusable."""
         try:
             await self.plugins.delete(record, record.reservation)
-        except PluginFailed:
+        except _REFUSED:
             if record.reservation.result is not None:
                 raise
 

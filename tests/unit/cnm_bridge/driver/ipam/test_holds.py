@@ -24,6 +24,7 @@ from cni_bridge_state import (
 from cni_bridge_state.address_store import AddressStore
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed, Result
+from cni_invoker.errors import PluginNotFound
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
@@ -57,6 +58,7 @@ class Plugins:
         assigned: Whose it is.
         refuses: Whether the plugin refuses it for a section.
         refuses_delete: Whether it refuses a DEL with that section, too.
+        missing: Whether the plugin of a section is not installed.
         error: What an ADD fails with after it has reserved the address.
         hangs: Whether DEL hangs.
         check_code: The code with which CHECK always fails.
@@ -66,6 +68,7 @@ class Plugins:
     assigned: str | None = None
     refuses: Callable[[JsonObject], bool] = lambda _: False
     refuses_delete: bool = False
+    missing: Callable[[JsonObject], bool] = lambda _: False
     error: CniError | None = None
     hangs: bool = False
     check_code: int | None = None
@@ -73,6 +76,7 @@ class Plugins:
     async def add(self, record: HoldRecord, reservation: ReservationRecord) -> Result:
         """Reserve the address."""
         (document,) = get_objects(reservation.configuration, "plugins")
+        self._find(document)
         if self.assigned is not None or self.refuses(document):
             raise refusal("it is excluded" if self.assigned is None else f"{ADDRESS} has been allocated")
         self.assigned = record.id
@@ -83,6 +87,7 @@ class Plugins:
     async def delete(self, record: HoldRecord, reservation: ReservationRecord) -> None:
         """Release the address."""
         (document,) = get_objects(reservation.configuration, "plugins")
+        self._find(document)
         if self.refuses_delete and self.refuses(document):
             raise refusal("there is no directory")
         if self.hangs:
@@ -96,6 +101,10 @@ class Plugins:
             raise refusal("there is no answer", self.check_code)
         if self.assigned != record.id:
             raise refusal("Failed to find address added by container", 999)
+
+    def _find(self, document: JsonObject) -> None:
+        if self.missing(document):
+            raise PluginNotFound(plugin="host-local", directories=[Path("/opt/cni/bin")])
 
     def lose(self) -> None:
         """Lose the reservation."""
@@ -206,6 +215,19 @@ async def test_a_refused_address_is_kept(scene: Scene, *, refuses_delete: bool) 
     assert "`cni-bridge release --sticky web`" in str(refused.value)
     assert scene.plugins.assigned == before.id
     assert (scene.hold.phase, scene.hold.addresses, scene.hold.mac) == (HoldPhase.HELD, before.addresses, before.mac)
+    await scene.create(plan(), until=Phase.JOINED)
+
+
+async def test_a_plugin_that_is_missing(scene: Scene) -> None:
+    """If the changed section names a plugin that is not installed, the key keeps its address."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    before = scene.hold
+    scene.plugins.missing = lambda document: document["ipam"] == WIDER
+    with pytest.raises(
+        Refused, match=r'key web has 10.1.2.3/24.*failed to find plugin "host-local".*reserved as before'
+    ):
+        await scene.create(plan(WIDER))
+    assert (scene.hold.phase, scene.plugins.assigned) == (HoldPhase.HELD, before.id)
     await scene.create(plan(), until=Phase.JOINED)
 
 
