@@ -13,6 +13,7 @@ addresses then, whatever the plugin says about them. If it refuses them, they ar
 error interrupts is repeated, with the section that is on disk.
 """
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,6 +34,9 @@ log = structlog.get_logger()
 
 _LOST: Final = frozenset({ErrorCode.UNKNOWN_CONTAINER, ErrorCode.INTERNAL})
 """The codes of CHECK if there is no reservation: of cni-ipam-etcd, and of host-local."""
+
+_CHECK_LIMIT_S: Final = 3.0
+"""Limit for CHECK: the container waits for it. `host-local` waits for the lock of another one, which may hang."""
 
 _REFUSED: Final = (PluginFailed, PluginNotFound, PluginNotStarted)
 """The errors of a section that is unusable: it is not reserved with it."""
@@ -71,7 +75,7 @@ class HoldReservations:
     async def is_lost(self, record: HoldRecord) -> bool:
         """Return whether the plugin has lost what a key has, as after a reboot if its data were in /run.
 
-        Only plugins are asked whose CHECK looks for the reservation; one that cannot answer has not lost it.
+        Only plugins are asked whose CHECK looks for the reservation; one that cannot answer in time has not lost it.
 
         Raises:
             KernelError: The plugin has not run.
@@ -80,13 +84,14 @@ class HoldReservations:
         if plugin not in RANGED:
             return False
         try:
-            await self.plugins.check(record, record.reservation)
+            async with asyncio.timeout(_CHECK_LIMIT_S):
+                await self.plugins.check(record, record.reservation)
         except PluginFailed as exc:
             if exc.code not in _LOST:
                 return False
             log.warning("hold.lost", key=record.key, configuration=record.section, error=str(exc))
             return True
-        except CniError:
+        except (TimeoutError, CniError):
             return False
         return False
 

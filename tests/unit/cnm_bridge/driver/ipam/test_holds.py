@@ -28,6 +28,7 @@ from cni_invoker.errors import PluginNotFound
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.driver.ipam import hold_reservations
 from cnm_bridge.driver.ipam import holds as module
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.holds import Holds
@@ -60,7 +61,7 @@ class Plugins:
         refuses_delete: Whether it refuses a DEL with that section, too.
         missing: Whether the plugin of a section is not installed.
         error: What an ADD fails with after it has reserved the address.
-        hangs: Whether DEL hangs.
+        hangs: Whether DEL and CHECK hang.
         check_code: The code with which CHECK always fails.
     """
 
@@ -97,6 +98,8 @@ class Plugins:
 
     async def check(self, record: HoldRecord, _: ReservationRecord) -> None:
         """Look for the reservation."""
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.check_code is not None:
             raise refusal("there is no answer", self.check_code)
         if self.assigned != record.id:
@@ -252,10 +255,15 @@ async def test_a_lost_reservation(scene: Scene) -> None:
         await scene.create(plan())
 
 
-async def test_a_plugin_that_cannot_say_what_it_has(scene: Scene) -> None:
-    """A CHECK that has no answer changes nothing: the store of the plugin may be away."""
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_plugin_that_cannot_say_what_it_has(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, *, hangs: bool
+) -> None:
+    """A CHECK that has no answer changes nothing: the store of the plugin may be away, or its lock be held."""
+    monkeypatch.setattr(hold_reservations, "_CHECK_LIMIT_S", 0.05)
     await scene.remove(await scene.create(plan(), until=Phase.JOINED))
     scene.plugins.check_code = 100
+    scene.plugins.hangs = hangs
     scene.plugins.refuses = lambda _: True
     await scene.create(plan(), until=Phase.JOINED)
 
