@@ -87,7 +87,6 @@ class EndpointService:
             KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        deadline = wait_deadline()
         with self.attempts.under_way(request.endpoint_id) as call:
             async with self.locks.hold(request.endpoint_id):
                 record = self.store.find_endpoint(request.endpoint_id)
@@ -95,6 +94,7 @@ class EndpointService:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 network, plan = await self.networks.plan(request)
                 await self.unpublished.refuse_early(request, plan.configuration)
+                deadline = wait_deadline()  # the wait for a network's name has a limit of its own
                 async with self.holds.holding(request, plan, deadline) as plan:
                     planned = planned_record(
                         request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
