@@ -219,7 +219,7 @@ class Holds:
         if self._find_holder(record) is not None:
             return
         is_certain = self._has_compared or record.holder in self._torn_down
-        if record.holder is not None and is_certain:
+        if record.holder is not None:
             record = without_holder(record, self.clock())
             await self.store.ipam.put_hold(record)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()

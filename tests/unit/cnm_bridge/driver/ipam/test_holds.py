@@ -339,23 +339,6 @@ async def test_an_endpoint_that_goes_while_its_join_is_noted(scene: Scene, monke
     assert (scene.hold.holder, scene.hold.keep_s, scene.hold.expires_at) == (None, None, None)
 
 
-async def test_an_endpoint_whose_record_is_made_again(scene: Scene) -> None:
-    """Until the comparison, an endpoint without a record may exist: the time of its key does not begin."""
-    created = await scene.create(plan(sticky_for="1h"), until=Phase.JOINED)
-    record, before = scene.store.get_endpoint(created), scene.hold
-    await scene.store.put_endpoint(replace(record, phase=Phase.DELETING))
-    await scene.store.remove_endpoint(created)
-    await scene.holds.settle()
-    assert scene.hold == before
-    await put(scene.store, record)
-    scene.holds.note_round()
-    await scene.holds.settle()
-    assert scene.hold == before
-    scene.now += 7200
-    await scene.remove(created)
-    assert scene.hold.expires_at == scene.now + 3600
-
-
 async def test_a_full_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the reservation cannot be stored, it is undone, and the error says why."""
     put_hold = AddressStore.put_hold
