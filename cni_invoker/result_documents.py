@@ -125,7 +125,7 @@ def convert_result(document: JsonObject, version: str) -> JsonObject:
             raise BadResult(f'unsupported CNI result version "{wanted}"')
     if own == version:
         return document
-    # The text of 0.3.0 calls the key `ip`, but most plugins wrote `ips`; 0.3.1 corrected the text.
+    # As in `assignments`.
     if own == "0.3.0" and "ips" not in document:
         document = {"ips" if key == "ip" else key: value for key, value in document.items()}
     first, last = _FORMS[own], _FORMS[version]

@@ -88,14 +88,14 @@ class Comparison:
             log.info("reconcile.engine_unread", error=str(exc))
             return Differences(forgotten=forgotten, without_link=without_link)
         if answer.view is None:
-            orphans_count = not (networks or endpoints) and self._has_pools_of(answer.identity)
-            if orphans_count:
+            counts_orphans = not (networks or endpoints) and self._has_pools_of(answer.identity)
+            if counts_orphans:
                 await self._find_leftovers()  # only those that are reported: what is removed needs a trusted engine
             return Differences(
                 forgotten=forgotten,
                 without_link=without_link,
-                unwritten=self.audit.unwritten if orphans_count else (),
-                has_unconfirmed=orphans_count and self.audit.has_unconfirmed,
+                unwritten=self.audit.unwritten if counts_orphans else (),
+                has_unconfirmed=counts_orphans and self.audit.has_unconfirmed,
                 has_networks=bool(networks),
                 answer=answer,
             )
