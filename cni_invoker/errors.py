@@ -268,7 +268,7 @@ class SandboxFailed(CniError):
 class BadConfiguration(CniError):
     """A file or document is not a network configuration.
 
-    The message begins with libcni's words, so that it can be searched for.
+    The message begins with libcni's words.
 
     Attributes:
         file: The file; None if the document does not come from a file.

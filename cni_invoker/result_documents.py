@@ -36,7 +36,7 @@ _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 
 def check_result(document: JsonValue, cni_version: str) -> JsonObject:
-    """Return a copy of a result with `cniVersion`.
+    """Return a checked copy of a result, with `cniVersion`.
 
     Args:
         document: The result; `null` is an empty result.
@@ -125,7 +125,6 @@ def convert_result(document: JsonObject, version: str) -> JsonObject:
             raise BadResult(f'unsupported CNI result version "{wanted}"')
     if own == version:
         return document
-    # As in `assignments`.
     if own == "0.3.0" and "ips" not in document:
         document = {"ips" if key == "ip" else key: value for key, value in document.items()}
     first, last = _FORMS[own], _FORMS[version]

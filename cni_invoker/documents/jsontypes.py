@@ -284,7 +284,7 @@ def find_object(obj: JsonObject, key: str) -> JsonObject | None:
 
 def get_list(obj: JsonObject, key: str) -> Sequence[JsonValue]:
     """Return the array under `key`, empty if it is absent or null."""
-    return _find(obj, key, list) or ()
+    return _find(obj, key, list) or []
 
 
 def get_objects(obj: JsonObject, key: str) -> tuple[JsonObject, ...]:

@@ -32,11 +32,11 @@ DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
 
 WAIT_S: Final = 3.0
-"""How long the lock may be held, in seconds. Plugins that make chains take a tenth of one."""
+"""How long the lock may be held, in seconds."""
 
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
-"""Pause between attempts to take the lock; a plugin takes some tens of milliseconds."""
+"""Pause between attempts to take the lock."""
 
 HasChain = Callable[[int, str, str], bool]
 

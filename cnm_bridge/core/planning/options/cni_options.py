@@ -167,9 +167,8 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
     if STICKY in network:
         raise BadOption(
             STICKY,
-            "is an option of containers, not of networks: a container's name is known at Join, after its address was "
-            "chosen (in mode direct before, but not while dockerd boots and starts its containers); give each "
-            f"container a key of its own with {endpoint_option(STICKY, 'KEY')}",
+            "is an option of containers, not of networks, because a container's name is not always known when its "
+            f"address is chosen; give each container a key of its own with {endpoint_option(STICKY, 'KEY')}",
         )
     options = merge_options(network, given)
     _refuse_unknown(options)

@@ -197,7 +197,7 @@ def test_null_is_treated_as_missing(key: str) -> None:
     assert find_object(DOCUMENT, key) is None
     assert get_bool(DOCUMENT, key) is False
     assert get_bool(DOCUMENT, key, default=True) is True
-    assert get_list(DOCUMENT, key) == ()
+    assert get_list(DOCUMENT, key) == []
     assert get_objects(DOCUMENT, key) == ()
     assert get_strings(DOCUMENT, key) == ()
     assert get_ints(DOCUMENT, key) == ()

@@ -257,7 +257,7 @@ def test_a_template_is_an_option_of_networks() -> None:
     ("network", "endpoint", "text"),
     [
         ({"cni.sticky": "web"}, None, "is an option of containers, not of networks"),
-        ({"cni.sticky": "name"}, None, "not while dockerd boots"),
+        ({"cni.sticky": "name"}, None, "not always known"),
         ({}, {"cni.sticky": "a/b"}, "cni.sticky: is not a key"),
         ({}, {"cni.sticky": ""}, "cni.sticky: is not a key"),
         ({}, {"cni.sticky": "w" * 129}, "cni.sticky: is not a key"),
