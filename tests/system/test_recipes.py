@@ -173,7 +173,8 @@ def test_ipv6_from_the_lans_router(recipes: Scene) -> None:
         sensor = lab.container("sensor")
         wait_until(lambda: any(one.startswith("fd22::") for one in addresses(sensor)), "an address", 30)
         assert "fd22::" in lab.run("cni-bridge", "ls", "--format", "{{.Dynamic}}", "lan-v6").stdout
-        assert reaches(sensor, "fd22::1")
+        # Duplicate address detection takes a second, before which the address cannot be used.
+        wait_until(lambda: reaches(sensor, "fd22::1"), "the router is reached", 30)
     finally:
         lab.run(
             "sh", "-c", "kill $(cat /run/dnsmasq-lan0.pid) && rm -f /run/dnsmasq-lan0.pid /var/lib/misc/dnsmasq.leases"
