@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of all versions of the specification as documents: checked, and converted by a table; pure.
 
-Plugins, which start anew for each call, do with this: the records of `results` take longer to make.
+Plugins start anew for each call, and need no more: the records of `results` take longer to make.
 """
 
 import re

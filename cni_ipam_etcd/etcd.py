@@ -7,10 +7,10 @@ import http.client
 import socket
 import ssl
 import time
-from _thread import allocate_lock, start_new_thread
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Final
 
 from cni_invoker.documents.jsontypes import (
@@ -248,7 +248,6 @@ def _resolve(endpoint: Endpoint, left_s: float) -> Sequence[str]:
     """
     found: list[str] = []
     errors: list[OSError] = []
-    is_running = allocate_lock()
 
     def resolve() -> None:
         try:
@@ -256,12 +255,11 @@ def _resolve(endpoint: Endpoint, left_s: float) -> Sequence[str]:
             found.extend(str(address[0]) for *_, address in answers)
         except (OSError, UnicodeError) as exc:
             errors.append(OSError(f"its name is not known: {getattr(exc, 'strerror', None) or exc}"))
-        finally:
-            is_running.release()
 
-    is_running.acquire()
-    start_new_thread(resolve, ())
-    if not is_running.acquire(timeout=max(0.0, left_s)):
+    thread = Thread(target=resolve, daemon=True)  # the process does not wait for it
+    thread.start()
+    thread.join(max(0.0, left_s))
+    if thread.is_alive():
         raise TimeoutError(f"its name is not resolved within {left_s:.1f} s")
     if errors:
         raise errors[0]
@@ -288,7 +286,7 @@ def _closed(endpoint: Endpoint, exc: OSError) -> OSError:
     """Return the error for a connection that was closed or refused."""
     if not endpoint.is_tls or isinstance(exc, ConnectionRefusedError):
         return exc
-    return ConnectionError("it closes the connection: it ends, or does not accept the client's certificate")
+    return ConnectionError("it closes the connection: it is shutting down, or does not accept the client's certificate")
 
 
 def _parse(content: bytes) -> JsonObject:

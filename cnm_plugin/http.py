@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """One POST over HTTP/1.0, on a connection of its own (RFC 1945).
 
-The answer ends where the connection ends, or after `Content-Length`; it is never chunked. So little is left to do that
-`http.client`, whose import takes longer than all calls of an ADD, is not needed.
+The answer ends where the connection ends, or after `Content-Length`; it is never chunked. This is so little
+that `http.client` is not needed, whose import takes longer than all calls of an ADD.
 """
 
 from socket import socket

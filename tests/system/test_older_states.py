@@ -171,7 +171,7 @@ def test_a_key_that_a_container_has_since(private_scene: Scene) -> None:
     go_back(lab, "directory")
     lab.start_daemon("--reconcile-interval", "1")
     assert container.name in wait_logged(lab, "endpoint.rebuilt")
-    assert "has the same address as key web" in private_scene.run_refusal(sticky(network, "web"))
+    assert "has the same address that key web has" in private_scene.run_refusal(sticky(network, "web"))
     assert "key web is in use" in command(lab, "release", "--sticky", "web", check=False)
     remove(lab, container)
     command(lab, "release", "--sticky", "web")

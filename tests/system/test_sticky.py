@@ -208,7 +208,7 @@ def test_a_reservation_that_the_plugin_has_lost(scene: Scene) -> None:
     scene.lab.run("rm", "-r", data)
     assert facts(scene.run(network))[0] == before[0]
     error = scene.run_refusal(sticky(network, "web"))
-    assert "has the same address as key web" in error
+    assert "has the same address that key web has" in error
     assert "cni-bridge release --sticky web" in error
 
 

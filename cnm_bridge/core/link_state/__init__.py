@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The state of links and namespaces as records, and the errors about it. Pure."""
 
-from cnm_bridge.core.link_state.announced import IPV6_LINK_LOCAL, find_dynamic, without_announced
+from cnm_bridge.core.link_state.announced import find_dynamic, without_announced
 from cnm_bridge.core.link_state.errors import (
     KernelError,
     LinkMissing,
@@ -17,6 +17,7 @@ from cnm_bridge.core.link_state.extras import Neighbour, Observation, Qdisc, Rul
 from cnm_bridge.core.link_state.sandbox_plan import Placement, ReplacedRoute, SandboxPlan, is_left_to_libnetwork
 from cnm_bridge.core.link_state.snapshot import (
     BY_KERNEL,
+    IPV6_LINK_LOCAL,
     MAIN_TABLE,
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the kernel has learnt from router advertisements beside what plugins made; pure.
+"""Separates what the kernel has learnt from router advertisements from what plugins made; pure.
 
 Plugins and advertisements reach a link at the same time. What was learnt in a staging namespace is learnt again in the
 sandbox, so it must neither be in the reply to Join nor be synced.
@@ -8,11 +8,16 @@ sandbox, so it must neither be in the reply to Join nor be synced.
 
 from collections.abc import Iterable
 from ipaddress import IPv6Network
-from typing import Final
 
-from cnm_bridge.core.link_state.snapshot import BY_KERNEL, MAIN_TABLE, SCOPE_LINK, Address, IpInterface, Route
-
-IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+from cnm_bridge.core.link_state.snapshot import (
+    BY_KERNEL,
+    IPV6_LINK_LOCAL,
+    MAIN_TABLE,
+    SCOPE_LINK,
+    Address,
+    IpInterface,
+    Route,
+)
 
 
 def without_announced(routes: Iterable[Route], addresses: Iterable[Address]) -> tuple[Route, ...]:
@@ -26,7 +31,7 @@ def without_announced(routes: Iterable[Route], addresses: Iterable[Address]) -> 
 
 
 def find_dynamic(addresses: Iterable[Address]) -> tuple[IpInterface, ...]:
-    """Return the addresses that the kernel or another program has given a link, as the kernel calls them: dynamic."""
+    """Return the addresses with a lifetime (`ip address` calls them dynamic), without link-local ones."""
     return tuple(one.address for one in addresses if not one.is_permanent and one.scope != SCOPE_LINK)
 
 

@@ -39,7 +39,7 @@ _CHECK_LIMIT_S: Final = 3.0
 """Limit for CHECK: the container waits for it. `host-local` waits for the lock of another one, which may hang."""
 
 _REFUSED: Final = (PluginFailed, PluginNotFound, PluginNotStarted)
-"""The errors of a section that is unusable: it is not reserved with it."""
+"""The errors of an ADD that has reserved nothing: the plugin has refused, or has not run."""
 
 
 @dataclass(frozen=True, slots=True)

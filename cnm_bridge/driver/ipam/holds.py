@@ -264,7 +264,7 @@ class Holds:
             refuse_changed_hold(plan, record)
             what, remedy = f"key {record.key}", _OWN_KEY
             if holder != record.holder:  # the state is older than the endpoint, or the plugin had lost the address
-                what, remedy = f"address as key {record.key}", f"remove that first, or {release_it(record)}"
+                what, remedy = f"address that key {record.key} has", f"remove that first, or {release_it(record)}"
             await contention.wait_for_holder(holder, what, remedy)
             record = self._look_up(name)  # it may have been stored meanwhile
         if record is None:

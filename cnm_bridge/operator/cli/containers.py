@@ -140,7 +140,7 @@ def all_addresses(endpoint: JsonObject) -> tuple[str, ...]:
 
 def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
     """Return the addresses that the kernel has learnt; none if the daemon was not asked for them."""
-    return get_strings(endpoint, "dynamicAddresses") if "dynamicAddresses" in endpoint else ()
+    return get_strings(endpoint, "dynamicAddresses")
 
 
 def take_inventory(

@@ -55,7 +55,7 @@ def test_a_closed_connection(port: int) -> None:
     began = time.monotonic()
     error = ask(f"https://127.0.0.1:{port}")
     assert time.monotonic() - began >= LIMIT_S
-    assert "it closes the connection: it ends, or does not accept the client's certificate" in error.details
+    assert "it closes the connection: it is shutting down, or does not accept the client's certificate" in error.details
 
 
 @pytest.mark.parametrize("endpoints", [["http://etcd.example"], ["http://etcd.example", "http://127.0.0.1:{port}"]])

@@ -125,9 +125,8 @@ class Pin:
                 accept_dad = settings.get(ACCEPT_DAD)
                 if accept_dad is not None:
                     write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
-                if not (
-                    wanted.keeps_ipv6 or _uses_ipv6(addresses, routes)
-                ):  # as libnetwork does, from 26.0.2 on, to the links that it moves
+                # As libnetwork does, from 26.0.2 on, to the links that it moves.
+                if not wanted.keeps_ipv6 and not _uses_ipv6(addresses, routes):
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in wanted.sysctls:
                 write_setting(sysctl.name, sysctl.value)
