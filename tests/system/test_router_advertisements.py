@@ -82,7 +82,8 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
         network = scene.network(scene.configure([main]), *attach(mode), *SWITCHED_ON)
         container = scene.run(network)
         announced = wait_announced(router, container)
-        assert reaches(container, str(router.address))
+        # Duplicate address detection takes a second, before which the address cannot be used.
+        wait_until(lambda: reaches(container, str(router.address)), "the router is reached", 20)
         document = listed(lab, container)
         assert get_strings(document, "dynamicAddresses") == (announced,)
         assert announced not in get_strings(document, "addresses")
