@@ -4,7 +4,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.core.link_state import IpAddress
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.evictions import Evictions
@@ -191,8 +192,15 @@ async def test_all_waits_of_a_call_have_one_limit(
     deadlines = []
 
     class Recorded(Contention):
-        def __init__(self, evictions: Evictions, network: str, deadline: float) -> None:
-            super().__init__(evictions, network, deadline)
+        def __init__(
+            self,
+            evictions: Evictions,
+            network: str,
+            deadline: float,
+            endpoint_id: EndpointId,
+            addresses: Collection[IpAddress] = (),
+        ) -> None:
+            super().__init__(evictions, network, deadline, endpoint_id, addresses)
             deadlines.append(deadline)
 
     for module in ("ipam.holds", "endpoints.service"):

@@ -32,9 +32,8 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    return Contention(
-        Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns), "lan", wait_deadline()
-    )
+    evictions = Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns)
+    return Contention(evictions, "lan", wait_deadline(), EndpointId(SECOND), [ip_address(ADDRESS)])
 
 
 async def fail_once(store: Store, teardowns: TeardownQueue) -> None:
@@ -87,7 +86,7 @@ async def test_an_address(store: Store, kernel: Kernel, tmp_path: Path, monkeypa
     async with running(teardowns):
         await fail_once(store, teardowns)
         monkeypatch.setattr(Failing, "is_failing", False)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses([ip_address(ADDRESS)])
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
         assert store.endpoints() == ()
 
 
@@ -98,7 +97,7 @@ async def test_an_address_whose_holder_fails_again(store: Store, kernel: Kernel,
         await fail_once(store, teardowns)
         new = contention(store, kernel, tmp_path / "run", teardowns)
         for _ in range(2):
-            await new.wait_for_addresses([ip_address(ADDRESS)])
+            await new.wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 2
 
 
@@ -107,7 +106,7 @@ async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, ker
     teardowns = make_queue(store, kernel, tmp_path / "run", Hanging)
     async with running(teardowns):
         await fail_once(store, teardowns)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses([ip_address(ADDRESS)])
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 1
 
 

@@ -79,6 +79,30 @@ def test_a_static_address_without_prefix(scene: Scene) -> None:
     assert "10.80" in scene.run_refusal(network)  # the first container has the address
 
 
+@pytest.mark.parametrize("kind", ["endpoint", "key", "other driver"])
+def test_a_taken_address(scene: Scene, kind: str) -> None:
+    """The refusal names the container or the key that has the address, and the next command, in every attach mode."""
+    subnet = scene.subnet()
+    name, wanted = scene.configure(bridge(subnet)), f"10.80.{subnet.number}.77"
+    network, asking = scene.network(name), f"driver-opt=cni.ips={wanted}"
+    if kind == "other driver":
+        options = ("-d", "macvlan", "-o", f"parent={Scene.UPLINK}", "--ipam-driver", "cni-bridge")
+        other = scene.builtin_network(*options, "--ipam-opt", f"cni.ipam={name}", "--subnet", subnet.ipv4)
+        scene.run(other, "--ip", wanted)
+        holder, command = f"{wanted} is in use by ", "`cni-bridge ls --addresses`"
+    else:
+        key = ",driver-opt=cni.sticky=printer" if kind == "key" else ""
+        first = scene.run(f"name={network},{asking}{key}")
+        holder, command = f"{wanted} is in use by container {first.name} (endpoint ", "`cni-bridge ls`"
+        if kind == "key":
+            scene.lab.docker("rm", "-f", first.name)
+            wait_torn_down(scene.lab)
+            holder, command = f"key printer has {wanted}", "`cni-bridge release --sticky printer`"
+    error = scene.run_refusal(f"name={network},{asking}")
+    assert holder in error
+    assert command in error
+
+
 @pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""

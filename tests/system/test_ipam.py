@@ -105,6 +105,8 @@ def test_the_section_of_a_list(scene: Scene) -> None:
     container = scene.run(made)
     assert address_of(other) == f"10.80.{subnet.number}.2/24"
     assert address_of(container) == f"10.80.{subnet.number}.3/24"
+    refused = scene.run_refusal(made, "--ip", f"10.80.{subnet.number}.2")
+    assert f"10.80.{subnet.number}.2 is in use by container {other.name} (endpoint " in refused
 
 
 def test_a_given_address(scene: Scene) -> None:

@@ -23,8 +23,8 @@ from cnm_bridge.core.model.naming import STAGING_IFNAME
 from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.planning.addresses.addressing import (
     MAC_BYTES,
+    argument_addresses,
     local_mac,
-    parse_addresses,
     plan_addresses,
     plan_mac,
     static_addresses,
@@ -111,8 +111,7 @@ class Plan:
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
         """The addresses that are known before an IPAM plugin runs; another endpoint may still have them."""
-        requested = (text for key, value in self.args if key == "IP" for text in value.split(","))
-        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(requested))
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), argument_addresses(self.args))
 
 
 def plan_attachment(wanted: PlanRequest) -> Plan:

@@ -15,6 +15,7 @@ import structlog
 
 from cni_bridge_state import (
     AttachmentId,
+    AttachmentRecord,
     EndpointId,
     EndpointRecord,
     Phase,
@@ -24,6 +25,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.plugin_suitability import has_device
@@ -115,9 +117,9 @@ class EndpointService:
             Refused, CniError, KernelError: The endpoint cannot be attached.
             StateError: The record cannot be written.
         """
-        cni_network = self.store.get_endpoint(request.endpoint_id).attachment.network
+        attachment = self.store.get_endpoint(request.endpoint_id).attachment
         with self.attempts.under_way(request.endpoint_id) as call:
-            record = await self._attach(call, request, caller, cni_network)
+            record = await self._attach(call, request, caller, attachment)
         await self.holds.note_joined(record.id)
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
@@ -159,13 +161,14 @@ class EndpointService:
                 await self.teardowns.wait_tried([record.id])
 
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
-        contention = Contention(self.evictions, plan.configuration.name, deadline)
+        name = plan.configuration.name
+        contention = Contention(self.evictions, name, deadline, planned.id, plan.fixed_addresses)
         while True:
             async with self.attempts.attempt(call, contention) as stored:
                 if stored is not None:  # by another call, since the plan was made
                     return stored
                 await contention.wait_for_attachment(planned.attachment.id)
-                await contention.wait_for_addresses(plan.fixed_addresses)
+                await contention.wait_for_addresses()
                 contention.note_leaving()
                 # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that
                 # the DEL of an endpoint with the same address can complete.
@@ -176,9 +179,10 @@ class EndpointService:
                 return record
 
     async def _attach(
-        self, call: Call, request: Join, caller: ProcessRecord | None, cni_network: str
+        self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord
     ) -> EndpointRecord:
-        contention = Contention(self.evictions, cni_network, wait_deadline())
+        wanted = attachment_addresses(attachment)
+        contention = Contention(self.evictions, attachment.network, wait_deadline(), request.endpoint_id, wanted)
         while True:
             async with self.attempts.attempt(call, contention) as record:
                 if record is None:

@@ -108,7 +108,7 @@ class Holds:
         try:
             async with AsyncExitStack() as held:
                 await self._lock(held, name, deadline)
-                contention = Contention(self.evictions, plan.configuration.name, deadline)
+                contention = Contention(self.evictions, name[1], deadline, request.endpoint_id, plan.fixed_addresses)
                 before = await self._find(request, plan, name, contention)
                 if before is None:
                     record = await self._reserve(request, plan, key, contention)

@@ -52,6 +52,7 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.teardown.address_holders import describe_address, describe_holders
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -209,6 +210,9 @@ class IpamService:
                     or limit_s <= 0
                     or not await self.releases.wait_released(section.name, wanted, released, limit_s)
                 ):
+                    asked_for = () if request.address is None or not _is_refusal(exc) else (request.address,)
+                    if holders := describe_holders(self.store, section.name, asked_for):
+                        raise Refused(f"{exc}; {holders}") from exc
                     raise
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
@@ -242,8 +246,8 @@ class IpamService:
         for one in self.store.ipam.find_holders(section.name, address.ip):
             if one.reservation is None:
                 raise Refused(
-                    f"{section} assigned {address}, which {_describe(one)} has since before the range was extended; "
-                    "try again for another address"
+                    f"{section} assigned {address}, which {describe_address(one)} has since before the range was "
+                    "extended; try again for another address"
                 )
 
     async def _keep(self, pool: AddressPoolRecord, request: RequestAddress, address: IpInterface) -> IpInterface:
@@ -266,7 +270,7 @@ class IpamService:
                 pending = self.releases.all.get(one.id)
                 reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
                 raise Refused(
-                    f"{address} of IPAM section {pool.section} is in use by {_describe(one)}{reason}; "
+                    f"{address} of IPAM section {pool.section} is in use by {describe_address(one)}{reason}; "
                     "choose another address"
                 )
 
@@ -329,10 +333,3 @@ def _reserved(
         address=address,
         reservation=replace(reservation, result=result.document),
     )
-
-
-def _describe(record: AddressRecord) -> str:
-    """Return who has an address, in words."""
-    if record.use is AddressUse.GATEWAY:
-        return f"a network as its gateway (pool {record.pool})"
-    return f"container {record.name}" if record.name else f"another container or --aux-address (pool {record.pool})"

@@ -18,6 +18,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpAddress
+from cnm_bridge.driver.teardown.address_holders import describe_holders
 from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 
@@ -44,16 +45,29 @@ def wait_deadline() -> float:
 class Contention:
     """The waits of one new endpoint on a CNI network.
 
-    Attributes:
-        deadline: When all of them end, in event loop time.
+    Args:
+        evictions: Tears down dead endpoints.
+        network: The CNI network.
+        deadline: When all waits end, in event loop time.
+        endpoint_id: The endpoint.
+        addresses: The addresses that it asks for.
     """
 
-    def __init__(self, evictions: Evictions, network: str, deadline: float) -> None:
+    def __init__(
+        self,
+        evictions: Evictions,
+        network: str,
+        deadline: float,
+        endpoint_id: EndpointId,
+        addresses: Collection[IpAddress] = (),
+    ) -> None:
         self._evictions = evictions
         self._store = evictions.store
         self._teardowns = evictions.teardowns
         self._network = network
         self.deadline = deadline
+        self._endpoint_id = endpoint_id
+        self._addresses = frozenset(addresses)
         self._here: set[EndpointId] = set()
         self._elsewhere: set[EndpointId] = set()
         self._retried: set[EndpointId] = set()
@@ -61,8 +75,8 @@ class Contention:
         self._has_evicted_all = False
         self._evicted = evictions.count(network)
 
-    async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
-        """Wait until no endpoint with one of these addresses is being deleted.
+    async def wait_for_addresses(self) -> None:
+        """Wait until no endpoint with one of the addresses is being deleted.
 
         `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. A
         teardown that has failed is tried once more. If it fails again, or if its plugin hung, it is not waited for;
@@ -71,7 +85,7 @@ class Contention:
         Raises:
             Refused: An endpoint with such an address is still being deleted when the time is up.
         """
-        wanted = frozenset(map(str, addresses))
+        wanted = frozenset(map(str, self._addresses))
         holders = [record.id for record in self._store.endpoints_with_address(wanted)]
         if await self._wait_or_retry(holders, but_not=self._teardowns.has_hung):
             return
@@ -112,7 +126,7 @@ class Contention:
             return
         if self._teardowns.is_pending(endpoint_id):
             raise Refused(f"the {what} is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
-        raise Refused(f"endpoint {endpoint_id} has the same {what} ({remaining.phase}); {remedy}")
+        raise Refused(f"endpoint {endpoint_id} has the same {what}; {remedy}")
 
     def note_leaving(self) -> None:
         """Note before each attempt which endpoints are being deleted, at the first one, and how many were evicted.
@@ -139,14 +153,15 @@ class Contention:
 
         Raises:
             PluginFailed: `exc`: there is nothing to wait for.
-            Refused: The same, with an endpoint that may hold what was refused.
+            Refused: The same, with who has a requested address, or an endpoint that may hold what was refused.
         """
         if await self._wait_before_retry():
             return
-        leaving = self._describe_leaving()
-        if not leaving:
+        holders = describe_holders(self._store, self._network, self._addresses, but_not=self._endpoint_id)
+        reason = holders or self._describe_leaving()
+        if not reason:
             raise exc
-        raise Refused(f"{exc}; {leaving}") from exc
+        raise Refused(f"{exc}; {reason}") from exc
 
     async def _wait_before_retry(self) -> bool:
         """Wait, after a plugin refused the ADD, until another attempt may succeed.

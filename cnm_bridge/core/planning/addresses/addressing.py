@@ -26,7 +26,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
-from cni_bridge_state import PoolRecord
+from cni_bridge_state import AttachmentRecord, PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.planning.addresses.address_ranges import RANGED
@@ -120,6 +120,18 @@ def requested_addresses(
     """Return the addresses that a list and its capability args request, see the table above; not those of `IP=`."""
     arguments = (find_object(find_object(plugin.document, "args") or {}, "cni") or {} for plugin in network.plugins)
     return parse_addresses(text for given in (capability_args, *arguments) for text in get_strings(given, "ips"))
+
+
+def attachment_addresses(attachment: AttachmentRecord) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses of an attachment that are known before an IPAM plugin runs."""
+    network = NetworkConfigurationList.from_document(attachment.configuration)
+    requested = requested_addresses(network, attachment.capability_args)
+    return static_addresses(network) | requested | argument_addresses(attachment.args)
+
+
+def argument_addresses(args: Iterable[tuple[str, str]]) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that CNI_ARGS request (`IP=`)."""
+    return parse_addresses(text for key, value in args if key == "IP" for text in value.split(","))
 
 
 def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:

@@ -120,7 +120,7 @@ class Plugins:
 class NoOther:
     """Stands in for contention: no other endpoint leaves."""
 
-    def __init__(self, _evictions: object, _network: str, deadline: float) -> None:
+    def __init__(self, _evictions: object, _network: str, deadline: float, *_: object) -> None:
         self.deadline = deadline
 
     def note_leaving(self) -> None:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Says in errors who has an address that a plugin refuses, as far as the records tell; pure."""
+
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_interface
+
+from cni_bridge_state import AddressPhase, AddressRecord, AddressUse, EndpointId, Phase
+from cni_bridge_state.store import Store
+from cnm_bridge.core.link_state import IpAddress
+from cnm_bridge.core.planning.hold import release_it
+
+
+def describe_holders(
+    store: Store, network: str, addresses: Iterable[IpAddress], but_not: EndpointId | None = None
+) -> str:
+    """Return who has some addresses, and the next step; "" if no record has one.
+
+    Args:
+        store: The records.
+        network: The CNI network that the addresses are of.
+        addresses: The addresses.
+        but_not: The endpoint that asks for them.
+    """
+    return "; ".join(
+        holder for address in sorted(addresses, key=str) for holder in _holders_of(store, network, address, but_not)
+    )
+
+
+def describe_address(record: AddressRecord) -> str:
+    """Return who has an address that Docker has requested, in words."""
+    if record.use is AddressUse.GATEWAY:
+        return f"a network as its gateway (pool {record.pool})"
+    return f"container {record.name}" if record.name else f"another container or --aux-address (pool {record.pool})"
+
+
+def _holders_of(store: Store, network: str, address: IpAddress, but_not: EndpointId | None) -> Iterator[str]:
+    """Yield the endpoint that has an address; otherwise the key that keeps it, or what Docker has requested it for."""
+    for endpoint in store.endpoints_with_address([str(address)]):
+        is_other = endpoint.id != but_not and endpoint.phase is not Phase.DELETING
+        if is_other and endpoint.attachment.network == network:
+            yield (
+                f"{address} is in use by endpoint {endpoint.id}: ask for another address, or remove that container; "
+                "`cni-bridge ls` shows all"
+            )
+            return
+    for hold in store.ipam.holds():
+        is_free = hold.holder is None and hold.section == network
+        if is_free and any(ip_interface(one).ip == address for one in hold.addresses):
+            yield f"key {hold.key} has {address}: ask for another address; {release_it(hold)}"
+            return
+    for record in store.ipam.find_holders(network, address):
+        if record.phase is AddressPhase.RESERVED:
+            yield (
+                f"{address} is in use by {describe_address(record)}: ask for another address; "
+                "`cni-bridge ls --addresses` shows all"
+            )
+            return

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An error about a taken address says who has it, as far as the records tell."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import IPv4Network, ip_address, ip_interface
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cni_bridge_state import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
+    EndpointId,
+    HoldId,
+    HoldPhase,
+    HoldRecord,
+    Phase,
+    PoolId,
+    ReservationRecord,
+)
+from cni_bridge_state.store import Store
+from cnm_bridge.driver.teardown.address_holders import describe_holders
+from tests.records import NETWORK, endpoint, put
+
+WEB, OTHER = EndpointId("77" * 32), EndpointId("99" * 32)
+TEXT: Final = "10.1.2.3"
+ADDRESS: Final = ip_address(TEXT)
+INPUT: Final = ReservationRecord(netns="/run/netns/1", configuration={}, args=(), capability_args={})
+
+
+@pytest.fixture(name="store")
+async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+def hold(holder: EndpointId | None) -> HoldRecord:
+    """Return what the key `db` has."""
+    return HoldRecord(
+        id=HoldId("5" * 64),
+        network_id=NETWORK,
+        section="lan",
+        key="db",
+        phase=HoldPhase.PENDING,
+        addresses=(f"{TEXT}/24",),
+        mac=None,
+        reservation=INPUT,
+        keep_s=None,
+        holder=holder,
+        change=None,
+        expires_at=None,
+        created_at=0,
+    )
+
+
+def requested(name: str | None) -> AddressRecord:
+    """Return an address that Docker has requested for a container."""
+    return AddressRecord(
+        id=AddressId("6" * 64),
+        pool=PoolId("pool"),
+        section="lan",
+        phase=AddressPhase.PENDING,
+        use=AddressUse.ANY,
+        address=None,
+        name=name,
+        reservation=INPUT,
+        created_at=0,
+    )
+
+
+async def test_an_endpoint(store: Store) -> None:
+    """It is named by its ID, for which the answer to Docker has its container; on another network it is not one."""
+    await put(store, replace(endpoint(WEB, Phase.JOINED), addresses=(TEXT,)))
+    found = describe_holders(store, "lan", [ADDRESS], but_not=OTHER)
+    assert found.startswith(f"{TEXT} is in use by endpoint {WEB}: ")
+    assert "`cni-bridge ls`" in found
+    assert describe_holders(store, "lan", [ADDRESS], but_not=WEB) == ""
+    assert describe_holders(store, "another", [ADDRESS]) == ""
+    assert describe_holders(store, "lan", [ip_address("10.1.2.4")]) == ""
+    await store.put_endpoint(replace(store.get_endpoint(WEB), phase=Phase.DELETING))
+    assert describe_holders(store, "lan", [ADDRESS]) == ""
+
+
+async def test_a_key(store: Store) -> None:
+    """A key that no container has is named with the command that releases it."""
+    await store.ipam.put_hold(hold(None))
+    found = describe_holders(store, "lan", [ADDRESS])
+    assert found.startswith(f"key db has {TEXT}: ")
+    assert "`cni-bridge release --sticky db`" in found
+    assert describe_holders(store, "another", [ADDRESS]) == ""
+    await store.ipam.put_hold(hold(OTHER))
+    assert describe_holders(store, "lan", [ADDRESS]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("printer", "container printer"), (None, "another container or --aux-address (pool pool)")]
+)
+async def test_a_container_of_another_driver(store: Store, name: str | None, shown: str) -> None:
+    """It is known by its name, if the engine sent it."""
+    subnet = IPv4Network("10.1.2.0/24")
+    facts = {"sub_pool": None, "gateway": None, "caller": None, "engine": None}
+    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    record = requested(name)
+    await store.ipam.put_address(record)
+    assert describe_holders(store, "lan", [ADDRESS]) == ""
+    await store.ipam.put_address(replace(record, phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24")))
+    found = describe_holders(store, "lan", [ADDRESS])
+    assert found.startswith(f"{TEXT} is in use by {shown}: ")
+    assert "`cni-bridge ls --addresses`" in found
