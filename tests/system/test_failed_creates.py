@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A create fails, and the DEL that undoes it fails too: the DEL stays pending and is repeated, whatever the reason."""
 
+import re
 import resource
 from collections.abc import Iterator
 from typing import Final
@@ -73,3 +74,14 @@ def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
     wait_repeated(lab)
     assert pending(lab) == []
     assert lab.wait_clean(before) == ""
+
+
+def test_ids_in_the_error_of_a_plugin(scene: Scene) -> None:
+    """The ID that plugins receive is short in what Docker shows; it is whole in the log."""
+    message = """printf '{"cniVersion": "1.0.0", "code": 999, "msg": "%s is unlucky"}' "$CNI_CONTAINERID"; exit 1"""
+    scene.plugin("unlucky", f'[ "$CNI_COMMAND" = ADD ] || exit 0\n{message}')
+    error = scene.run_refusal(scene.network(scene.configure([*bridge(scene.subnet())[:1], {"type": "unlucky"}])))
+    assert (found := re.search(r"\b([0-9a-f]{12}) is unlucky", error))
+    assert f"endpoint {found[1]}" in error
+    assert not re.search("[0-9a-f]{64}", error)
+    assert re.search(f'"endpoint_id": "{found[1]}[0-9a-f]{{52}}"', wait_logged(scene.lab, "rpc.refused"))

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Names for the IDs in errors that Docker's user reads: of networks, and of the containers of endpoints."""
+"""Names for the IDs in errors that Docker's user reads: of networks, and of the containers of endpoints.
+
+Plugins know an endpoint by the ID of its attachment, which CNI calls container ID, and may have it in their messages.
+"""
 
 import asyncio
 import re
@@ -9,12 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import EndpointId, NetworkId
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.system.engine import Engine
 
-_ID: Final = re.compile(r"\b(network|endpoint) ([0-9a-f]{64})\b")
+_ID: Final = re.compile(r"(?<![\w/.-])(?:(network|endpoint|container) )?([0-9a-f]{64})(?![\w/-])")
+"""Not in a path, or in a name that has more than the ID: that must stay as it is."""
+_NETWORK: Final = "network"
+_ENDPOINT: Final = "endpoint"
 _SHORT: Final = 12
 _PATIENCE_S: Final = 1.0
 """Time limit of the queries to the engine. A booting dockerd does not answer."""
@@ -32,30 +38,50 @@ class ReadableIds:
     store: Store
     engine: Engine
 
-    async def __call__(self, error: str) -> str:
+    async def __call__(self, error: str, own: str | None = None) -> str:
         """Return an error whose networks have names, whose endpoints have containers, and whose IDs are short.
 
-        Without an answer of the engine, the IDs are shortened as `docker` and `cni-bridge` show them.
+        Without an answer of the engine, the IDs are shortened as `docker` and `cni-bridge` show them. Other IDs, such
+        as those of Docker's containers, stay as they are.
+
+        Args:
+            error: The error.
+            own: The endpoint of the call, whose record may be gone.
         """
-        found = set(_ID.findall(error))
+        found = {(self._kind(kind, one, own), one) for kind, one in _ID.findall(error)}
         names: dict[str, str] = {}
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 for kind, one in sorted(found, reverse=True):  # names of networks are stored
-                    names |= await (self._network(one) if kind == "network" else self._endpoint(one))
+                    if kind:
+                        names |= await (self._network(one) if kind == _NETWORK else self._endpoint(one))
         except (EngineUnavailable, JsonError, TimeoutError):
             pass
-        return _ID.sub(lambda match: names.get(match[2], f"{match[1]} {match[2][:_SHORT]}"), error)
+
+        def replace(match: re.Match[str]) -> str:
+            kind = self._kind(match[1], match[2], own)
+            short = match[2][:_SHORT]
+            if not kind:
+                return match[0]
+            return names.get(match[2], f"{kind} {short}") if match[1] else short
+
+        return _ID.sub(replace, error)
+
+    def _kind(self, word: str | None, one: str, own: str | None) -> str:
+        """Return of what an ID is, "" if that is not known."""
+        if word in {_NETWORK, _ENDPOINT}:
+            return str(word)
+        return _ENDPOINT if one == own or self.store.find_attachment(AttachmentId(one)) is not None else ""
 
     async def _network(self, network_id: str) -> Mapping[str, str]:
         record = self.store.find_network(NetworkId(network_id))
         name = record.name if record is not None and record.name else await self.engine.network_name(network_id)
         return {network_id: f"network {name}"} if name else {}
 
-    async def _endpoint(self, endpoint_id: str) -> Mapping[str, str]:
-        record = self.store.find_endpoint(EndpointId(endpoint_id))
+    async def _endpoint(self, one: str) -> Mapping[str, str]:
+        record = self.store.find_endpoint(EndpointId(one)) or self.store.find_attachment(AttachmentId(one))
         network = None if record is None else await self.engine.find_network(record.network_id)
-        endpoint = None if network is None else network.endpoints.get(endpoint_id)
-        if endpoint is None or not endpoint.name:
+        endpoint = None if record is None or network is None else network.endpoints.get(record.id)
+        if record is None or endpoint is None or not endpoint.name:
             return {}
-        return {endpoint_id: f"container {endpoint.name} (endpoint {endpoint_id[:_SHORT]})"}
+        return {one: f"container {endpoint.name} (endpoint {record.id[:_SHORT]})"}

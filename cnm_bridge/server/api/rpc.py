@@ -73,7 +73,7 @@ class Method:
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
         consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
         error_key: The key of an error in the reply.
-        readable: Gives names to the IDs in an error's text.
+        readable: Gives names to the IDs in an error's text; it receives the endpoint of the call, too, if there is one.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Method:
     answer: Answer | JsonObject
     consequence: Callable[[], str] = str
     error_key: str = "Err"
-    readable: Callable[[str], Awaitable[str]] | None = None
+    readable: Callable[[str, str | None], Awaitable[str]] | None = None
 
 
 def make_app(
@@ -143,7 +143,7 @@ async def _answer(
     except _EXPECTED as exc:
         text = _shortened(str(exc))
         if method.readable is not None:
-            text = await method.readable(text)
+            text = await method.readable(text, structlog.contextvars.get_contextvars().get("endpoint_id"))
         return {method.error_key: "; ".join(filter(None, (text, method.consequence())))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")

@@ -52,11 +52,24 @@ async def make_engine(tmp_path: Path) -> AsyncIterator[Engine]:
 
 async def test_names_replace_ids(store: Store, engine: Engine) -> None:
     """An endpoint keeps its short ID, for the operator's commands; what has no name has a short ID."""
-    text = f"published for endpoint {WEB} on network {BLUE}, and not for endpoint {UNKNOWN} on network {OTHER}: {WEB}"
+    text = f"published for endpoint {WEB} on network {BLUE}, and not for endpoint {UNKNOWN} on network {OTHER}"
     assert await ReadableIds(store, engine)(text) == (
         "published for container web (endpoint 777777777777) on network blue, and not for endpoint 999999999999 on "
-        f"network 717171717171: {WEB}"
+        "network 717171717171"
     )
+
+
+async def test_container_ids_of_plugins(store: Store, engine: Engine) -> None:
+    """Those of our attachments are replaced, also if the record of the call's endpoint is gone; paths stay usable."""
+    readable = ReadableIds(store, engine)
+    assert await readable(f'no rule of "{WEB}" (network blue, container {WEB})') == (
+        'no rule of "777777777777" (network blue, container web (endpoint 777777777777))'
+    )
+    text = f"no rule of {UNKNOWN}. (network blue, container {UNKNOWN})"
+    assert await readable(text, UNKNOWN) == "no rule of 999999999999. (network blue, endpoint 999999999999)"
+    assert await readable(text) == text
+    path = f"open /run/cni-bridge/netns/{WEB}: no such file; /var/lib/cni/results/blue-{WEB}-eth0"
+    assert await readable(path, WEB) == path
 
 
 async def test_ids_are_shortened_without_an_engine(store: Store, tmp_path: Path) -> None:
