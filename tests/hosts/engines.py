@@ -2,10 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The daemons of a network engine on a lab, started without a service manager."""
 
+import json
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 from tests.lab import Lab, LabError, wait_until
 from tests.lab.process import Process
@@ -38,7 +41,7 @@ def frr(lab: Lab, *, is_first: bool) -> Sequence[Command]:  # noqa: ARG001 - all
 
 def ovn(lab: Lab, *, is_first: bool) -> Sequence[Command]:
     """Return the daemons of ovn-host, and on the first host those of ovn-central; their databases exist then."""
-    _make_database(lab, "/etc/openvswitch/conf.db", "openvswitch/vswitch")
+    _make_database(lab, "/etc/openvswitch/conf.db", "openvswitch/vswitch", _named(str(uuid4())))
     commands: list[Command] = []
     for name, connections in _DATABASES.items() if is_first else ():
         _make_database(lab, f"/var/lib/ovn/{name}.db", f"ovn/ovn-{name}")
@@ -68,10 +71,19 @@ def _succeeds(lab: Lab, command: Command) -> bool:
     return lab.run(*command, check=False).returncode == 0
 
 
-def _make_database(lab: Lab, path: str, schema: str) -> None:
-    """Make a database, unless it is from an earlier start."""
-    make = f"mkdir -p /run/ovn /run/openvswitch $(dirname {path}); [ -e {path} ] || ovsdb-tool create {path} "
-    lab.run("sh", "-e", "-c", f"{make} /usr/share/{schema}.ovsschema")
+def _named(system_id: str) -> str:
+    """Return the row that Debian's package makes at the first start; ovn-controller ends without it."""
+    row = {"external_ids": ["map", [["system-id", system_id]]]}
+    return json.dumps(["Open_vSwitch", {"op": "insert", "table": "Open_vSwitch", "row": row}])
+
+
+def _make_database(lab: Lab, path: str, schema: str, row: str = "") -> None:
+    """Make a database with a row, unless it is from an earlier start."""
+    make = f"ovsdb-tool create {path} /usr/share/{schema}.ovsschema"
+    if row:
+        make += f"; ovsdb-tool transact {path} {shlex.quote(row)}"
+    directories = f"mkdir -p /run/ovn /run/openvswitch $(dirname {path})"
+    lab.run("sh", "-e", "-c", f"{directories}; if [ ! -e {path} ]; then {make}; fi")
 
 
 ENGINES: Final[Mapping[str, Callable[..., Sequence[Command]]]] = {"Routed": frr, "Stretched": frr, "OVN": ovn}

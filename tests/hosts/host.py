@@ -71,7 +71,7 @@ class Host:
         """Kill the engine's daemons, which have run until now."""
         for daemon in self._daemons:
             if daemon.returncode is not None:
-                raise LabError(f"{daemon.name} has ended; its log ends:\n{daemon.tail()}")
+                raise LabError(f"{daemon.name} ended with status {daemon.returncode}; its log ends:\n{daemon.tail()}")
             daemon.kill()
             daemon.wait()
         self._daemons.clear()
