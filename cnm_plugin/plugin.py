@@ -175,10 +175,10 @@ def _detach(network: _Network, driver: Driver, endpoint_id: str) -> None:
     if record is not None:
         link = find_str(record, "link")
         if get_bool(record, "external"):
-            _call_in_any_case(lambda: driver.call("RevokeExternalConnectivity", ids, optional=True))
-        _call_in_any_case(lambda: driver.call("Leave", ids))
+            _log_failure_of(lambda: driver.call("RevokeExternalConnectivity", ids, optional=True))
+        _log_failure_of(lambda: driver.call("Leave", ids))
         if link:
-            _call_in_any_case(lambda: take_out(link, _mark(endpoint_id), get_str(record, "netns")))
+            _log_failure_of(lambda: take_out(link, _mark(endpoint_id), get_str(record, "netns")))
         try:
             driver.call("DeleteEndpoint", ids)
         except Refusal as exc:
@@ -191,7 +191,7 @@ def _detach(network: _Network, driver: Driver, endpoint_id: str) -> None:
     with network.records.locked():
         network.records.remove_endpoint(endpoint_id)
         if network.records.network() is not None and not network.records.endpoints():
-            _call_in_any_case(lambda: driver.call("DeleteNetwork", {"NetworkID": network.id}))
+            _log_failure_of(lambda: driver.call("DeleteNetwork", {"NetworkID": network.id}))
             network.records.remove_network()
 
 
@@ -208,7 +208,7 @@ def says_unknown(reason: str, ids: JsonObject) -> bool:
     return _UNKNOWN.search(text) is not None
 
 
-def _call_in_any_case(step: Callable[[], object]) -> None:
+def _log_failure_of(step: Callable[[], object]) -> None:
     """Carry out a step whose failure libnetwork only logs; a driver that does not answer is an error all the same."""
     try:
         step()
