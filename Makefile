@@ -78,7 +78,7 @@ kernel: setup
 	$(BIN)/pytest --numprocesses 2 tests/kernel
 
 crash: setup
-	$(BIN)/pytest --numprocesses 3 tests/crash
+	$(BIN)/pytest --numprocesses 4 tests/crash
 
 crashfull: setup ## the daemon killed at every pair of boundaries, which takes hours (needs root)
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
@@ -92,13 +92,13 @@ soak: setup ## N=1000 random operations and kills on a Docker host, against a mo
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
-	$(BIN)/pytest --numprocesses 3 tests/system
+	$(BIN)/pytest --numprocesses 4 tests/system
 
 renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=28.5 (needs root)
 	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
 
 smoke: setup # what is not available is reported at the end, and is no failure
-	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 3
+	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 4
 
 pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
 	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4

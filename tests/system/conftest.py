@@ -36,6 +36,7 @@ __all__ = [
     "lab",
     "private_scene",
     "pytest_runtest_makereport",
+    "pytest_runtest_setup",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_testnodedown",
@@ -87,8 +88,7 @@ def cleanup_limit_s() -> float:
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:
     """The Docker engine of the labs, e.g. for `engine.version >= (28,)`."""
-    wanted: str | None = request.config.getoption("--engine", None)
-    found = find_engine(wanted) if wanted else machine_engine()
+    found = _chosen_engine(request.config)
     if found is None:
         raise LabError("dockerd is not installed; run `make setup`")
     return found
@@ -194,6 +194,18 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of what newer engines do, before its fixtures start an engine."""
+    marker = item.get_closest_marker("engine_since")
+    if marker is None:
+        return
+    since, what = marker.args
+    engine = _chosen_engine(item.config)
+    if engine is not None and engine.version < tuple(map(int, since.split("."))):
+        pytest.skip(f"{since} is the first engine that {what}; this is {engine.name}")
+
+
 @contextmanager
 def _lab_with_daemon(command: Sequence[str], engine: Engine, plugins: Plugins | None) -> Iterator[Lab]:
     if os.geteuid() != 0:
@@ -233,9 +245,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _chosen_engine(config: pytest.Config) -> Engine | None:
+    wanted: str | None = config.getoption("--engine", None)
+    return find_engine(wanted) if wanted else machine_engine()
+
+
 def _has_moved_too_many(config: pytest.Config, modes: Counter[str]) -> bool:
-    wanted = config.getoption("--engine", None)
-    engine = find_engine(wanted) if wanted else machine_engine()
+    engine = _chosen_engine(config)
     in_sandbox = (
         config.getoption("--attach", AttachOption.MOVE) not in {AttachOption.AUTO, AttachOption.MOVE}
         and engine is not None

@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import Container, Engine
+from tests.lab import Container
 from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches, wait_logged
 
@@ -202,10 +202,9 @@ def test_addresses_for_network_connect(scene: Scene) -> None:
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")
-def test_several_networks_at_once(scene: Scene, engine: Engine) -> None:
+@pytest.mark.engine_since("25", "starts a container on several networks")
+def test_several_networks_at_once(scene: Scene) -> None:
     """`--network name=N,ip=…` gives the container the requested address on each network."""
-    if engine.version < (25,):
-        pytest.skip(f"engine {engine.name} starts a container on one network only; 25 is the first that takes several")
     subnets = [scene.subnet(), scene.subnet()]
     networks = [scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}") for subnet in subnets]
     requested = [f"name={network},ip=10.80.{s.number}.96" for network, s in zip(networks, subnets, strict=True)]

@@ -196,10 +196,9 @@ def test_every_option_of_a_services_networks(scene: Scene, program: str, engine:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_interface_name(scene: Scene, program: str, engine: Engine, attach: AttachOption) -> None:
+@pytest.mark.engine_since("28", "has interface_name")
+def test_interface_name(scene: Scene, program: str, attach: AttachOption) -> None:
     """A link that Docker moves cannot have it: the container does not start, and the error names our option."""
-    if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} does not have interface_name; 28 is the first that does")
     scene.configure(bridge(scene.subnet()), name="front")
     text = """
         services:

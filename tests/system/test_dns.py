@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The name servers of the CNI result in the container (Engine 28.1 and newer)."""
+"""The name servers of the CNI result in the container."""
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Engine
 from tests.system.scene import Scene, bridge, reaches, wait_logged
+
+pytestmark = pytest.mark.engine_since("28.1", "calls the driver before the process starts")
 
 DNS: JsonObject = {"nameservers": ["10.99.0.53"], "search": ["lan.example"], "options": ["ndots:3", "timeout:2"]}
 
 
 @pytest.fixture(name="configuration")
-def make_configuration(private_scene: Scene, engine: Engine) -> str:
+def make_configuration(private_scene: Scene) -> str:
     """Make a CNI configuration whose result has name servers; return its name."""
-    if engine.version < (28, 1):
-        pytest.skip(f"Docker Engine {engine.name} does not call the driver before the process starts")
     main, *others = bridge(private_scene.subnet())
     return private_scene.configure([{**main, "dns": DNS}, *others])
 
@@ -52,10 +51,8 @@ def test_name_servers_are_replaced(private_scene: Scene, configuration: str) -> 
     assert scene.lab.read("/run/own.conf") == text
 
 
-def test_a_result_without_name_servers(private_scene: Scene, engine: Engine) -> None:
+def test_a_result_without_name_servers(private_scene: Scene) -> None:
     """Docker's stays, although it is to be replaced, and the log says so."""
-    if engine.version < (28, 1):
-        pytest.skip(f"Docker Engine {engine.name} does not call the driver before the process starts")
     scene = private_scene
     name = scene.configure(bridge(scene.subnet()))
     network = scene.network(name, "-o", "cni.dns=replace")

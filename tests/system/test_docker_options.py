@@ -31,11 +31,10 @@ def check_network(scene: Scene, network: str, gateway: str) -> None:
 
 
 @pytest.mark.addresses_in_docker
+@pytest.mark.engine_since("28", "has --ipv4")
 @pytest.mark.smoke
-def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene, engine: Engine) -> None:
+def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene) -> None:
     """From Engine 28 on `--ipv4=false` does what `--ipam-driver null` does; compose has `enable_ipv4: false`."""
-    if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} does not have --ipv4; 28 is the first that does")
     subnet = scene.subnet()
     name = scene.configure(bridge(subnet))
     network = scene.docker_network(name, "--ipv4=false")
@@ -44,11 +43,10 @@ def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene, engine: Engine) 
 
 
 @pytest.mark.addresses_in_docker
+@pytest.mark.engine_since("24", "has default-network-opts")
 @pytest.mark.smoke
 def test_default_network_options_of_the_engine(private_scene: Scene, engine: Engine) -> None:
     """`default-network-opts` of daemon.json replaces `--ipam-driver null`; on an older engine the error names that."""
-    if engine.version < (24,):
-        pytest.skip(f"engine {engine.name} does not have default-network-opts; 24 is the first that does")
     lab = private_scene.lab
     lab.write("/etc/docker/daemon.json", {"default-network-opts": {"cni-bridge": {IPV4: "false"}}})
     lab.restart_dockerd()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_str
-from tests.lab import Engine, Lab
+from tests.lab import Lab
 from tests.system.scene import Scene, bridge, ptp
 from tests.system.test_doctor import examine
 
@@ -134,10 +134,9 @@ def test_a_recipe_with_vrf(private_scene: Scene) -> None:
     assert kinds == ({} if has_vrf else {"module-missing": "warning"})
 
 
-def test_an_engine_with_nftables(engine: Engine, docker_lab: Lab) -> None:
+@pytest.mark.engine_since("29", "has nftables as a backend")
+def test_an_engine_with_nftables(docker_lab: Lab) -> None:
     """While the kernel does not forward, dockerd refuses to start (IPv4 forwarding is disabled); then it does."""
-    if engine.version < (29,):
-        pytest.skip("nftables is a backend of Engine 29 and newer")
     lab = docker_lab
     lab.stop_dockerd()
     lab.write("/etc/docker/daemon.json", {"firewall-backend": "nftables"})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Container, Engine
+from tests.lab import Container
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches
 
 MAC = "02:11:22:33:44:55"
@@ -81,10 +81,9 @@ def macs(container: Container, *networks: str) -> list[str]:
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")
-def test_a_mac_for_each_network(scene: Scene, engine: Engine) -> None:
+@pytest.mark.engine_since("25", "has one MAC per network")
+def test_a_mac_for_each_network(scene: Scene) -> None:
     """`--network name=N,mac-address=…` gives each endpoint a MAC of its own, also after a restart."""
-    if engine.version < (25,):
-        pytest.skip(f"engine {engine.name} has one MAC for the whole container; 25 is the first with one per network")
     first, second = (scene.bridge_network()[0] for _ in range(2))
     container = scene.run(f"name={first},mac-address={MAC}", "--network", f"name={second},mac-address={OTHER}")
     assert macs(container, first, second) == [MAC, OTHER]

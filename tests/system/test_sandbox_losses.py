@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Container, Engine
+from tests.lab import Container
 from tests.lab.waiting import wait_until
 from tests.system.scene import PREV_RESULT, Scene, bridge
 
@@ -89,13 +89,12 @@ ip -6 route add fd99::/64 via fe80::1 dev eth0
     wait_until(lambda: shows(container, "ip", "-6", "route", words="fd99::/64 via fe80::1 dev eth0"), "a route")
 
 
-def test_a_plugins_sysctl_overrides_dockers(scene: Scene, engine: Engine) -> None:
+@pytest.mark.engine_since("28", "writes its sysctls before the sync of the sandbox")
+def test_a_plugins_sysctl_overrides_dockers(scene: Scene) -> None:
     """A sysctl of `tuning` is in effect even if it is the kernel's default and Docker sets another value.
 
     Before Engine 28 runc writes its sysctls after the sync of the sandbox, some time before the process starts.
     """
-    if engine.version < (28,):
-        pytest.skip(f"before engine 28 runc writes Docker's value after the sync; this is {engine.name}")
     subnet = scene.subnet()
     tuning: JsonObject = {"type": "tuning", "sysctl": {"net.ipv4.ip_unprivileged_port_start": "1024"}}
     container = scene.run(scene.network(scene.configure([*bridge(subnet), tuning])))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from cni_bridge_spec import JsonObject, find_int, get_str
-from tests.lab import Container, Engine, LabError, wait_until
+from tests.lab import Container, LabError, wait_until
 from tests.system.equivalence import assert_equivalent, run_directly, without, without_defaults
 from tests.system.peer import HOST_IP, OUTSIDE_IP, outside
 from tests.system.plugin_lists import (
@@ -182,11 +182,10 @@ def test_the_gateway_of_a_running_container(scene: Scene, kind: str, beside_ours
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")
+@pytest.mark.engine_since("28", "has gateway priorities")
 @pytest.mark.smoke
-def test_gateway_priority(scene: Scene, engine: Engine) -> None:
+def test_gateway_priority(scene: Scene) -> None:
     """The network with the highest priority is the gateway, at the start and after another one was connected."""
-    if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} does not have gateway priorities; 28 is the first that does")
     for name in ("aaa", "mmm", "zzz"):
         scene.network(scene.configure(bridge(scene.subnet())), name=name)
     container = scene.run("name=zzz,gw-priority=1", "--network", "aaa")
