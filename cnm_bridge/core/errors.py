@@ -18,7 +18,7 @@ The errors of lower layers (`CniError`, `StateError`, `KernelError`) are not wra
 plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies to Docker.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -106,3 +106,17 @@ def endpoint_option(option: str, value: str) -> str:
 
 NULL_IPAM: Final = '--ipam-driver null (compose: ipam: { driver: "null" })'
 """How a network is made whose addresses Docker does not choose."""
+
+_NEXT_STEPS: Final[Mapping[str, str]] = {
+    # bridge
+    "already has an IP address different from": "`cni-bridge doctor` shows the address and the command that removes it",
+    # host-local, and plugins like it
+    "no IP addresses available": "`cni-bridge ls` shows who has addresses, also with --addresses and --sticky; "
+    "`cni-bridge doctor` finds those that no container has",
+}
+"""Words of plugins, and the next step. The error itself does not depend on them: it has their text in any case."""
+
+
+def next_step(error: str) -> str:
+    """Return the next command after an error of a plugin whose kind is known, "" for any other."""
+    return next((step for words, step in _NEXT_STEPS.items() if words in error), "")

@@ -42,7 +42,9 @@ def test_a_bridge_with_another_address(private_scene: Scene) -> None:
     lab.docker("rm", "--force", private_scene.run(network).name)
     lab.run("ip", "address", "del", f"{subnet.gateway}/24", "dev", subnet.bridge)
     lab.run("ip", "address", "add", "10.99.0.1/16", "dev", subnet.bridge)
-    assert "already has an IP address different from" in private_scene.run_refusal(network)
+    error = private_scene.run_refusal(network)
+    assert "already has an IP address different from" in error
+    assert "`cni-bridge doctor` shows the address" in error
     fix(lab, "bridge-address")
     private_scene.run(network)
 

@@ -26,7 +26,7 @@ from aiohttp.typedefs import Handler, Middleware
 from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from cni_bridge_state import StateError
 from cni_invoker import CniError
-from cnm_bridge.core.errors import BadRequest, BridgeError
+from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
 from cnm_bridge.server.serving import PendingConnections
@@ -144,7 +144,7 @@ async def _answer(
         text = _shortened(str(exc))
         if method.readable is not None:
             text = await method.readable(text, structlog.contextvars.get_contextvars().get("endpoint_id"))
-        return {method.error_key: "; ".join(filter(None, (text, method.consequence())))}
+        return {method.error_key: "; ".join(filter(None, (text, next_step(text), method.consequence())))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
         return {
