@@ -195,7 +195,9 @@ def test_a_full_range(scene: Scene) -> None:
     made = network(scene, name)
     first = scene.run(made)
     scene.run(made)
-    assert "no IP addresses available in range set" in scene.run_refusal(made)
+    error = scene.run_refusal(made)
+    assert "no IP addresses available in range set" in error
+    assert "`cni-bridge ls` shows who has addresses" in error
     scene.lab.docker("rm", "-f", first.name)
     assert address_of(scene.run(made)) == f"{begin}5/24"
 
@@ -234,7 +236,10 @@ def test_refused_networks(scene: Scene, case: str) -> None:
 
 def test_an_unknown_section(scene: Scene) -> None:
     """The error names the sections that there are; without the option it names the option."""
-    assert "nor is there a file *.ipam with that name" in scene.creation_refusal(*IPAM, "cni.ipam=nowhere")
+    name = write_section(scene, section(scene.subnet()))
+    refused = scene.creation_refusal(*IPAM, f"cni.ipam={name}x")
+    assert f"there is no IPAM section {name}x in /etc/cni/net.d; there are: " in refused
+    assert f"did you mean {name}?" in refused
     assert "--ipam-opt cni.ipam=NAME" in scene.creation_refusal("-d", "bridge", "--ipam-driver", "cni-bridge")
 
 

@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finds IPAM sections on disk: those of network configuration lists, and files that have nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final
@@ -51,28 +52,32 @@ class Sections:
         Raises:
             Refused: There is none, or more than one.
         """
-        index = self.directories.index()
-        names = [*index.names]
-        for file in _files(index):
-            with suppress(OSError, CniError, JsonError):
-                names.append(_read(file).name)
         found = []
-        for name in dict.fromkeys(names):
-            with suppress(Refused):  # it cannot give Docker addresses
-                section = self.find(name)
+        for section in self._usable(self.directories.index()):
+            with suppress(Refused):  # its ranges cannot be parsed
                 found += [section] if has_subnet(section, subnet) else []
         if len(found) != 1:
             which = f"several have {subnet}: {', '.join(map(str, found))}" if found else f"none has {subnet}"
             raise Refused(f"option {OPTION} is missing, and of the IPAM sections {which}; {NAME_IT}")
         return found[0]
 
+    def _usable(self, index: ConfigurationIndex) -> Iterator[IpamSection]:
+        """Yield the sections that can give Docker addresses, of lists and of files."""
+        names = [*index.names]
+        for file in section_files(index.directories):
+            with suppress(OSError, CniError, JsonError):
+                names.append(read_section(file).name)
+        for name in dict.fromkeys(names):
+            with suppress(Refused):
+                yield self.find(name)
+
     def _find(self, name: str) -> IpamSection:
         index = self.directories.index()
         found: dict[Path, IpamSection] = {}
         unusable: list[str] = []
-        for file in _files(index):
+        for file in section_files(index.directories):
             try:
-                section = _read(file)
+                section = read_section(file)
             except (OSError, CniError, JsonError) as exc:
                 unusable.append(f"{file}: {exc}")
                 continue
@@ -82,7 +87,8 @@ class Sections:
             network = index.find(name)
         except ConfigurationNotFound as exc:
             if not found:
-                raise Refused(_none(str(exc), index, unusable)) from exc
+                broken = [*map(str, exc.problems), *unusable]
+                raise Refused(_none(name, index, [one.name for one in self._usable(index)], broken)) from exc
         else:
             if not found:
                 return section_of_list(network)
@@ -92,8 +98,9 @@ class Sections:
         return next(iter(found.values()))
 
 
-def _files(index: ConfigurationIndex) -> Iterator[Path]:
-    for directory in index.directories:
+def section_files(directories: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that have nothing but an IPAM section."""
+    for directory in directories:
         try:
             names = sorted(file for file in directory.iterdir() if file.suffix == SUFFIX)
         except OSError:  # a missing directory counts as empty
@@ -101,7 +108,13 @@ def _files(index: ConfigurationIndex) -> Iterator[Path]:
         yield from names
 
 
-def _read(file: Path) -> IpamSection:
+def read_section(file: Path) -> IpamSection:
+    """Return the section of such a file.
+
+    Raises:
+        OSError: It is not readable, or too large.
+        JsonError, CniError: It has no valid section.
+    """
     if not file.is_file():
         raise OSError("not a regular file")
     with file.open("rb") as opened:
@@ -111,7 +124,12 @@ def _read(file: Path) -> IpamSection:
     return parse_section(parse_json(data), file)
 
 
-def _none(text: str, index: ConfigurationIndex, unusable: list[str]) -> str:
+def _none(name: str, index: ConfigurationIndex, usable: Sequence[str], unusable: Sequence[str]) -> str:
     places = ", ".join(map(str, index.directories))
+    near = get_close_matches(name, usable, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not usable:
+        hint = f"; put a list with an IPAM section, or a file {name}{SUFFIX}, there"
     broken = f"; unusable: {'; '.join(unusable)}" if unusable else ""
-    return f"cni.ipam: {text}; nor is there a file *{SUFFIX} with that name in {places}{broken}"
+    known = ", ".join(usable) or "none"
+    return f"{OPTION}: there is no IPAM section {name} in {places}; there are: {known}{hint}{broken}"

@@ -46,6 +46,19 @@ def test_a_file_and_a_list(tmp_path: Path) -> None:
     assert sections.find("lan").ipam["dataDir"] == "/data"
 
 
+def test_a_mistyped_name(tmp_path: Path) -> None:
+    """The error lists what would work: files and lists with a section that can give addresses."""
+    sections = Sections(ConfigurationDirectories(tmp_path))
+    with pytest.raises(Refused, match=r"there are: none; put a list with an IPAM section, or a file lna\.ipam, there$"):
+        sections.find("lna")
+    write_section(tmp_path, "lan")
+    write_list(tmp_path, "blue")
+    write_list(tmp_path, "leased", {"type": "dhcp"})
+    write(tmp_path, "bare.conflist", {"cniVersion": "1.0.0", "name": "bare", "plugins": [{"type": "bridge"}]})
+    with pytest.raises(Refused, match=r"no IPAM section lna in .*; there are: blue, lan; did you mean lan\?$"):
+        sections.find("lna")
+
+
 @pytest.mark.parametrize("broken", ["{", "[]", '{"name": "lan"}', '{"name": "lan", "ipam": {"type": "a/b"}}'])
 def test_a_broken_file_hides_no_other(tmp_path: Path, broken: str) -> None:
     """It is named if the wanted section is not found."""
