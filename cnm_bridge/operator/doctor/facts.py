@@ -167,10 +167,10 @@ class DhcpFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredNetwork:
-    """A network configuration list, and what is known about its plugins.
+    """A network configuration list, or an IPAM section with a file of its own, and what is known about its plugins.
 
     Attributes:
-        network: The list.
+        network: The list; that of a section has the IPAM plugin as its only plugin.
         problems: What is sure to make ADD fail.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
@@ -178,6 +178,7 @@ class ConfiguredNetwork:
         dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
         elsewhere: The plugins that no directory of the daemon has, and another usual directory has: type → file.
         text: The text of its file; None if it has no file, or several.
+        is_section: Whether it is a section.
     """
 
     network: NetworkConfigurationList
@@ -188,6 +189,12 @@ class ConfiguredNetwork:
     dhcp: DhcpFault | None = None
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
     text: str | None = None
+    is_section: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What it is, with its name."""
+        return f"{'IPAM section' if self.is_section else 'network'} {self.network.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +254,7 @@ class InstallationFacts:
         daemon_pid: The process ID of the running daemon, None if none runs.
         selinux: `enforcing` or `permissive`, "" without SELinux.
         mistakes: What is wrong in the daemon's configuration file.
-        broken_files: CNI configuration files that cannot be used, with the reason.
+        broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.
         shadowed_files: Configuration files that an earlier one hides.
     """
 
@@ -286,6 +293,7 @@ class Facts:
         firewall: The packet filter.
         engine: The Docker engine.
         networks: The networks that have a configuration.
+        sections: The IPAM sections with files of their own.
         routes: The routes of the host.
         links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
@@ -305,6 +313,7 @@ class Facts:
     bin_dirs: Sequence[Path]
     installation: InstallationFacts
     clock: ClockFacts
+    sections: Sequence[ConfiguredNetwork] = ()
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
     lost_neighbors: Sequence[str] = ()

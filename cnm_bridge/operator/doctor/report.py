@@ -115,8 +115,8 @@ def _examined(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "daemon", "does not run" if pid is None else f"runs as process {pid}"
     yield "configurations", f"in {', '.join(map(str, facts.conf_dirs))}"
     yield "plugins", f"in {', '.join(map(str, facts.bin_dirs))}"
-    for configured in facts.networks:
-        yield f"network {configured.network.name}", _describe(configured)
+    for configured in (*facts.networks, *facts.sections):
+        yield configured.subject, _describe(configured)
 
 
 def _describe(configured: ConfiguredNetwork) -> str:
@@ -125,4 +125,7 @@ def _describe(configured: ConfiguredNetwork) -> str:
         f"{one.subnet}: {one.count(configured.reserved)} of {one.size} addresses reserved"
         for one in find_ranges(network)
     ]
-    return "; ".join((f"CNI {network.cni_version}, plugins {' '.join(network.plugin_types)}", *fills))
+    plugins = f"plugins {' '.join(network.plugin_types)}"
+    if configured.is_section:  # its plugin is its own IPAM plugin
+        plugins = f"plugin {network.plugins[0].type}"
+    return "; ".join((f"CNI {network.cni_version}, {plugins}", *fills))

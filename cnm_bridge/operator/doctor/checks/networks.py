@@ -20,7 +20,7 @@ _NEARLY_FULL: Final = 0.9
 def check_networks(facts: Facts) -> Iterator[Finding]:
     """Find broken files, missing plugins, ranges that overlap or are full, and Docker networks that do not fit."""
     directories = ", ".join(map(str, facts.conf_dirs))
-    if not facts.networks and not facts.installation.broken_files:
+    if not (facts.networks or facts.sections or facts.installation.broken_files):
         yield Finding(
             severity=Severity.NOTE,
             code="no-configuration",
@@ -34,7 +34,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="configuration-broken",
             subject="configurations",
             text=file,
-            advice="correct or remove the file; `cni-invoker list` shows all of them",
+            advice="correct or remove the file; `cni-invoker list` shows all network configuration lists",
         )
     for file in facts.installation.shadowed_files:
         yield Finding(
@@ -46,7 +46,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
         )
     yield from _check_docker_networks(facts)
     yield from _check_elsewhere(facts)
-    for configured in facts.networks:
+    for configured in (*facts.networks, *facts.sections):
         yield from _check_plugins(facts, configured)
         yield from _check_ranges(facts, configured)
         yield from _check_reservations(configured)
@@ -87,7 +87,8 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
 
 def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
     """Find plugins that are installed where the daemon does not look."""
-    files = {name: file for one in facts.networks for name, file in one.elsewhere.items()}
+    users = [one for one in (*facts.networks, *facts.sections) if one.elsewhere]
+    files = {name: file for one in users for name, file in one.elsewhere.items()}
     if files:
         target = facts.bin_dirs[0]
         where = sorted({str(file.parent) for file in files.values()})
@@ -97,7 +98,7 @@ def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
             subject=f"plugins {', '.join(sorted(files))}",
             text=f"they are in {', '.join(where)}, where the daemon does not look; it looks in "
             f"{', '.join(map(str, facts.bin_dirs))}: no container starts on "
-            f"{', '.join(one.network.name for one in facts.networks if one.elsewhere)}",
+            f"{', '.join(one.network.name for one in users)}",
             fix=f"mkdir -p {target} && ln -s {' '.join(map(str, files.values()))} {target}/",
             advice="add the directory to cni-bin-dir in /etc/cni-bridge/config.toml, and: systemctl restart cni-bridge",
         )
@@ -108,7 +109,7 @@ def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.WARNING,
             code="reservations-stale",
-            subject=f"network {configured.network.name}",
+            subject=configured.subject,
             text=f"{len(configured.stale)} of its reserved addresses belong to no container, such as "
             f"{configured.stale[0].file}",
             fix=f"cni-bridge gc >/dev/null; cni-bridge release {' '.join(one.leftover for one in configured.stale)}",
@@ -117,8 +118,8 @@ def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
 
 
 def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
-    subject = f"network {configured.network.name}"
-    name = configured.network.name
+    subject = configured.subject
+    validate = "" if configured.is_section else f"cni-invoker validate {configured.network.name}"
     for problem in configured.problems:
         yield Finding(
             severity=Severity.ERROR,
@@ -126,7 +127,7 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             subject=subject,
             text=problem,
             advice="apt-get install containernetworking-plugins, or put the plugin into one of "
-            f"{', '.join(map(str, facts.bin_dirs))}; then cni-invoker validate {name}",
+            f"{', '.join(map(str, facts.bin_dirs))}{validate and f'; then {validate}'}",
         )
     if configured.dhcp is not None:
         fault = configured.dhcp
@@ -144,7 +145,7 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             code="plugin-doubtful",
             subject=subject,
             text=warning,
-            advice=f"cni-invoker validate {name}",
+            advice=validate,
         )
 
 
@@ -158,7 +159,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
             yield Finding(
                 severity=Severity.ERROR if is_full else Severity.WARNING,
                 code="addresses-full" if is_full else "addresses-nearly-full",
-                subject=f"network {network.name}",
+                subject=configured.subject,
                 text=f"{used} of the {one.size} addresses from {one.first} to {one.last} are reserved"
                 + (": further containers do not start" if is_full else ""),
                 advice="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",

@@ -34,7 +34,7 @@ from cnm_bridge.operator.doctor.gathering.installation import (
     read_selinux,
 )
 from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
-from cnm_bridge.operator.doctor.gathering.networks import gather_networks
+from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
 from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.operator.plugin_needs import needed_modules
 from cnm_bridge.system.engine import Engine
@@ -54,23 +54,21 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
             `spec/admin` has them: `endpoints.json`, `addresses.json` and `holds.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
     """
-    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    directories = ConfigurationDirectories(settings.cni_conf_dirs)
+    index = directories.index()
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings)
     endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
-    networks = await gather_networks(
-        lists,
-        settings,
-        EngineRelease.parse(engine.version or ""),
-        known=None if endpoints is None else endpoints.container_ids,
-        quick=quick,
-    )
+    known = None if endpoints is None else endpoints.container_ids
+    release = EngineRelease.parse(engine.version or "")
+    section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     return Facts(
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
-        networks=networks,
+        networks=await gather_networks(lists, settings, release, known=known, quick=quick),
+        sections=await gather_networks(section_lists, settings, release, known=known, quick=quick, are_sections=True),
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
@@ -85,7 +83,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
             daemon_pid=find_daemon(settings.state_dir),
             selinux=read_selinux(),
             mistakes=file.mistakes,
-            broken_files=tuple(str(problem) for problem in index.problems),
+            broken_files=(*map(str, index.problems), *broken_sections),
             shadowed_files=tuple(
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed
             ),

@@ -4,12 +4,13 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
+from cni_invoker import CniError, ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime, run_preflight
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
@@ -17,6 +18,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import parse_ranges, rese
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
+from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DhcpFault
 from cnm_bridge.operator.doctor.gathering.endpoints import find_stale
@@ -44,8 +46,9 @@ async def gather_networks(
     *,
     known: frozenset[str] | None,
     quick: bool,
+    are_sections: bool = False,
 ) -> tuple[ConfiguredNetwork, ...]:
-    """Return what is known about networks.
+    """Return what is known about networks, or about IPAM sections.
 
     Args:
         networks: Their lists.
@@ -53,8 +56,29 @@ async def gather_networks(
         release: The engine's release, None if it is not known.
         known: The CNI container IDs of the daemon's endpoints, None if no daemon answers.
         quick: Whether no plugin may be executed.
+        are_sections: Whether they are the lists of sections, which are not asked whether a container starts on them.
     """
-    return tuple([await _gather(network, settings, release, known, quick=quick) for network in networks])
+    gathered = [await _gather(network, settings, release, known, quick=quick) for network in networks]
+    if are_sections:
+        gathered = [
+            replace(one, problems=tuple(dict.fromkeys(one.problems)), warnings=(), is_section=True) for one in gathered
+        ]
+    return tuple(gathered)
+
+
+def find_sections(directories: ConfigurationDirectories) -> tuple[list[NetworkConfigurationList], list[str]]:
+    """Return the lists of the IPAM sections that have files of their own, and what is wrong with the other files."""
+    sections = Sections(directories)
+    found: list[NetworkConfigurationList] = []
+    broken: list[str] = []
+    for file in section_files(directories.index().directories):
+        try:
+            found.append(sections.find(read_section(file).name).configuration)
+        except (OSError, CniError, JsonError) as exc:
+            broken.append(f"{file}: {exc}")
+        except Refused as exc:  # it names the file
+            broken.append(str(exc))
+    return found, [*dict.fromkeys(broken)]
 
 
 async def _gather(

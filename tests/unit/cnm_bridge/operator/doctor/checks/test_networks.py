@@ -40,6 +40,25 @@ def test_plugins_and_files() -> None:
     assert "/opt/cni/bin" in next(finding.advice for finding in found if finding.code == "plugin-unusable")
 
 
+def test_ipam_sections() -> None:
+    """A host may have only such files; one without a plugin, or without free addresses, is found like a list."""
+    section = replace(configured({"type": "host-local", "ipam": BRIDGE["ipam"]}), is_section=True)
+    report = Report.of(replace(HEALTHY, networks=(), sections=(section,)))
+    assert report.findings == ()
+    subject, text = report.examined[-1]
+    assert subject == "IPAM section blue"
+    assert text.startswith("CNI 1.0.0, plugin host-local; 10.22.0.0/28: 0 of 13 addresses reserved; ")
+    assert codes(replace(HEALTHY, networks=())) == ["no-configuration"]
+    reserved = tuple(ip_address(f"10.22.0.{number}") for number in range(2, 15))
+    bad = replace(section, problems=("host-local: not found",), reserved=reserved)
+    findings = Report.of(replace(HEALTHY, networks=(), sections=(bad,))).findings
+    assert {(one.code, one.subject) for one in findings} == {
+        ("plugin-unusable", section.subject),
+        ("addresses-full", section.subject),
+    }
+    assert "cni-invoker validate" not in "".join(one.advice for one in findings)
+
+
 @pytest.mark.parametrize("key", ["bridge", "ipMasqBackend", "backend"])
 def test_a_list_with_values_of_other_types(key: str) -> None:
     """The plugins refuse it; the doctor examines everything else."""

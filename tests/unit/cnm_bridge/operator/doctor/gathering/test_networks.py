@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is read about networks."""
+"""What is read about networks and IPAM sections."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import NetworkConfigurationList
+from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.settings import AttachOption, Settings
-from cnm_bridge.operator.doctor.gathering.networks import gather_networks
+from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,20 @@ async def test_a_list_that_cannot_be_moved(
         )
         (found,) = await gather_networks((network,), Settings(attach=attach), release, known=None, quick=True)
         assert found.warnings == found_warnings
+
+
+async def test_ipam_sections(tmp_path: Path) -> None:
+    """Files with nothing but a section are examined, too; what is wrong with one is found, and hides no other."""
+    ipam: JsonObject = {"type": "host-local", "subnet": "10.1.2.0/24", "dataDir": str(tmp_path / "data")}
+    leased: JsonObject = {"ipam": {"type": "dhcp"}}
+    for name, document in (("lan", {"ipam": ipam}), ("leased", leased), ("bare", {})):
+        (tmp_path / f"{name}.ipam").write_text(json.dumps({"cniVersion": "1.0.0", "name": name, **document}))
+    found, broken = find_sections(ConfigurationDirectories(tmp_path))
+    assert broken == [
+        f"{tmp_path}/bare.ipam: ipam is missing",
+        next(text for text in broken if text.startswith(f"IPAM section leased ({tmp_path}/leased.ipam) cannot give")),
+    ]
+    settings = Settings(cni_bin_dirs=(tmp_path,))
+    (section,) = await gather_networks(found, settings, OLD, known=None, quick=False, are_sections=True)
+    assert (section.subject, section.warnings) == ("IPAM section lan", ())
+    assert len([text for text in (*section.problems, *section.elsewhere) if "host-local" in text]) == 1
