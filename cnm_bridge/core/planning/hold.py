@@ -23,8 +23,9 @@ from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.addresses.addressing import plan_addresses, plan_mac
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, can_choose_mac, find_obstacle
 from cnm_bridge.core.planning.identity import ANY_ARGS
+from cnm_bridge.core.planning.mac import address_mac
 from cnm_bridge.core.planning.options.cni_options import STICKY
-from cnm_bridge.core.planning.plan import Plan, address_mac
+from cnm_bridge.core.planning.plan import Plan
 
 _IPAM: Final = "ipam"
 

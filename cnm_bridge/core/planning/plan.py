@@ -18,13 +18,11 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
-from cnm_bridge.core.model.dhcp import attachment_with_identifier, find_dhcp
+from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.naming import STAGING_IFNAME
 from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.planning.addresses.addressing import (
-    MAC_BYTES,
     argument_addresses,
-    local_mac,
     plan_addresses,
     plan_mac,
     static_addresses,
@@ -33,16 +31,11 @@ from cnm_bridge.core.planning.addresses.addressing import (
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
+from cnm_bridge.core.planning.mac import address_mac, client_mac, refuse_fixed_mac, refuse_multicast
 from cnm_bridge.core.planning.options.cni_options import Options, origin_of
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
-_MULTICAST: Final = 1
-"""The multicast bit in the first byte of a MAC."""
-
 _DIGITS: Final = 16
-
-_MAC_IS_FIXED: Final = frozenset({"calico"})
-"""Plugins that accept no MAC, and whose agent keeps a static neighbour entry with theirs (Calico: felix)."""
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -171,11 +164,11 @@ def _plan(wanted: PlanRequest) -> Plan:
     args = {**dict(options.args), **dict(addressing.args)}
     capability_args = {**capabilities, **addressing.capability_args}
     mac_plan = None
-    own_mac = None if options.client_id is None else _mac_of(network.name, options.client_id)
+    own_mac = None if options.client_id is None else client_mac(network.name, options.client_id)
     mac = requested.mac or own_mac
     if mac:
-        _refuse_group(mac)
-        _refuse_fixed_mac(network)
+        refuse_multicast(mac)
+        refuse_fixed_mac(network)
         mac_plan = plan_mac(configuration, mac)
         if mac_plan is not None:
             args |= dict(mac_plan.args)
@@ -220,11 +213,6 @@ def with_address_mac(plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interfa
         return plan
     mac = address_mac(plan.configuration.name, addresses[0])
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
-
-
-def address_mac(network: str, address: IPv4Interface | IPv6Interface) -> str:
-    """Return the MAC that is made of a list's name and an address."""
-    return local_mac(sha256(f"{network} {address.ip}".encode()).digest()[:MAC_BYTES])
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
@@ -331,25 +319,3 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
             raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
         found[name] = value
     return found
-
-
-def _mac_of(network: str, client_id: str) -> str:
-    """Return the MAC of a client identifier. A server that forgets released leases may choose addresses by the MAC."""
-    return local_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
-
-
-def _refuse_fixed_mac(network: NetworkConfigurationList) -> None:
-    found = next((plugin.type for plugin in network.plugins if plugin.type in _MAC_IS_FIXED), None)
-    if found is not None:
-        raise Refused(
-            f"plugin {found} of CNI configuration {network.name} does not allow to choose a MAC: its agent has told "
-            "the host the MAC that the plugin gave, and a container with another one is unreachable; leave out "
-            "--mac-address"
-        )
-
-
-def _refuse_group(mac: str) -> None:
-    if int(mac.partition(":")[0], 16) & _MULTICAST:
-        raise Refused(
-            f"MAC {mac} is a multicast address, which a link cannot have; its first byte must be even, such as 02"
-        )

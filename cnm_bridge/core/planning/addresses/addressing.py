@@ -40,9 +40,6 @@ _RESERVES_NONE: Final = frozenset({"whereabouts"})
 _READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
 _MAC: Final = "mac"
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
-MAC_BYTES: Final = 6
-_GROUP: Final = 0x01
-_LOCAL: Final = 0x02
 _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
 
@@ -159,16 +156,6 @@ def receives_mac(
     if _MAC in capability_args and any(_MAC in plugin.capabilities for plugin in network.plugins):
         return True
     return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
-
-
-def local_mac(octets: bytes) -> str:
-    """Return a locally administered unicast MAC (IEEE 802).
-
-    Args:
-        octets: `MAC_BYTES` bytes, random ones or those of a hash; only two bits of the first one are changed.
-    """
-    first = octets[0] & ~_GROUP | _LOCAL
-    return bytes((first, *octets[1:])).hex(":")
 
 
 def _with_args(

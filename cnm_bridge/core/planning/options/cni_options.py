@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
-from cni_bridge_state import DnsOption, IdentityKind, IdentityRequest
+from cni_bridge_state import DnsOption, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.checks import check_argument
 from cnm_bridge.core.errors import BadOption, endpoint_option
-from cnm_bridge.core.planning.identity_args import parse_template
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.planning.options.docker_options import (
     IFNAME,
@@ -26,6 +25,12 @@ from cnm_bridge.core.planning.options.docker_options import (
     refuse_docker_option,
     split_unknown,
 )
+from cnm_bridge.core.planning.options.identity_options import (
+    IDENTITY_ARGS,
+    IDENTITY_OPTIONS,
+    parse_identity,
+    parse_identity_args,
+)
 from cnm_bridge.core.planning.options.requested_ips import IPS, WantedAddress, parse_ips
 from cnm_bridge.core.settings import AttachOption
 
@@ -37,19 +42,14 @@ _CLIENT_ID: Final = "cni.dhcp.client-id"
 STICKY: Final = "cni.sticky"
 _STICKY_FOR: Final = "cni.sticky-for"
 _DNS: Final = "cni.dns"
-_IDENTITY: Final = "cni.identity"
-_IDENTITY_LABELS: Final = "cni.identity-labels"
-_IDENTITY_REQUIRED: Final = "cni.identity-required"
-_IDENTITY_ARGS: Final = "cni.identity-args"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-_OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED, _IDENTITY_ARGS)
 OPTIONS: Final = frozenset(
     {
         *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _STICKY_FOR, _DNS),
-        *(*_OF_IDENTITY, *BANDWIDTH_OPTIONS),
+        *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS),
     }
 )
 """The options with fixed names."""
@@ -76,8 +76,6 @@ _KNOWN_ARGS: Final = {
 """Lower case → spelling of the arguments that plugins read: those of Kubernetes, of CNI CONVENTIONS, and of ovs-cni."""
 _DEFAULT_PREFIX: Final = "eth"
 _NO_DNS: Final = "ignore"
-_NO_IDENTITY: Final = "none"
-_BOOLEANS: Final = frozenset({"true", "false"})
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
 _KEY: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 """As names of containers, in lower case: `docker run` of 20.10 converts the values of driver-opt."""
@@ -161,7 +159,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
     """
     given, unknown = split_unknown(endpoint or {})
-    for option in (INLINE, _IDENTITY_ARGS):
+    for option in (INLINE, IDENTITY_ARGS):
         if option in given:
             raise BadOption(option, "is an option of networks, not of containers")
     if STICKY in network:
@@ -195,8 +193,8 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         sticky=_parse_key(options[STICKY]) if STICKY in options else None,
         sticky_for=_parse_duration(options[_STICKY_FOR]) if _STICKY_FOR in options else None,
-        identity=_parse_identity(options),
-        identity_args=_parse_identity_args(options[_IDENTITY_ARGS]) if _IDENTITY_ARGS in options else None,
+        identity=parse_identity(options),
+        identity_args=parse_identity_args(options[IDENTITY_ARGS]) if IDENTITY_ARGS in options else None,
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
         unknown=unknown,
     )
@@ -296,31 +294,6 @@ def _parse_duration(text: str) -> int:
             _STICKY_FOR, f"{text!r} is not a duration; give a number with s, m, h or d, such as 90s, 30m, 12h or 7d"
         )
     return int(match[1]) * _SECONDS[match[2]]
-
-
-def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
-    text = options.get(_IDENTITY, _NO_IDENTITY)
-    required = options.get(_IDENTITY_REQUIRED, "false")
-    if required not in _BOOLEANS:
-        raise BadOption(_IDENTITY_REQUIRED, f"{required!r} is not true or false")
-    if text == _NO_IDENTITY:
-        for option in _OF_IDENTITY[1:]:
-            if option in options:
-                raise BadOption(option, f"has no effect without {_IDENTITY}=docker or {_IDENTITY}=kubernetes")
-        return None
-    try:
-        kind = IdentityKind(text)
-    except ValueError as exc:
-        raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
-    patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
-    return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
-
-
-def _parse_identity_args(text: str) -> JsonObject:
-    try:
-        return parse_template(text)
-    except JsonError as exc:
-        raise BadOption(_IDENTITY_ARGS, f"is not a template: {exc}") from exc
 
 
 def _parse_dns(text: str) -> DnsOption | None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""MACs that the driver chooses, and requested addresses. Requested values are tested in `test_plan.py`, too."""
+"""Requested addresses. Requested values are tested in `test_plan.py`, too."""
 
 from ipaddress import ip_address
 
@@ -9,22 +9,9 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.addressing import MAC_BYTES, local_mac, plan_addresses, requested_addresses
+from cnm_bridge.core.planning.addresses.addressing import plan_addresses, requested_addresses
 
 WANTED = (ip_address("10.1.0.9"), ip_address("fd00::9"))
-
-
-@pytest.mark.parametrize(
-    ("octets", "mac"),
-    [
-        (bytes(MAC_BYTES), "02:00:00:00:00:00"),
-        (b"\xff" * MAC_BYTES, "fe:ff:ff:ff:ff:ff"),
-        (bytes.fromhex("0d0123456789"), "0e:01:23:45:67:89"),
-    ],
-)
-def test_a_local_mac(octets: bytes, mac: str) -> None:
-    """It is not a multicast address and not one of a manufacturer; all other bits are those given."""
-    assert local_mac(octets) == mac
 
 
 @pytest.mark.parametrize(
