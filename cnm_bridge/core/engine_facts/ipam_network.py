@@ -6,12 +6,12 @@
 {"Id": "9f3c…", "Name": "lan", "Driver": "macvlan",
  "IPAM": {"Driver": "cni-bridge", "Options": {"cni.ipam": "lan"},
           "Config": [{"Subnet": "10.1.2.0/24", "Gateway": "10.1.2.1", "AuxiliaryAddresses": {"printer": "10.1.2.9"}}]},
- "Containers": {"b1f0…": {"EndpointID": "77ad…", "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
+ "Containers": {"b1f0…": {"Name": "web", "EndpointID": "77ad…", "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
 ```
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
 
@@ -28,6 +28,7 @@ class EngineIpamNetwork:
         options: The user's `--ipam-opt` options.
         subnets: Its subnets.
         addresses: The addresses that it has: of endpoints, gateways, and those given with `--aux-address`.
+        containers: The names of its containers, by address.
     """
 
     id: str
@@ -35,6 +36,7 @@ class EngineIpamNetwork:
     options: JsonObject
     subnets: frozenset[IPv4Network | IPv6Network]
     addresses: frozenset[IPv4Address | IPv6Address]
+    containers: Mapping[IPv4Address | IPv6Address, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -46,6 +48,7 @@ class EngineIpamNetwork:
         """
         ipam = get_object(document, "IPAM")
         configured = get_objects(ipam, "Config")
+        of_endpoints = {ip_address(text.partition("/")[0]): name for text, name in _of_endpoints(document)}
         return cls(
             id=get_str(document, "Id"),
             name=get_str(document, "Name"),
@@ -54,10 +57,9 @@ class EngineIpamNetwork:
                 ip_network(subnet, strict=False) for one in configured if (subnet := find_str(one, "Subnet"))
             ),
             addresses=frozenset(
-                ip_address(text.partition("/")[0])
-                for text in (*_of_networks(configured), *_of_endpoints(get_object(document, "Containers")))
-                if text
+                (*(ip_address(text.partition("/")[0]) for text in _of_networks(configured) if text), *of_endpoints)
             ),
+            containers={address: name for address, name in of_endpoints.items() if name},
         )
 
 
@@ -73,8 +75,11 @@ def _of_networks(configured: tuple[JsonObject, ...]) -> Iterator[str | None]:
         yield from (find_str(auxiliary, name) for name in auxiliary)
 
 
-def _of_endpoints(containers: JsonObject) -> Iterator[str | None]:
+def _of_endpoints(document: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the addresses of a network's endpoints, each with the name of its container."""
+    containers = get_object(document, "Containers")
     for key in containers:
         endpoint = get_object(containers, key)
-        yield find_str(endpoint, "IPv4Address")
-        yield find_str(endpoint, "IPv6Address")
+        for family in ("IPv4Address", "IPv6Address"):
+            if text := find_str(endpoint, family):
+                yield text, find_str(endpoint, "Name") or ""

@@ -9,11 +9,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_interface
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str, get_strings
 from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
 from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.planning.ipam.pool import OPTION as SECTION_OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.table import SHORT
@@ -123,6 +127,19 @@ class Inventory:
         return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """The addresses that Docker has requested.
+
+    Attributes:
+        document: The daemon's list, `spec/admin/addresses.json`, with names of containers as far as they are known.
+        notes: What the reader should know.
+    """
+
+    document: JsonObject
+    notes: Sequence[str] = ()
+
+
 def _without_endpoint(container: EngineContainer) -> str:
     """Return why a container that exists is not found among those with an endpoint."""
     if container.state in _RUNNING:
@@ -163,6 +180,42 @@ def take_inventory(
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )
+
+
+def name_addresses(client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S) -> Addresses:
+    """Ask the daemon for the addresses that Docker has requested, and an engine before 29.0 for their containers.
+
+    Raises:
+        DaemonError: The daemon does not answer.
+    """
+    document = client.get("addresses")
+    if all(find_str(one, "name") for one in get_objects(document, "addresses") if _may_have_container(one)):
+        return Addresses(document=document)
+    settings = client.get("settings")
+    driver = find_str(settings, "driver") or Path(get_str(settings, "socket")).stem
+    try:
+        networks = asyncio.run(Engine(docker_host, limit_s).ipam_networks(driver))
+    except EngineUnavailable as exc:
+        return Addresses(document=document, notes=(f"names of containers are not known: {exc}",))
+    return Addresses(document=with_names(document, networks))
+
+
+def with_names(document: JsonObject, networks: Sequence[EngineIpamNetwork]) -> JsonObject:
+    """Return a list of addresses (`spec/admin/addresses.json`) with the containers that an engine's networks have."""
+    return {**document, "addresses": [_with_name(one, networks) for one in get_objects(document, "addresses")]}
+
+
+def _may_have_container(address: JsonObject) -> bool:
+    return get_str(address, "use") == "any"
+
+
+def _with_name(address: JsonObject, networks: Sequence[EngineIpamNetwork]) -> JsonObject:
+    text, section = find_str(address, "address"), get_str(address, "section")
+    if text is None or find_str(address, "name") or not _may_have_container(address):
+        return address
+    ip = ip_interface(text).ip
+    of_section = (one for one in networks if one.options.get(SECTION_OPTION, section) == section)
+    return {**address, "name": next((one.containers[ip] for one in of_section if ip in one.containers), None)}
 
 
 async def _ask(engine: Engine) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:

@@ -14,7 +14,13 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.completion import networks
-from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
+from cnm_bridge.operator.cli.containers import (
+    Addresses,
+    Inventory,
+    dynamic_addresses,
+    name_addresses,
+    take_inventory,
+)
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -89,7 +95,7 @@ def ls(
         option = "--addresses" if addresses else "--sticky"
         raise click.UsageError(f"{option} lists those of all networks; leave NETWORK and other options out")
     if addresses:
-        return show_addresses(AdminClient(socket).get("addresses")), ExitStatus.FINE
+        return show_addresses(name_addresses(AdminClient(socket), docker_host)), ExitStatus.FINE
     shows_addresses = not (sticky or networks)
     inventory = take_inventory(AdminClient(socket), docker_host, dynamic=shows_addresses)
     if sticky:
@@ -146,14 +152,20 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
     )
 
 
-def show_addresses(document: JsonObject) -> Shown:
-    """Return the table of the addresses that Docker has requested (`spec/admin/addresses.json`)."""
+def show_addresses(addresses: Addresses) -> Shown:
+    """Return the table of the addresses that Docker has requested."""
     rows: list[JsonObject] = [
-        {**one, "container": find_str(one, "name") or UNKNOWN, "age": age(find_int(one, "createdAt"))}
-        for one in get_objects(document, "addresses")
+        {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))}
+        for one in get_objects(addresses.document, "addresses")
     ]
     rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
-    return Shown(document=document, rows=rows, parts=[Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))])
+    table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
+    return Shown(document=addresses.document, rows=rows, parts=[table], notes=addresses.notes)
+
+
+def _user_of(address: JsonObject) -> str | None:
+    """Return the container that has an address; "?" for an unknown one, or `--aux-address`; None for a gateway."""
+    return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
 def show_holds(document: JsonObject, inventory: Inventory) -> Shown:

@@ -116,10 +116,14 @@ def test_what_the_engine_shows() -> None:
                 {"Subnet": "fd00::/64"},
             ],
         },
-        "Containers": {"b1": {"EndpointID": "7", "IPv4Address": "10.1.2.3/24", "IPv6Address": "fd00::3/64"}},
+        "Containers": {
+            "b1": {"Name": "web", "EndpointID": "7", "IPv4Address": "10.1.2.3/24", "IPv6Address": "fd00::3/64"},
+            "ep-8": {"EndpointID": "8", "IPv4Address": "10.1.2.4/24"},
+        },
     }
     found = EngineIpamNetwork.from_json(document)
-    assert found.addresses == frozenset(map(ip_address, ("10.1.2.1", "10.1.2.9", "10.1.2.3", "fd00::3")))
+    assert found.addresses == frozenset(map(ip_address, ("10.1.2.1", "10.1.2.9", "10.1.2.3", "10.1.2.4", "fd00::3")))
+    assert found.containers == {ip_address("10.1.2.3"): "web", ip_address("fd00::3"): "web"}
     assert found.subnets == {SUBNET, ip_network("fd00::/64")}
     assert has_ipam_driver(document, "cni-bridge")
     assert not has_ipam_driver({"IPAM": {"Driver": "default"}}, "cni-bridge")

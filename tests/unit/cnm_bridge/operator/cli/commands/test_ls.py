@@ -5,14 +5,16 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
 from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.commands.ls import show_endpoints, show_networks
-from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
+from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
@@ -155,6 +157,38 @@ def test_without_an_engine_only_names_are_missing(capsys: pytest.CaptureFixture[
     """They are question marks."""
     first = lines(show_endpoints(inventory({}), None), capsys)[1].split()
     assert first[:4] == ["?", "?", RED[:12], "10.9.9.9/24"]
+
+
+def test_addresses_have_the_names_of_their_containers() -> None:
+    """As the daemon knows them, otherwise as the engine shows them; a gateway has no container."""
+
+    def address(text: str, name: str | None = None, use: str = "any") -> JsonObject:
+        known = {"section": "lan", "address": text, "name": name, "use": use, "createdAt": None}
+        return {**known, "id": text, "pool": "one", "phase": "reserved", "plugin": None}
+
+    texts = ("10.1.2.3/24", "10.1.2.4/24", "10.1.2.5/24", "fd00::3/64")
+    gateway, named = address("10.1.2.1/24", use="gateway"), address("10.1.2.2/24", "db")
+    document: JsonObject = {"pools": [], "addresses": [gateway, named, *map(address, texts)]}
+    web = {ip_address("10.1.2.3"): "web", ip_address("fd00::3"): "web", ip_address("10.1.2.1"): "web"}
+    networks = [
+        EngineIpamNetwork(
+            id=name, name=name, options=options, subnets=frozenset(), addresses=frozenset(), containers=has
+        )
+        for name, options, has in (
+            ("blue", {"cni.ipam": "lan"}, web),
+            ("red", {"cni.ipam": "wan"}, {ip_address("10.1.2.5"): "other"}),
+            ("green", {}, {ip_address("10.1.2.4"): "log"}),
+        )
+    ]
+    shown = show_addresses(Addresses(document=with_names(document, networks)))
+    assert {row["address"]: row["container"] for row in shown.rows} == {
+        "10.1.2.1/24": None,
+        "10.1.2.2/24": "db",
+        "10.1.2.3/24": "web",
+        "10.1.2.4/24": "log",
+        "10.1.2.5/24": "?",
+        "fd00::3/64": "web",
+    }
 
 
 @pytest.mark.parametrize(
