@@ -54,6 +54,12 @@ class Inventory:
         known = {get_str(one, "id"): find_str(one, "name") for one in get_objects(self.document, "networks")}
         return {one: self.network_names.get(one) or known[one] or one[:SHORT] for one in ids}
 
+    @property
+    def network_documents(self) -> tuple[JsonObject, ...]:
+        """The documents of the networks; the engine knows the name of a new one before the daemon does."""
+        documents = get_objects(self.document, "networks")
+        return tuple({**one, "name": self.network_names.get(get_str(one, "id")) or one["name"]} for one in documents)
+
     def with_container(self, endpoint: JsonObject) -> JsonObject:
         """Return a document of an endpoint with its network's name and its container.
 

@@ -120,7 +120,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
     columns = [one for one in _ENDPOINTS if one is not _DYNAMIC or any(row["dynamic"] for row in rows)]
     document: JsonObject = {
-        "networks": [*get_objects(inventory.document, "networks")],
+        "networks": [*inventory.network_documents],
         "endpoints": [inventory.with_container(one) for one in found],
     }
     return Shown(

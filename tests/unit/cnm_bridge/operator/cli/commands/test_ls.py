@@ -153,6 +153,14 @@ def test_whether_a_network_is_internal_is_a_boolean_in_json() -> None:
         assert [one["internal"] for one in get_objects(document, "networks")] == [False, True]
 
 
+def test_names_of_new_networks_in_json() -> None:
+    """The engine knows them before the daemon; without an answer they are what the daemon knows."""
+    for names, shown in (({RED: "red"}, ["blue", "red"]), ({}, ["blue", None])):
+        document = show_endpoints(replace(inventory(), network_names=names), None).document
+        assert isinstance(document, dict)
+        assert [one["name"] for one in get_objects(document, "networks")] == shown
+
+
 def test_without_an_engine_only_names_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """They are question marks."""
     first = lines(show_endpoints(inventory({}), None), capsys)[1].split()
