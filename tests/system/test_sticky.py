@@ -128,7 +128,7 @@ def test_expiry(scene: Scene) -> None:
     command(scene.lab, "gc")
     wait_until(lambda: not holds(scene.lab), "it is released")
     remove(scene.lab, scene.run(sticky(network, "db")))
-    assert re.search("for (1d|23h) more", command(scene.lab, "ls", "--sticky"))
+    assert re.search("for (1d|23h59m) more", command(scene.lab, "ls", "--sticky"))
 
 
 def test_refusals(scene: Scene) -> None:

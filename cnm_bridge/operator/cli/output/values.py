@@ -36,8 +36,12 @@ def age(created_at: int | None) -> str:
 
 
 def time_left(expires_at: int) -> str:
-    """Return how long it is until a time, e.g. `3h`."""
-    return duration(expires_at - int(time.time()))
+    """Return how long it is until a time in two units, e.g. `6d23h`: of seven days, a second later six are not left."""
+    seconds = max(0, expires_at - int(time.time()))
+    size = next((size for size, _ in _UNITS if seconds >= size), 1)
+    rest = seconds % size
+    is_next = rest and next(smaller for smaller, _ in _UNITS if smaller < size) <= rest
+    return f"{duration(seconds)}{duration(rest) if is_next else ''}"
 
 
 def duration(seconds: int) -> str:

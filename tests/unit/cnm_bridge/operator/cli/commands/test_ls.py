@@ -18,7 +18,7 @@ from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
-from cnm_bridge.operator.cli.output.values import age, ports_text
+from cnm_bridge.operator.cli.output.values import age, ports_text, time_left
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
@@ -282,3 +282,22 @@ def test_successive_ports_are_a_range() -> None:
 def test_ages(seconds: int, text: str) -> None:
     """In the largest unit."""
     assert age(int(time.time()) - seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (5, "5s"),
+        (3599, "59m59s"),
+        (3600, "1h"),
+        (3659, "1h"),
+        (604_800, "7d"),
+        (604_799, "6d23h"),
+        (86_400 + 3599, "1d"),
+    ],
+)
+def test_times_that_are_left(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the largest unit, and the next one if it is not none."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    assert time_left(1000 + seconds) == text
