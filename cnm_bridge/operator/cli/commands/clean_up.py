@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge gc`, `retry` and `release`: run what is pending, show what is left, and remove what is named."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str, get_strings
+from cni_bridge_spec import JsonObject, find_int, find_str, get_bool, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
@@ -144,7 +144,8 @@ def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[
 
 def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, ExitStatus]:
     document = client.get("holds")
-    chosen = list(dict.fromkeys(_find_hold(get_objects(document, "holds"), word) for word in words))
+    networks = {get_str(one, "id"): find_str(one, "name") for one in get_objects(client.get("status"), "networks")}
+    chosen = list(dict.fromkeys(find_hold(get_objects(document, "holds"), networks, word) for word in words))
     described = {
         get_str(one, "id"): f"key {get_str(one, 'key')}: {', '.join(get_strings(one, 'addresses'))}"
         for one in get_objects(document, "holds")
@@ -155,12 +156,23 @@ def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, Ex
     return Shown(document=document, rows=get_objects(document, "holds"), parts=[released]), ExitStatus.FINE
 
 
-def _find_hold(holds: Sequence[JsonObject], word: str) -> str:
-    """Return the ID of the hold that a word names: a key in any case, or the first digits of an ID."""
+def find_hold(holds: Sequence[JsonObject], networks: Mapping[str, str | None], word: str) -> str:
+    """Return the ID of the hold that a word names: a key in any case, or the first digits of an ID.
+
+    Args:
+        holds: All holds.
+        networks: The names of the networks, as far as they are known.
+        word: The word.
+
+    Raises:
+        DaemonError: It names none, or several.
+    """
     with_key = [one for one in holds if get_str(one, "key") == word.lower()]
     if len(with_key) > 1:
         which = ", ".join(
-            f"{get_str(one, 'id')[:_ID_DIGITS]} (network {get_str(one, 'networkId')[:_ID_DIGITS]})" for one in with_key
+            f"{get_str(one, 'id')[:_ID_DIGITS]} ({', '.join(get_strings(one, 'addresses'))} on network "
+            f"{networks.get(get_str(one, 'networkId')) or get_str(one, 'networkId')[:_ID_DIGITS]})"
+            for one in with_key
         )
         raise DaemonError(
             f"several networks have key {word}: give one of the IDs {which}; nothing has been changed", ExitStatus.USAGE

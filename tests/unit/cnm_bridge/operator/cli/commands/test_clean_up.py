@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.commands.clean_up import describe, pick, pick_failed, show_left
+from cnm_bridge.operator.cli.commands.clean_up import describe, find_hold, pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Table
@@ -101,3 +101,18 @@ def test_a_malformed_template_is_refused_before_anything_is_done(tmp_path: Path)
     """Even before the daemon is asked."""
     result = CliRunner().invoke(main, ["retry", "--format", "{{.Id", "--admin-socket", str(tmp_path / "none")])
     assert (result.exit_code, "}} is missing" in result.output) == (2, True)
+
+
+def test_a_key_of_several_networks() -> None:
+    """The error has their names and what each has; the ID of one of them chooses it."""
+    holds: list[JsonObject] = [
+        {"id": digit * 64, "key": "web", "networkId": network * 64, "addresses": [address]}
+        for digit, network, address in (("1", "a", "10.1.2.3/24"), ("2", "b", "10.9.9.9/24"))
+    ]
+    names = {"a" * 64: "blue", "b" * 64: None}
+    with pytest.raises(DaemonError) as caught:
+        find_hold(holds, names, "web")
+    assert "111111111111 (10.1.2.3/24 on network blue), 222222222222 (10.9.9.9/24 on network bbbbbbbbbbbb);" in str(
+        caught.value
+    )
+    assert find_hold(holds, names, "2" * 12) == "2" * 64
