@@ -24,6 +24,15 @@ _LIMIT_S: Final = 60.0
 _BAD_NAME: Final = frozenset({"badRequest", "notFound", "ambiguous"})
 
 
+_SYSTEMD: Final = Path("/run/systemd/system")
+"""It exists if systemd manages the host (sd_booted(3))."""
+
+
+def start_command() -> str:
+    """Return the command that starts the daemon on this host."""
+    return "systemctl start cni-bridge" if _SYSTEMD.is_dir() else "cni-bridge serve &"
+
+
 class DaemonError(BridgeError):
     """The daemon does not answer, does not understand the request, or refuses it.
 
@@ -116,7 +125,7 @@ class AdminClient:
             case FileNotFoundError() | ConnectionRefusedError():
                 reason = os.strerror(error.errno or 0)
                 text = (
-                    f"no daemon answers on {self._path} ({reason}): does cni-bridge run (systemctl status cni-bridge), "
+                    f"no daemon answers on {self._path} ({reason}): does cni-bridge run (start it: {start_command()}), "
                     "and is it as new as this command? Another path: --admin-socket. Without a daemon, "
                     "`cni-bridge state show` reads the state"
                 )

@@ -16,7 +16,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
 from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
@@ -220,7 +220,7 @@ def _settings(context: click.Context, given: Mapping[str, object], *, is_needed:
         if not isinstance(exc.__cause__, FileNotFoundError | ConnectionRefusedError):
             raise
         raise DaemonError(
-            "no daemon runs, and nothing was changed; start it: systemctl start cni-bridge", exc.exit_status
+            f"no daemon runs, and nothing was changed; start it: {start_command()}", exc.exit_status
         ) from exc
 
 

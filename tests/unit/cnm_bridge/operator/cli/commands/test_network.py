@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cnm_bridge.operator.cli import admin_client
 from cnm_bridge.operator.cli.main import main
 
 
@@ -45,13 +46,23 @@ def test_another_subcommand_is_unknown() -> None:
     ("subcommand", "arguments"),
     [("create", ("blue",)), ("create", ("blue", "--subnet", "10.22.0.0/16")), ("rm", ("blue",)), ("remove", ("blue",))],
 )
-def test_without_a_daemon(tmp_path: Path, subcommand: str, arguments: tuple[str, ...]) -> None:
-    """The error has the command that starts it, and nothing was written."""
+@pytest.mark.parametrize(
+    ("has_systemd", "command"), [(True, "systemctl start cni-bridge"), (False, "cni-bridge serve &")]
+)
+def test_without_a_daemon(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    subcommand: str,
+    arguments: tuple[str, ...],
+    command: str,
+    *,
+    has_systemd: bool,
+) -> None:
+    """The error has the command that starts it on this host, and nothing was written."""
+    monkeypatch.setattr(admin_client, "_SYSTEMD", Path("/" if has_systemd else "/dev/null"))
     done = network(tmp_path, subcommand, *arguments)
     assert done.exit_code == 3
-    assert done.output == (
-        "cni-bridge: no daemon runs, and nothing was changed; start it: systemctl start cni-bridge\n"
-    )
+    assert done.output == f"cni-bridge: no daemon runs, and nothing was changed; start it: {command}\n"
     assert list(tmp_path.iterdir()) == []
 
 
