@@ -86,7 +86,7 @@ async def test_calls_without_effect(tmp_path: Path, call: str, answer: JsonObjec
         (
             "RequestPool",
             json.dumps(DOCKERD["RequestPool"]["20.10"]).encode(),
-            "cni.ipam: no net configuration with name",
+            "cni.ipam: there is no IPAM section lan in",
         ),
         ("RequestPool", b'{"AddressSpace": "x", "Pool": "10.1.2.0/99"}', "RequestPool: Pool: "),
         ("RequestPool", json.dumps(DOCKERD["RequestPool"]["swarm"]).encode(), "make the network without --ipam-driver"),
@@ -95,7 +95,7 @@ async def test_calls_without_effect(tmp_path: Path, call: str, answer: JsonObjec
         (
             "RequestAddress",
             json.dumps({"PoolID": POOL, "Address": ""}).encode(),
-            "cni.ipam: no net configuration with name",
+            "cni.ipam: there is no IPAM section lan in",
         ),
         ("RequestAddress", json.dumps({"PoolID": "a b", "Address": ""}).encode(), "the request is invalid: PoolID"),
     ],
