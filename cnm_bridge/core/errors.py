@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from cni_invoker import CniError, ErrorCode, PluginFailed
+from cni_invoker import CniError, ErrorCode
 
 
 class BridgeError(Exception):
@@ -115,18 +115,6 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
     "`cni-bridge doctor` finds those that no container has",
 }
 """Words of plugins, and the next step. The error itself does not depend on them: it has their text in any case."""
-
-_PASSING: Final[Mapping[str, str]] = {"bridge": "could not set bridge's mac"}
-"""Plugin type → words of a refusal after which the same ADD succeeds.
-
-`bridge` reads the bridge's MAC before it adds its port, and sets it after it has added the address. If an earlier ADD
-was killed between, the bridge has neither, and without ports its MAC is zero.
-"""
-
-
-def is_passing(exc: PluginFailed) -> bool:
-    """Return whether a plugin is known to accept what it has just refused, once the refused attempt is undone."""
-    return _PASSING.get(exc.plugin or "", "\n") in exc.msg
 
 
 def next_step(error: str) -> str:

@@ -85,19 +85,3 @@ def test_ids_in_the_error_of_a_plugin(scene: Scene) -> None:
     assert f"endpoint {found[1]}" in error
     assert not re.search("[0-9a-f]{64}", error)
     assert re.search(f'"endpoint_id": "{found[1]}[0-9a-f]{{52}}"', wait_logged(scene.lab, "rpc.refused"))
-
-
-@pytest.mark.smoke
-def test_a_bridge_that_an_unfinished_add_has_left(scene: Scene) -> None:
-    """It has no address, and no MAC once its port is gone: `bridge` refuses the first ADD, and accepts the next one."""
-    lab, (main, firewall) = scene.lab, bridge(scene.subnet())
-    name = str(main["bridge"])
-    for command in (
-        f"link add {name} type bridge",
-        "link add port0 type veth peer name port1",
-        f"link set port0 master {name}",
-        "link del port0",
-    ):
-        lab.run("ip", *command.split())
-    assert "00:00:00:00:00:00" in lab.run("ip", "link", "show", name).stdout
-    assert scene.run(scene.network(scene.configure([main, firewall]))).links()

@@ -16,7 +16,7 @@ from typing import Final
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import PluginFailed
-from cnm_bridge.core.errors import Refused, endpoint_option, is_passing
+from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpAddress
 from cnm_bridge.driver.teardown.address_holders import describe_holders
 from cnm_bridge.driver.teardown.evictions import Evictions
@@ -72,7 +72,6 @@ class Contention:
         self._elsewhere: set[EndpointId] = set()
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
-        self._has_repeated = False
         self._has_evicted_all = False
         self._evicted = evictions.count(network)
 
@@ -156,9 +155,6 @@ class Contention:
             PluginFailed: `exc`: there is nothing to wait for.
             Refused: The same, with who has a requested address, or an endpoint that may hold what was refused.
         """
-        if is_passing(exc) and not self._has_repeated:
-            self._has_repeated = True
-            return
         if await self._wait_before_retry():
             return
         holders = describe_holders(self._store, self._network, self._addresses, but_not=self._endpoint_id)
