@@ -31,8 +31,10 @@ _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/
 _SAME: Final = (
     "tests/contract/test_differential.py",
     "tests/contract/test_conformance_kit.py::test_the_published_verdicts",
+    "tests/unit/state/salvage/test_salvage.py::test_an_inverted_bit_in_the_log_costs_one_write",
+    "tests/unit/state/salvage/test_salvage.py::test_an_inverted_bit_in_a_table_costs_at_most_its_block",
 )
-"""Long tests beside libcni, whose outcome does not depend on the interpreter."""
+"""Long tests beside libcni, and of thousands of damaged files: their outcome does not depend on the interpreter."""
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
 """Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"
