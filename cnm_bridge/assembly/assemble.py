@@ -94,7 +94,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         endpoints.unpublished.forget,
         endpoints.dns_files.forget,
         endpoints.first_processes.forget,
-        ipam.holds.note_endpoint_gone,
+        ipam.hold_settlements.note_endpoint_gone,
     )
     for forget in forgetters:
         store.when_removed(forget)

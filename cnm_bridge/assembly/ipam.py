@@ -8,6 +8,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
+from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
@@ -24,6 +25,7 @@ class IpamRoom:
     service: IpamService
     releases: Releases
     holds: Holds
+    hold_settlements: HoldSettlements
     unclaimed: UnclaimedAddresses
 
 
@@ -40,13 +42,19 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         releases=releases,
     )
     reservations = HoldReservations(resources.store, plugins)
-    holds = Holds(store=resources.store, reservations=reservations, evictions=teardown.evictions)
-    networks.service.when_forgotten(holds.note_network_gone)
+    settlements = HoldSettlements(store=resources.store, reservations=reservations)
+    networks.service.when_forgotten(settlements.note_network_gone)
     settings = resources.settings
     return IpamRoom(
         service=service,
         releases=releases,
-        holds=holds,
+        holds=Holds(
+            store=resources.store,
+            reservations=reservations,
+            evictions=teardown.evictions,
+            settlements=settlements,
+        ),
+        hold_settlements=settlements,
         unclaimed=UnclaimedAddresses(
             store=resources.store,
             engine=resources.engine,

@@ -10,25 +10,20 @@ next container      store HELD, with its endpoint ─▶ attach with static
 released            release the addresses
 ```
 
-What the IPAM plugin does is in `hold_reservations.py`. A container that is not attached changes nothing: a new key has
-nothing afterwards, and any other one what it had.
-
-`settle` does what is due. It runs when an endpoint or a network has gone, and after each round of comparison: then a
-DEL or an ADD that has failed is repeated.
+What the IPAM plugin does is in `hold_reservations.py`, and what is due afterwards in `hold_settlements.py`. A container
+that is not attached changes nothing: a new key has nothing afterwards, and any other one what it had.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from ipaddress import ip_interface
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, HoldId, HoldPhase, HoldRecord, NetworkId, Phase, StateError
+from cni_bridge_state import EndpointId, HoldId, HoldPhase, HoldRecord, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
@@ -49,40 +44,24 @@ from cnm_bridge.core.planning.options.cni_options import STICKY
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
+from cnm_bridge.driver.ipam.hold_settlements import HoldName, HoldSettlements, name_of
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
-
-_Name = tuple[NetworkId, str, str]
-"""Network, CNI configuration and key. The ID of a hold is a random container ID, so that its IPAM plugin never takes it
-for one whose record was lost."""
 
 _OWN_KEY: Final = f"give each container its own with {endpoint_option(STICKY, 'KEY')}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Holds:
-    """Hands out and releases what keys have.
-
-    Attributes:
-        clock: Returns the time in seconds since 1970.
-    """
+    """Hands out and releases what keys have."""
 
     store: Store
     reservations: HoldReservations
     evictions: Evictions
-    clock: Callable[[], float] = time.time
-    _locks: KeyedLocks[_Name] = field(default_factory=KeyedLocks, init=False)
-    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _gone: set[NetworkId] = field(default_factory=set, init=False)
-    _has_networks: bool = field(default=False, init=False)
-    _has_compared: bool = field(default=False, init=False)
-    """Whether endpoints whose records were lost have been rebuilt, which have the same IDs again."""
-    _torn_down: set[EndpointId] = field(default_factory=set, init=False)
-    """Endpoints with holds that this run has torn down: their records are not lost."""
+    settlements: HoldSettlements
 
     @asynccontextmanager
     async def holding(self, request: CreateEndpoint, plan: Plan, deadline: float) -> AsyncIterator[Plan]:
@@ -118,10 +97,10 @@ class Holds:
                 try:
                     yield with_hold(plan, record)
                 except BaseException:
-                    self._torn_down.add(request.endpoint_id)
+                    self.settlements.note_not_created(request.endpoint_id)
                     raise
         finally:
-            self._wanted.set()
+            self.settlements.request()
 
     async def note_joined(self, endpoint_id: EndpointId) -> None:
         """Store what the container of an endpoint changes about what its key has, because it is attached."""
@@ -139,115 +118,21 @@ class Holds:
             Refused: A container has it; nothing has been changed.
             CniError, KernelError, StateError: It could not be released, and will be tried again.
         """
-        async with self._locks.hold(_name(record)):
+        async with self.settlements.locks.hold(name_of(record)):
             stored = self.store.ipam.find_hold(record.id)
             if stored is None:
                 return
-            if self._find_holder(stored) is not None:
+            if self.settlements.find_holder(stored) is not None:
                 raise Refused(
                     f"key {stored.key} is in use: `cni-bridge ls --sticky` shows its container; remove that first; "
                     "nothing has been changed"
                 )
             await self.reservations.release(stored)
 
-    def note_endpoint_gone(self, endpoint_id: EndpointId) -> None:
-        """Have `run` settle soon, because the record of an endpoint has been removed."""
-        if self.store.ipam.find_hold_of(endpoint_id) is not None:
-            self._torn_down.add(endpoint_id)
-        self._wanted.set()
-
-    def note_network_gone(self, network_id: NetworkId) -> None:
-        """Have `run` release the holds of a network soon, because its record has been removed."""
-        self._gone.add(network_id)
-        self._wanted.set()
-
-    def note_round(self) -> None:
-        """Have `run` settle soon: all networks of the engine have records now, so one without is gone."""
-        self._has_networks = self._has_compared = True
-        self._wanted.set()
-
-    async def run(self) -> None:
-        """Settle what the previous run has left, and then whenever it is wanted, until cancelled."""
-        while True:
-            self._wanted.clear()
-            await self.settle()
-            await self._wanted.wait()
-
-    async def settle(self) -> None:
-        """Release what is due, and note what no container has any more. Errors are logged, and tried again later."""
-        if self._has_networks:
-            self._has_networks = False
-            self._gone |= {one.network_id for one in self.store.ipam.holds()}
-        self._gone -= {one.id for one in self.store.networks()}  # Docker may have made it again
-        async with asyncio.TaskGroup() as tasks:
-            for record in self.store.ipam.holds():
-                if self._may_be_due(record):
-                    tasks.create_task(self._settle(record))
-        left = self.store.ipam.holds()
-        self._gone &= {one.network_id for one in left}
-        self._torn_down &= {one.holder for one in left if one.holder is not None}
-
-    def _may_be_due(self, record: HoldRecord) -> bool:
-        """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
-        has_lost_holder = record.holder is not None and self.store.find_endpoint(record.holder) is None
-        is_idle = record.holder is None and (record.expires_at is not None or record.network_id in self._gone)
-        return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle or self._is_joined(record)
-
-    async def _settle(self, record: HoldRecord) -> None:
-        try:
-            async with self._locks.hold(_name(record)):
-                await self._settle_one(record.id)
-        except (CniError, KernelError, StateError) as exc:
-            facts = {"hold_id": record.id, "key": record.key, "configuration": record.section, "error": str(exc)}
-            if is_renewed(record):
-                log.warning("hold.restore_pending", **facts)
-            else:
-                log.warning("hold.release_pending", **facts)
-        except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
-            log.exception("hold.bug", hold_id=record.id)
-
-    async def _settle_one(self, record_id: HoldId) -> None:
-        record = self.store.ipam.find_hold(record_id)
-        if record is None:
-            return
-        if record.phase is not HoldPhase.HELD and not is_renewed(record):
-            await self.reservations.release(record)
-            return
-        if self._is_joined(record) and record.change is not None:  # an earlier run has not stored it
-            record = confirmed(record, record.change)
-            await self.store.ipam.put_hold(record)
-        if self._find_holder(record) is not None:
-            return
-        is_certain = self._has_compared or record.holder in self._torn_down
-        if record.holder is not None:
-            record = without_holder(record, self.clock())
-            await self.store.ipam.put_hold(record)
-        is_expired = record.expires_at is not None and record.expires_at <= self.clock()
-        if (is_expired and is_certain) or record.network_id in self._gone:
-            await self.reservations.release(record)
-        elif record.phase is HoldPhase.PENDING:
-            await self.reservations.restore(record)
-
-    def _is_joined(self, record: HoldRecord) -> bool:
-        """Return whether the endpoint that has a hold is attached, and what it changes is not stored."""
-        if record.change is None or record.holder is None:
-            return False
-        holder = self.store.find_endpoint(record.holder)
-        return holder is not None and holder.phase is Phase.JOINED
-
-    def _find_holder(self, record: HoldRecord) -> EndpointId | None:
-        """Return the endpoint that has what a key has; the record does not name it if it is older than the endpoint."""
-        if record.phase is not HoldPhase.HELD:
-            return None
-        if record.holder is not None and self.store.find_endpoint(record.holder) is not None:
-            return record.holder
-        having = self.store.endpoints_with_address([str(ip_interface(address).ip) for address in record.addresses])
-        return next((one.id for one in having if one.network_id == record.network_id), None)
-
-    async def _lock(self, held: AsyncExitStack, name: _Name, deadline: float) -> None:
+    async def _lock(self, held: AsyncExitStack, name: HoldName, deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                await held.enter_async_context(self._locks.hold(name))
+                await held.enter_async_context(self.settlements.locks.hold(name))
         except TimeoutError as exc:
             raise Refused(
                 f"key {name[2]} is not free yet: another container with it is being created, or what it had is being "
@@ -255,11 +140,11 @@ class Holds:
             ) from exc
 
     async def _find(
-        self, request: CreateEndpoint, plan: Plan, name: _Name, contention: Contention
+        self, request: CreateEndpoint, plan: Plan, name: HoldName, contention: Contention
     ) -> HoldRecord | None:
         """Return what a key has, as the section of the list is now, when no other endpoint has it; None for nothing."""
         record = self._look_up(name)
-        holder = None if record is None else self._find_holder(record)
+        holder = None if record is None else self.settlements.find_holder(record)
         if record is not None and holder not in {None, request.endpoint_id}:
             refuse_changed_hold(plan, record)
             what, remedy = f"key {record.key}", _OWN_KEY
@@ -278,15 +163,15 @@ class Holds:
                 is_held = record.phase is HoldPhase.HELD and is_current(plan, record)
                 if is_held and not await self.reservations.is_lost(record):
                     return record
-                return await self.reservations.renew(without_holder(record, self.clock()), plan)
+                return await self.reservations.renew(without_holder(record, self.settlements.clock()), plan)
         except TimeoutError as exc:
             raise Refused(
                 f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} takes long to "
                 "reserve them again; cni-bridge repeats that; try again when `cni-bridge ls --sticky` shows phase held"
             ) from exc
 
-    def _look_up(self, name: _Name) -> HoldRecord | None:
-        return next((one for one in self.store.ipam.holds() if _name(one) == name), None)
+    def _look_up(self, name: HoldName) -> HoldRecord | None:
+        return next((one for one in self.store.ipam.holds() if name_of(one) == name), None)
 
     async def _release_in_time(self, record: HoldRecord, contention: Contention) -> None:
         """Release what an earlier call or the operator has given up.
@@ -320,7 +205,7 @@ class Holds:
             holder=request.endpoint_id,
             change=change_of(plan),
             expires_at=None,
-            created_at=int(self.clock()),
+            created_at=int(self.settlements.clock()),
         )
         while True:
             contention.note_leaving()
@@ -341,7 +226,3 @@ class Holds:
             log.warning("hold.release_pending", hold_id=record.id, key=record.key, error=reason)
             return False
         return True
-
-
-def _name(record: HoldRecord) -> _Name:
-    return record.network_id, record.section, record.key

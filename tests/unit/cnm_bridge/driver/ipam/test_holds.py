@@ -31,6 +31,7 @@ from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.ipam import hold_reservations
 from cnm_bridge.driver.ipam import holds as module
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
+from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.teardown.contention import wait_deadline
@@ -142,6 +143,7 @@ class Scene:
     store: Store
     plugins: Plugins
     holds: Holds
+    settlements: HoldSettlements
     now: float = 1000.0
     numbers: list[EndpointId] = field(default_factory=lambda: list(ENDPOINTS))
 
@@ -162,7 +164,7 @@ class Scene:
         with pytest.raises(RuntimeError):
             async with self.holds.holding(self.request(wanted), wanted, wait_deadline()):
                 raise RuntimeError("a plugin fails")
-        await self.holds.settle()
+        await self.settlements.settle()
 
     def request(self, wanted: Plan) -> CreateEndpoint:
         """Return the call for the next endpoint."""
@@ -179,8 +181,8 @@ class Scene:
         """Remove an endpoint, and settle what follows."""
         await self.store.put_endpoint(replace(self.store.get_endpoint(endpoint_id), phase=Phase.DELETING))
         await self.store.remove_endpoint(endpoint_id)
-        self.holds.note_endpoint_gone(endpoint_id)
-        await self.holds.settle()
+        self.settlements.note_endpoint_gone(endpoint_id)
+        await self.settlements.settle()
 
     @property
     def hold(self) -> HoldRecord:
@@ -198,8 +200,10 @@ async def make_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     reservations = HoldReservations(store, cast("PluginRuns", plugins))
     monkeypatch.setattr(module, "Contention", NoOther)
     evictions = cast("Evictions", None)
-    scene = Scene(store, plugins, Holds(store=store, reservations=reservations, evictions=evictions))
-    scene.holds.clock = lambda: scene.now
+    settlements = HoldSettlements(store=store, reservations=reservations)
+    holds = Holds(store=store, reservations=reservations, evictions=evictions, settlements=settlements)
+    scene = Scene(store, plugins, holds, settlements)
+    settlements.clock = lambda: scene.now
     yield scene
     store.close()
 
@@ -279,12 +283,12 @@ async def test_an_interrupted_change_is_repeated(scene: Scene, *, is_taken: bool
     scene.plugins.error = None
     if is_taken:
         scene.plugins.assigned = "another container"
-        await scene.holds.settle()
+        await scene.settlements.settle()
         assert scene.hold.phase is HoldPhase.PENDING
         with pytest.raises(Refused, match=r"key web has 10.1.2.3/24.*has been allocated.*release --sticky web"):
             await scene.create(plan(WIDER))
         scene.plugins.assigned = None
-    await scene.holds.settle()
+    await scene.settlements.settle()
     assert (scene.hold.phase, scene.hold.addresses) == (HoldPhase.HELD, before.addresses)
     assert scene.plugins.assigned == before.id
 
@@ -315,7 +319,7 @@ async def test_a_join_that_an_earlier_run_has_not_noted(scene: Scene) -> None:
     """If the daemon ended between Join and the change of the hold, the next run makes it."""
     created = await scene.create(plan(mac=OTHER_MAC))
     await scene.store.put_endpoint(replace(scene.store.get_endpoint(created), phase=Phase.JOINED))
-    await scene.holds.settle()
+    await scene.settlements.settle()
     assert (scene.hold.mac, scene.hold.keep_s, scene.hold.holder) == (OTHER_MAC, None, created)
     await scene.remove(created)
     assert scene.hold.holder is None
@@ -332,10 +336,10 @@ async def test_an_endpoint_that_goes_while_its_join_is_noted(scene: Scene, monke
         monkeypatch.setattr(AddressStore, "put_hold", put_hold)
         await scene.store.put_endpoint(replace(scene.store.get_endpoint(created), phase=Phase.DELETING))
         await scene.store.remove_endpoint(created)
-        scene.holds.note_endpoint_gone(created)
+        scene.settlements.note_endpoint_gone(created)
 
     monkeypatch.setattr(AddressStore, "put_hold", put_slowly)
-    await scene.holds.settle()
+    await scene.settlements.settle()
     assert (scene.hold.holder, scene.hold.keep_s, scene.hold.expires_at) == (None, None, None)
 
 
@@ -365,7 +369,7 @@ async def test_an_undo_that_hangs(scene: Scene, monkeypatch: pytest.MonkeyPatch)
             await scene.create(plan())
     assert scene.hold.phase is HoldPhase.PENDING
     scene.plugins.hangs = False
-    await scene.holds.settle()
+    await scene.settlements.settle()
     assert scene.store.ipam.holds() == ()
     assert scene.plugins.assigned is None
 
@@ -392,8 +396,8 @@ async def test_a_network_that_is_made_again(scene: Scene) -> None:
     network = scene.store.find_network(NetworkId(NETWORK))
     assert network is not None
     await scene.store.remove_network(NETWORK)
-    scene.holds.note_network_gone(NETWORK)
-    await scene.holds.settle()
+    scene.settlements.note_network_gone(NETWORK)
+    await scene.settlements.settle()
     await scene.store.put_network(network)
     await scene.remove(created)
     assert scene.hold.phase is HoldPhase.HELD
