@@ -9,7 +9,7 @@ is repeated.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 
 import structlog
@@ -51,6 +51,11 @@ class HoldSettlements:
     """Whether endpoints whose records were lost have been rebuilt, which have the same IDs again."""
     _torn_down: set[EndpointId] = field(default_factory=set, init=False)
     """Endpoints with holds that this run has torn down: their records are not lost."""
+    _attached: set[EndpointId] = field(default_factory=set, init=False)
+    """Endpoints with holds that are attached, which could not be stored with the hold."""
+    _settling: set[HoldId] = field(default_factory=set, init=False)
+    _again: set[HoldId] = field(default_factory=set, init=False)
+    """Those of `_settling` that are to be looked at once more."""
 
     def find_holder(self, record: HoldRecord) -> EndpointId | None:
         """Return the endpoint that has what a key has; the record does not name it if it is older than the endpoint."""
@@ -64,6 +69,10 @@ class HoldSettlements:
     def note_not_created(self, endpoint_id: EndpointId) -> None:
         """Note that the creation of an endpoint with a hold has failed; `request` is to follow."""
         self._torn_down.add(endpoint_id)
+
+    def note_attached(self, endpoint_id: EndpointId) -> None:
+        """Note that an endpoint with a hold is attached, and that this could not be stored with the hold."""
+        self._attached.add(endpoint_id)
 
     def request(self) -> None:
         """Have `run` settle soon."""
@@ -87,24 +96,32 @@ class HoldSettlements:
 
     async def run(self) -> None:
         """Settle what the previous run has left, and then whenever it is wanted, until cancelled."""
-        while True:
-            self._wanted.clear()
-            await self.settle()
-            await self._wanted.wait()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wanted.clear()
+                self.begin(tasks)
+                await self._wanted.wait()
 
-    async def settle(self) -> None:
-        """Release what is due, and note what no container has any more. Errors are logged, and tried again later."""
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to settle what is due. Errors are logged, and tried again later.
+
+        What hangs delays nothing else; it is looked at again when it has ended.
+        """
         if self._has_networks:
             self._has_networks = False
             self._gone |= {one.network_id for one in self.store.ipam.holds()}
         self._gone -= {one.id for one in self.store.networks()}  # Docker may have made it again
-        async with asyncio.TaskGroup() as tasks:
-            for record in self.store.ipam.holds():
-                if self._may_be_due(record):
-                    tasks.create_task(self._settle(record))
+        for record in self.store.ipam.holds():
+            if record.id in self._settling:
+                self._again.add(record.id)
+            elif self._may_be_due(record):
+                self._settling.add(record.id)
+                tasks.create_task(self._settle(record))
         left = self.store.ipam.holds()
         self._gone &= {one.network_id for one in left}
-        self._torn_down &= {one.holder for one in left if one.holder is not None}
+        holders = {one.holder for one in left if one.holder is not None}
+        self._torn_down &= holders
+        self._attached &= holders
 
     def _may_be_due(self, record: HoldRecord) -> bool:
         """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
@@ -124,6 +141,11 @@ class HoldSettlements:
                 log.warning("hold.release_pending", **facts)
         except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
             log.exception("hold.bug", hold_id=record.id)
+        finally:
+            self._settling.discard(record.id)
+            if record.id in self._again:
+                self._again.discard(record.id)
+                self._wanted.set()
 
     async def _settle_one(self, record_id: HoldId) -> None:
         record = self.store.ipam.find_hold(record_id)
@@ -132,10 +154,12 @@ class HoldSettlements:
         if record.phase is not HoldPhase.HELD and not is_renewed(record):
             await self.reservations.release(record)
             return
-        if self._is_joined(record) and record.change is not None:  # an earlier run has not stored it
+        if self._is_joined(record) and record.change is not None:  # that was not stored at Join
             record = confirmed(record, record.change)
             await self.store.ipam.put_hold(record)
-        if self.find_holder(record) is not None:
+        holder = self.find_holder(record)
+        if holder is not None:
+            await self._note_holder(record, holder)
             return
         is_certain = self._has_compared or record.holder in self._torn_down
         if record.holder is not None:
@@ -147,12 +171,17 @@ class HoldSettlements:
         elif record.phase is HoldPhase.PENDING:
             await self.reservations.restore(record)
 
+    async def _note_holder(self, record: HoldRecord, holder: EndpointId) -> None:
+        """Store that an endpoint has a hold whose record is older, or whose endpoint's record was lost meanwhile."""
+        if holder != record.holder and self.store.get_endpoint(holder).phase is Phase.JOINED:
+            await self.store.ipam.put_hold(replace(record, holder=holder, change=None, expires_at=None))
+
     def _is_joined(self, record: HoldRecord) -> bool:
-        """Return whether the endpoint that has a hold is attached, and what it changes is not stored."""
+        """Return whether the endpoint that has a hold is or was attached, and what it changes is not stored."""
         if record.change is None or record.holder is None:
             return False
         holder = self.store.find_endpoint(record.holder)
-        return holder is not None and holder.phase is Phase.JOINED
+        return record.holder in self._attached or (holder is not None and holder.phase is Phase.JOINED)
 
 
 def name_of(record: HoldRecord) -> HoldName:

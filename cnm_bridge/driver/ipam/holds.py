@@ -109,6 +109,7 @@ class Holds:
             try:
                 await self.store.ipam.put_hold(confirmed(record, record.change))
             except StateError as exc:
+                self.settlements.note_attached(endpoint_id)
                 log.warning("hold.not_stored", hold_id=record.id, error=str(exc))
 
     async def release(self, record: HoldRecord) -> None:
