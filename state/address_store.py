@@ -153,6 +153,21 @@ class AddressStore:
         kept = partial(self._keep_hold, record)
         await self._db.write({f"{HOLDS}{record.id}": render_value(record)}, on_written=kept)
 
+    async def split_hold(self, record: HoldRecord, new: HoldRecord) -> None:
+        """Store a hold's next phase and a new hold, both or none.
+
+        Raises:
+            WrongPhase: `HOLD_TRANSITIONS` does not lead to the phase of one of them.
+        """
+        for one in (record, new):
+            self._check_hold(one.id, one.phase)
+
+        def keep() -> None:
+            self._keep_hold(record)
+            self._keep_hold(new)
+
+        await self._db.write({f"{HOLDS}{one.id}": render_value(one) for one in (record, new)}, on_written=keep)
+
     async def remove_hold(self, hold_id: HoldId) -> None:
         """Remove a hold, which must be in PENDING or RELEASING: its DEL is done.
 

@@ -11,22 +11,26 @@ released        store RELEASING ─▶ DEL ─▶ remove the record
 They are reserved again if the section of the list has changed, and if the plugin has lost them. A key keeps its
 addresses then, whatever the plugin says about them. If it refuses them, they are reserved as before. What a crash or an
 error interrupts is repeated, with the section that is on disk.
+
+An ADD without an answer may have reserved something with a section that the list no longer has. If its DEL fails, too,
+the key continues under a new ID, and the old one stays RELEASING until its DEL is done.
 """
 
 import asyncio
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from typing import Final
 
 import structlog
 
 from cni_bridge_spec import find_str, get_objects
-from cni_bridge_state import HoldPhase, HoldRecord, StateError
+from cni_bridge_state import HoldId, HoldPhase, HoldRecord, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ErrorCode, PluginFailed
 from cni_invoker.errors import PluginNotFound, PluginNotStarted
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.addresses.address_ranges import RANGED
-from cnm_bridge.core.planning.hold import hold_mac, plan_again, plan_hold, refused_again
+from cnm_bridge.core.planning.hold import hold_mac, is_current, plan_again, plan_hold, refused_again
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 
@@ -104,15 +108,21 @@ class HoldReservations:
         """
         pending = replace(record, phase=HoldPhase.PENDING)
         await self.store.ipam.put_hold(pending)
-        await self._delete(pending)
+        try:
+            await self.plugins.delete(pending, pending.reservation)
+        except CniError as exc:
+            if not is_current(plan, pending) and pending.reservation.result is None:
+                pending = await self._set_aside(pending, exc)
+            elif pending.reservation.result is not None or not isinstance(exc, _REFUSED):
+                raise
         changed = replace(pending, reservation=plan_hold(plan, str(self.plugins.netns), record.addresses))
         try:
             return await self.add(changed)
         except _REFUSED as exc:
             consequence = "they are reserved as before"
             try:
-                await self._delete(changed)
-                await self.add(replace(pending, reservation=plan_again(record)))
+                cleared = await self._undo(changed)
+                await self.add(replace(cleared, reservation=plan_again(record)))
             except (CniError, KernelError, StateError) as failure:
                 consequence = f"reserving them as before has failed, too, and is repeated ({failure})"
             raise refused_again(record, exc, consequence) from exc
@@ -126,13 +136,23 @@ class HoldReservations:
         await self.plugins.delete(record, record.reservation)
         await self.add(replace(record, reservation=plan_again(record)))
 
-    async def _delete(self, record: HoldRecord) -> None:
-        """Run DEL. A refusal counts only if the plugin has reserved something: its section may be unusable."""
+    async def _undo(self, record: HoldRecord) -> HoldRecord:
+        """Run DEL after a refused ADD. Another refusal is none: the section may be unusable."""
         try:
             await self.plugins.delete(record, record.reservation)
         except _REFUSED:
-            if record.reservation.result is not None:
-                raise
+            pass
+        except CniError as exc:
+            return await self._set_aside(record, exc)
+        return record
+
+    async def _set_aside(self, record: HoldRecord, why: CniError) -> HoldRecord:
+        """Store that DEL of a record in PENDING is to be repeated until it is done; return the key's new record."""
+        left = replace(record, phase=HoldPhase.RELEASING, holder=None, change=None, expires_at=None)
+        key = replace(record, id=HoldId(token_hex(32)))
+        await self.store.ipam.split_hold(left, key)
+        log.warning("hold.release_pending", hold_id=left.id, key=left.key, configuration=left.section, error=str(why))
+        return key
 
     async def release(self, record: HoldRecord) -> None:
         """Release what a key has, or was to get; does nothing if it has been released.

@@ -161,18 +161,28 @@ class Holds:
         refuse_changed_hold(plan, record)
         try:
             async with asyncio.timeout_at(contention.deadline):
+                await asyncio.sleep(0)  # if the time is over, nothing begins
                 is_held = record.phase is HoldPhase.HELD and is_current(plan, record)
                 if is_held and not await self.reservations.is_lost(record):
                     return record
                 return await self.reservations.renew(without_holder(record, self.settlements.clock()), plan)
         except TimeoutError as exc:
-            raise Refused(
-                f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} takes long to "
-                "reserve them again; cni-bridge repeats that; try again when `cni-bridge ls --sticky` shows phase held"
-            ) from exc
+            plugin = f"the IPAM plugin of CNI configuration {record.section}"
+            problem = (
+                f"the time was over before {plugin} could check or renew that reservation; nothing has been changed; "
+                "try again"
+            )
+            if is_renewed(self._look_up(name) or record):
+                problem = (
+                    f"{plugin} takes long to reserve them again; cni-bridge repeats that; try again when `cni-bridge "
+                    "ls --sticky` shows phase held"
+                )
+            raise Refused(f"{describe_hold(record)}, and {problem}") from exc
 
     def _look_up(self, name: HoldName) -> HoldRecord | None:
-        return next((one for one in self.store.ipam.holds() if name_of(one) == name), None)
+        """Return the record of a key; one that is being released only if there is no other one."""
+        found = (one for one in self.store.ipam.holds() if name_of(one) == name)
+        return min(found, key=lambda one: one.phase is HoldPhase.RELEASING, default=None)
 
     async def _release_in_time(self, record: HoldRecord, contention: Contention) -> None:
         """Release what an earlier call or the operator has given up.

@@ -167,4 +167,12 @@ async def test_holds(tmp_path: Path) -> None:
     other = Store.open(tmp_path / "two")
     other.import_document(exported)
     assert other.ipam.holds() == (held,)
+    left, new = replace(held, phase=HoldPhase.RELEASING), replace(pending, id=HoldId("e" * 64))
+    with pytest.raises(WrongPhase):
+        await other.ipam.split_hold(left, replace(new, phase=HoldPhase.HELD))
+    assert other.ipam.holds() == (held,)
+    await other.ipam.split_hold(left, new)
+    other.close()
+    other = Store.open(tmp_path / "two")
+    assert other.ipam.holds() == (left, new)
     other.close()

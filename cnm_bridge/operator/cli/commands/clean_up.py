@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_str, get_bool, get_objects, get_str, get_strings
+from cni_bridge_state import HoldPhase
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
@@ -168,6 +169,7 @@ def find_hold(holds: Sequence[JsonObject], networks: Mapping[str, str | None], w
         DaemonError: It names none, or several.
     """
     with_key = [one for one in holds if get_str(one, "key") == word.lower()]
+    with_key = [one for one in with_key if get_str(one, "phase") != HoldPhase.RELEASING] or with_key
     if len(with_key) > 1:
         which = ", ".join(
             f"{get_str(one, 'id')[:_ID_DIGITS]} ({', '.join(get_strings(one, 'addresses'))} on network "

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_objects
+from cni_bridge_spec import JsonObject, find_str, get_object, get_objects
 from cni_bridge_state import (
     EndpointId,
     HoldRecord,
@@ -32,6 +32,8 @@ from tests.unit.cnm_bridge.core.planning.test_hold import SUBNET
 ADDRESS: Final = "10.1.2.3"
 WIDER: Final[JsonObject] = {**SUBNET, "routes": [{"dst": "192.0.2.0/24"}]}
 """The section after a change; the ranges have the address."""
+ELSEWHERE: Final[JsonObject] = {**SUBNET, "dataDir": "/elsewhere"}
+"""Another one, whose plugin does not know what it has reserved with the others."""
 ENDPOINTS: Final = [EndpointId(digit * 64) for digit in "defabc"]
 
 
@@ -46,9 +48,9 @@ class Plugins:
     """Stands in for the runs of an IPAM plugin with one address.
 
     Attributes:
-        assigned: Whose it is.
+        owners: Whose it is, for each directory of data.
         refuses: Whether the plugin refuses it for a section.
-        refuses_delete: Whether it refuses a DEL with that section, too.
+        delete_error: What a DEL with that section fails with.
         missing: Whether the plugin of a section is not installed.
         error: What an ADD fails with after it has reserved the address.
         hangs: Whether DEL and CHECK hang, until `resumed` is set.
@@ -56,36 +58,44 @@ class Plugins:
     """
 
     netns: Path = Path("/run/netns/1")
-    assigned: str | None = None
+    owners: dict[str, str | None] = field(default_factory=dict)
     refuses: Callable[[JsonObject], bool] = lambda _: False
-    refuses_delete: bool = False
+    delete_error: CniError | None = None
     missing: Callable[[JsonObject], bool] = lambda _: False
     error: CniError | None = None
     hangs: bool = False
     resumed: asyncio.Event = field(default_factory=asyncio.Event)
     check_code: int | None = None
 
+    @property
+    def assigned(self) -> str | None:
+        """Whose it is in the directory that the section names at first."""
+        return self.owners.get("")
+
+    @assigned.setter
+    def assigned(self, owner: str | None) -> None:
+        self.owners[""] = owner
+
     async def add(self, record: HoldRecord, reservation: ReservationRecord) -> Result:
         """Reserve the address."""
-        (document,) = get_objects(reservation.configuration, "plugins")
-        self._find(document)
-        if self.assigned is not None or self.refuses(document):
-            raise refusal("it is excluded" if self.assigned is None else f"{ADDRESS} has been allocated")
-        self.assigned = record.id
+        document, directory = self._find(reservation)
+        is_taken = self.owners.get(directory) is not None
+        if is_taken or self.refuses(document):
+            raise refusal(f"{ADDRESS} has been allocated" if is_taken else "it is excluded")
+        self.owners[directory] = record.id
         if self.error is not None:
             raise self.error
         return Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": f"{ADDRESS}/24"}]})
 
     async def delete(self, record: HoldRecord, reservation: ReservationRecord) -> None:
         """Release the address."""
-        (document,) = get_objects(reservation.configuration, "plugins")
-        self._find(document)
-        if self.refuses_delete and self.refuses(document):
-            raise refusal("there is no directory")
+        document, directory = self._find(reservation)
+        if self.delete_error is not None and self.refuses(document):
+            raise self.delete_error
         if self.hangs:
             await self.resumed.wait()
-        if self.assigned == record.id:
-            self.assigned = None
+        if self.owners.get(directory) == record.id:
+            self.owners[directory] = None
 
     async def check(self, record: HoldRecord, _: ReservationRecord) -> None:
         """Look for the reservation."""
@@ -96,9 +106,12 @@ class Plugins:
         if self.assigned != record.id:
             raise refusal("Failed to find address added by container", 999)
 
-    def _find(self, document: JsonObject) -> None:
+    def _find(self, reservation: ReservationRecord) -> tuple[JsonObject, str]:
+        """Return the plugin's configuration, and the directory of its data."""
+        (document,) = get_objects(reservation.configuration, "plugins")
         if self.missing(document):
             raise PluginNotFound(plugin="host-local", directories=[Path("/opt/cni/bin")])
+        return document, find_str(get_object(document, "ipam"), "dataDir") or ""
 
     def lose(self) -> None:
         """Lose the reservation."""

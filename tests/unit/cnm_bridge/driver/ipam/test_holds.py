@@ -24,7 +24,7 @@ from cnm_bridge.driver.ipam import hold_reservations
 from cnm_bridge.driver.ipam import holds as module
 from tests.records import NETWORK
 from tests.unit.cnm_bridge.core.planning.test_hold import plan
-from tests.unit.cnm_bridge.driver.ipam.hold_scene import WIDER, Scene, refusal
+from tests.unit.cnm_bridge.driver.ipam.hold_scene import ELSEWHERE, WIDER, Scene, refusal
 
 OTHER_MAC: Final = "02:00:00:00:00:0a"
 
@@ -35,7 +35,7 @@ async def test_a_refused_address_is_kept(scene: Scene, *, refuses_delete: bool) 
     await scene.remove(await scene.create(plan(), until=Phase.JOINED))
     before = scene.hold
     scene.plugins.refuses = lambda document: document["ipam"] == WIDER
-    scene.plugins.refuses_delete = refuses_delete
+    scene.plugins.delete_error = refusal("there is no directory") if refuses_delete else None
     with pytest.raises(Refused) as refused:
         await scene.create(plan(WIDER))
     for part in ("key web has 10.1.2.3/24", "CNI configuration blue", "it is excluded", "reserved as before"):
@@ -112,6 +112,44 @@ async def test_an_interrupted_change_is_repeated(scene: Scene, *, is_taken: bool
     await scene.settle()
     assert (scene.hold.phase, scene.hold.addresses) == (HoldPhase.HELD, before.addresses)
     assert scene.plugins.assigned == before.id
+
+
+@pytest.mark.parametrize("error", [refusal("there is no directory"), CniError("it timed out")])
+async def test_an_interrupted_change_that_cannot_be_undone(scene: Scene, error: CniError) -> None:
+    """The key continues with the section that the list has now; what it may have with the other one is released."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    before = scene.hold
+    scene.plugins.error = CniError("it timed out")
+    with pytest.raises(CniError, match="it timed out"):
+        await scene.create(plan(ELSEWHERE))
+    scene.plugins.error, scene.plugins.delete_error = None, error
+    scene.plugins.refuses = lambda document: document["ipam"] == ELSEWHERE
+    created = await scene.create(plan(), until=Phase.JOINED)
+    held = scene.store.ipam.find_hold_of(created)
+    assert held is not None
+    assert (held.phase, held.addresses, held.mac) == (HoldPhase.HELD, before.addresses, before.mac)
+    await scene.settle()
+    assert scene.plugins.owners == {"": held.id, "/elsewhere": before.id}
+    scene.plugins.delete_error = None
+    await scene.settle()
+    assert scene.plugins.owners == {"": held.id, "/elsewhere": None}
+    assert scene.hold == held
+
+
+async def test_a_refused_address_whose_delete_has_no_answer(scene: Scene) -> None:
+    """The address is reserved as before at once; the DEL is repeated."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    before = scene.hold
+    scene.plugins.refuses = lambda document: document["ipam"] == ELSEWHERE
+    scene.plugins.delete_error = CniError("it timed out")
+    with pytest.raises(Refused, match=r"it is excluded.*; they are reserved as before"):
+        await scene.create(plan(ELSEWHERE))
+    held, left = sorted(scene.store.ipam.holds(), key=lambda one: one.phase)
+    assert (held.phase, held.addresses, left.phase) == (HoldPhase.HELD, before.addresses, HoldPhase.RELEASING)
+    assert scene.plugins.assigned == held.id
+    scene.plugins.delete_error = None
+    await scene.settle()
+    assert scene.hold == held
 
 
 @pytest.mark.parametrize("until", [Phase.PENDING, Phase.READY])
@@ -209,6 +247,22 @@ async def test_waits_end_at_the_deadline(scene: Scene) -> None:
         with pytest.raises(Refused, match=r"has not released what it had: its DEL has not ended"):
             async with scene.holds.holding(scene.request(wanted), wanted, soon):
                 pass
+
+
+async def test_a_time_that_is_over_before_a_change(scene: Scene) -> None:
+    """The error says that nothing has been changed, unless the address is being reserved again."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    before, begun = scene.hold, asyncio.get_running_loop().time()
+    scene.plugins.hangs = True
+    for wanted, deadline in ((plan(WIDER), begun), (plan(), begun + 0.05)):
+        with pytest.raises(Refused, match=r"key web has .*time was over .*nothing has been changed; try again$"):
+            async with scene.holds.holding(scene.request(wanted), wanted, deadline):
+                pass
+        assert scene.hold == before
+    wanted = plan(WIDER)
+    with pytest.raises(Refused, match=r"key web has .*takes long to reserve them again; cni-bridge repeats that"):
+        async with scene.holds.holding(scene.request(wanted), wanted, asyncio.get_running_loop().time() + 0.05):
+            pass
 
 
 async def test_a_network_that_is_made_again(scene: Scene) -> None:

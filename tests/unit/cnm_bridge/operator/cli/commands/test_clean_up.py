@@ -53,6 +53,15 @@ def test_an_id_may_be_shortened() -> None:
             pick(document, "leftovers", "id", [wrong])
 
 
+def test_a_key_stands_for_what_it_has_now() -> None:
+    """Not for what is being released, unless it has nothing else."""
+    held: JsonObject = {"id": "a" * 64, "networkId": "1" * 64, "key": "web", "phase": "held", "addresses": []}
+    left: JsonObject = {**held, "id": "b" * 64, "phase": "releasing"}
+    assert find_hold([held, left], {}, "Web") == held["id"]
+    assert find_hold([left], {}, "web") == left["id"]
+    assert find_hold([held, left], {}, "b" * 12) == left["id"]
+
+
 def test_a_leftover_has_its_age_and_what_was_examined() -> None:
     """By that an operator decides whether it may be removed; a rule has no age."""
     shown, _ = show_left({**NOTHING, "leftovers": [LEFTOVER, {**OTHER, "modifiedAt": None}]})
@@ -106,7 +115,7 @@ def test_a_malformed_template_is_refused_before_anything_is_done(tmp_path: Path)
 def test_a_key_of_several_networks() -> None:
     """The error has their names and what each has; the ID of one of them chooses it."""
     holds: list[JsonObject] = [
-        {"id": digit * 64, "key": "web", "networkId": network * 64, "addresses": [address]}
+        {"id": digit * 64, "key": "web", "networkId": network * 64, "phase": "held", "addresses": [address]}
         for digit, network, address in (("1", "a", "10.1.2.3/24"), ("2", "b", "10.9.9.9/24"))
     ]
     names = {"a" * 64: "blue", "b" * 64: None}
