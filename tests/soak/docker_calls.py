@@ -8,12 +8,15 @@ from cni_bridge_spec import JsonObject, JsonValue
 from tests.soak.lists import OF_DOCKER, docker_pool, is_docker_choice
 from tests.soak.operations import Kind, Operation
 
-__all__ = ["DRIVER", "SERVER", "call_of"]
+__all__ = ["DRIVER", "PARTNER", "SERVER", "call_of"]
 
 DRIVER: Final = "cni-bridge"
 
 SERVER: Final = (b"httpd", b"-f", b"-p", b"80", b"-h", b"/tmp")
 """The program of containers: port 80 serves the container's name as /name."""
+
+PARTNER: Final = (b"sleep", b"86400")
+"""The program of containers that share the network namespace of others."""
 
 _SERVE: Final = f'echo "$0" > /tmp/name; exec {b" ".join(SERVER).decode()}'
 
@@ -69,7 +72,7 @@ def _endpoint(operation: Operation) -> JsonObject:
 def _new_partner(operation: Operation) -> JsonObject:
     return {
         "Image": "busybox",
-        "Cmd": ["sleep", "86400"],
+        "Cmd": [word.decode() for word in PARTNER],
         "StopSignal": "SIGKILL",
         "HostConfig": {"NetworkMode": f"container:{operation.partner}", "RestartPolicy": {"Name": "no"}},
     }

@@ -14,12 +14,12 @@ from cni_bridge_spec import as_object, find_str, get_objects, get_str, parse_jso
 from tests.lab import Lab
 from tests.lab.programs import CNI_BIN_DIRS
 from tests.lab.reboot import end_boot
-from tests.soak.docker_calls import SERVER
+from tests.soak.docker_calls import PARTNER, SERVER
 from tests.soak.docker_view import DockerView
 from tests.soak.lists import DOCKERS_BRIDGE, SETUP
 from tests.soak.operations import Kill, Round
 
-__all__ = ["START_LIMIT_S", "STATE", "Killing", "find_stray_links"]
+__all__ = ["START_LIMIT_S", "STATE", "Killing", "find_stray_links", "is_of_container"]
 
 START_LIMIT_S: Final = 60.0
 STATE: Final = "/var/lib/cni-bridge"
@@ -41,8 +41,8 @@ mv /var/lib/soak/now /var/lib/soak/before
 """
 """Puts the copy of the previous time back, if there is one, and keeps a copy for the next time."""
 
-_STARTING: Final = (b"runc", b"init")
-"""A container's first process before its program starts; a container that Docker has lost may stay so."""
+_FIRST_PROCESSES: Final = (SERVER, PARTNER, (b"runc", b"init"))
+"""Of containers: their programs, and what runs before; a container that Docker has lost may stay so."""
 
 
 class Killing:
@@ -173,7 +173,7 @@ class Killing:
                 words = path.read_bytes().split(b"\0")
             except OSError:  # it has just ended
                 continue
-            if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
+            if is_of_container(words):
                 yield int(path.parent.name)
 
     def _processes(self, file: str) -> Iterator[Path]:
@@ -189,6 +189,11 @@ class Killing:
         """
         parent = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]  # proc(5)
         return str((process.parent / parent / "exe").readlink()) == program
+
+
+def is_of_container(words: Sequence[bytes]) -> bool:
+    """Return whether the command line of a process is that of a container's first process."""
+    return any(tuple(words[: len(program)]) == program for program in _FIRST_PROCESSES)
 
 
 def find_stray_links(printed: str) -> frozenset[str]:
