@@ -111,7 +111,7 @@ def confirmed(record: HoldRecord, change: HoldChange) -> HoldRecord:
 def without_holder(record: HoldRecord, now_s: float) -> HoldRecord:
     """Return what a key has when its endpoint is gone. If that was not attached, the time goes on as before it."""
     expires_at = record.expires_at
-    if record.holder is not None and expires_at is None and record.keep_s is not None:
+    if expires_at is None and record.keep_s is not None:
         expires_at = int(now_s) + record.keep_s
     return replace(record, holder=None, change=None, expires_at=expires_at)
 

@@ -126,7 +126,7 @@ class HoldSettlements:
     def _may_be_due(self, record: HoldRecord) -> bool:
         """Return whether there may be something to settle; most holds have a container, or are kept without a limit."""
         has_lost_holder = record.holder is not None and self.store.find_endpoint(record.holder) is None
-        is_idle = record.holder is None and (record.expires_at is not None or record.network_id in self._gone)
+        is_idle = record.holder is None and (record.keep_s is not None or record.network_id in self._gone)
         return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle or self._is_joined(record)
 
     async def _settle(self, record: HoldRecord) -> None:
@@ -159,11 +159,12 @@ class HoldSettlements:
             await self.store.ipam.put_hold(record)
         holder = self.find_holder(record)
         if holder is not None:
-            await self._note_holder(record, holder)
+            await self._note_in_use(record, holder)
             return
         is_certain = self._has_compared or record.holder in self._torn_down
-        if record.holder is not None:
-            record = without_holder(record, self.clock())
+        idle = without_holder(record, self.clock())
+        if idle != record:
+            record = idle
             await self.store.ipam.put_hold(record)
         is_expired = record.expires_at is not None and record.expires_at <= self.clock()
         if (is_expired and is_certain) or record.network_id in self._gone:
@@ -171,10 +172,14 @@ class HoldSettlements:
         elif record.phase is HoldPhase.PENDING:
             await self.reservations.restore(record)
 
-    async def _note_holder(self, record: HoldRecord, holder: EndpointId) -> None:
-        """Store that an endpoint has a hold whose record is older, or whose endpoint's record was lost meanwhile."""
-        if holder != record.holder and self.store.get_endpoint(holder).phase is Phase.JOINED:
-            await self.store.ipam.put_hold(replace(record, holder=holder, change=None, expires_at=None))
+    async def _note_in_use(self, record: HoldRecord, holder: EndpointId) -> None:
+        """Store that the time of a hold begins again when the endpoint that has it goes, though it does not name it.
+
+        Then the hold is older than the endpoint, or the endpoint's record was lost and is made again.
+        """
+        is_counted = record.holder is None and record.expires_at is not None
+        if is_counted and self.store.get_endpoint(holder).phase is Phase.JOINED:
+            await self.store.ipam.put_hold(replace(record, expires_at=None))
 
     def _is_joined(self, record: HoldRecord) -> bool:
         """Return whether the endpoint that has a hold is or was attached, and what it changes is not stored."""
