@@ -24,7 +24,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import find_str, get_objects
-from cni_bridge_state import HoldId, HoldPhase, HoldRecord, StateError
+from cni_bridge_state import HoldId, HoldPhase, HoldRecord, ReservationRecord, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ErrorCode, PluginFailed
 from cni_invoker.errors import PluginNotFound, PluginNotStarted
@@ -108,21 +108,21 @@ class HoldReservations:
         """
         pending = replace(record, phase=HoldPhase.PENDING)
         await self.store.ipam.put_hold(pending)
+        reservation = plan_hold(plan, str(self.plugins.netns), record.addresses)
+        changed = replace(pending, reservation=reservation)
         try:
             await self.plugins.delete(pending, pending.reservation)
         except CniError as exc:
             if not is_current(plan, pending) and pending.reservation.result is None:
-                pending = await self._set_aside(pending, exc)
+                changed = await self._set_aside(pending, reservation, exc)
             elif pending.reservation.result is not None or not isinstance(exc, _REFUSED):
                 raise
-        changed = replace(pending, reservation=plan_hold(plan, str(self.plugins.netns), record.addresses))
         try:
             return await self.add(changed)
         except _REFUSED as exc:
             consequence = "they are reserved as before"
             try:
-                cleared = await self._undo(changed)
-                await self.add(replace(cleared, reservation=plan_again(record)))
+                await self.add(await self._undo(changed, plan_again(record)))
             except (CniError, KernelError, StateError) as failure:
                 consequence = f"reserving them as before has failed, too, and is repeated ({failure})"
             raise refused_again(record, exc, consequence) from exc
@@ -136,20 +136,26 @@ class HoldReservations:
         await self.plugins.delete(record, record.reservation)
         await self.add(replace(record, reservation=plan_again(record)))
 
-    async def _undo(self, record: HoldRecord) -> HoldRecord:
-        """Run DEL after a refused ADD. Another refusal is none: the section may be unusable."""
+    async def _undo(self, record: HoldRecord, reservation: ReservationRecord) -> HoldRecord:
+        """Run DEL after a refused ADD; return the key's record with what is to be reserved instead."""
         try:
             await self.plugins.delete(record, record.reservation)
         except _REFUSED:
-            pass
+            pass  # as ADD: the section may be unusable
         except CniError as exc:
-            return await self._set_aside(record, exc)
-        return record
+            return await self._set_aside(record, reservation, exc)
+        return replace(record, reservation=reservation)
 
-    async def _set_aside(self, record: HoldRecord, why: CniError) -> HoldRecord:
-        """Store that DEL of a record in PENDING is to be repeated until it is done; return the key's new record."""
+    async def _set_aside(self, record: HoldRecord, reservation: ReservationRecord, why: CniError) -> HoldRecord:
+        """Store that DEL is to be repeated until it is done; return the key's record with what is to be reserved now.
+
+        Args:
+            record: The record in PENDING whose DEL has failed.
+            reservation: What is to be reserved instead, under a new ID.
+            why: The error of DEL.
+        """
         left = replace(record, phase=HoldPhase.RELEASING, holder=None, change=None, expires_at=None)
-        key = replace(record, id=HoldId(token_hex(32)))
+        key = replace(record, id=HoldId(token_hex(32)), reservation=reservation)
         await self.store.ipam.split_hold(left, key)
         log.warning("hold.release_pending", hold_id=left.id, key=left.key, configuration=left.section, error=str(why))
         return key
