@@ -10,6 +10,7 @@ import pytest
 
 from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
+from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
@@ -22,6 +23,18 @@ from tests.records import endpoint, put
 
 ADDRESS = "10.1.0.2"
 HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
+
+
+INCOMPLETE_BRIDGE = PluginFailed(
+    plugin="bridge",
+    verb="ADD",
+    path=Path("/opt/cni/bin/bridge"),
+    code=999,
+    msg="failed to set bridge addr: could not set bridge's mac: invalid argument",
+    exit_status=1,
+    signal=None,
+    duration_s=0.1,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +121,14 @@ async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, ker
         await fail_once(store, teardowns)
         await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 1
+
+
+async def test_a_bridge_that_an_earlier_add_has_left(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """`bridge` completes it when it fails, so there is another attempt at once, and no third one."""
+    contending = contention(store, kernel, tmp_path / "run", make_queue(store, kernel, tmp_path / "run", Failing))
+    await contending.wait_or_raise(INCOMPLETE_BRIDGE)
+    with pytest.raises(PluginFailed, match="could not set bridge's mac"):
+        await contending.wait_or_raise(INCOMPLETE_BRIDGE)
 
 
 async def test_a_slow_undo_is_waited_for_if_another_endpoint_has_left(

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.lab import wait_until
-from tests.system.scene import Scene, bridge, wait_logged
+from tests.system.scene import Scene, bridge, reaches, wait_logged
 from tests.system.test_repeated_deletes import BROKEN, LIMIT_S, pending, rules_of, wait_repeated
 
 FILE: Final = "/opt/cni/bin/late-firewall"
@@ -53,6 +53,15 @@ def _repair(scene: Scene) -> None:
     lab.run("sh", "-c", f"[ ! -e {FILE}.away ] || mv {FILE}.away {FILE}")
     _, hard = resource.prlimit(lab.daemon.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(lab.daemon.pid, resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def test_a_bridge_that_a_failed_create_has_left(scene: Scene) -> None:
+    """The first container of a list is refused after `bridge` has made the bridge; the next one starts."""
+    network, subnet = scene.bridge_network()
+    refusal = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.81.{subnet.number}.9/24")
+    assert "10.81" in refusal
+    assert subnet.bridge in scene.lab.run("ip", "link", "show", "type", "bridge").stdout
+    assert reaches(scene.run(network), subnet.gateway)
 
 
 @pytest.mark.parametrize("way", WAYS)

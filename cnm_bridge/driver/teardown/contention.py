@@ -33,6 +33,11 @@ WAIT_LIMIT_S: Final = 10.0
 _RETRY_S: Final = 0.5
 """The part of them that evictions leave, so that another attempt can follow."""
 
+_BRIDGE_WITHOUT_MAC: Final = "could not set bridge's mac"
+"""`bridge` fails so once on a bridge without ports and without an address, as an ADD leaves it whose IPAM plugin has
+failed, or that was killed (https://github.com/containernetworking/plugins/issues/620). It has set the address by then,
+so the next ADD succeeds. There is no code for it."""
+
 _BRIEFLY_S: Final = 1.0
 """Limit for what may not help: endpoints of other networks seldom hold what was refused, and a DEL may hang."""
 
@@ -73,6 +78,7 @@ class Contention:
         self._retried: set[EndpointId] = set()
         self._has_been_refused = False
         self._has_evicted_all = False
+        self._has_repeated_bridge = False
         self._evicted = evictions.count(network)
 
     async def wait_for_addresses(self) -> None:
@@ -155,13 +161,19 @@ class Contention:
             PluginFailed: `exc`: there is nothing to wait for.
             Refused: The same, with who has a requested address, or an endpoint that may hold what was refused.
         """
-        if await self._wait_before_retry():
+        if self._is_bridge_ready_now(exc) or await self._wait_before_retry():
             return
         holders = describe_holders(self._store, self._network, self._addresses, but_not=self._endpoint_id)
         reason = holders or self._describe_leaving()
         if not reason:
             raise exc
         raise Refused(f"{exc}; {reason}") from exc
+
+    def _is_bridge_ready_now(self, exc: PluginFailed) -> bool:
+        """Return whether `bridge` has failed because its bridge was not complete, for the first time in this call."""
+        is_first = _BRIDGE_WITHOUT_MAC in exc.msg and not self._has_repeated_bridge
+        self._has_repeated_bridge |= is_first
+        return is_first
 
     async def _wait_before_retry(self) -> bool:
         """Wait, after a plugin refused the ADD, until another attempt may succeed.
