@@ -57,8 +57,12 @@ class Host:
             elif number > 0 or self.others is None:
                 self.lab.run("sh", "-e", "-c", block)
         install(self.lab)
-        options = ("--config-only", "--ipam-driver", "null", "-o", f"cni.network={name}")
-        self.lab.docker("network", "create", *options, f"{name}-node")
+        self.make_network(0)
+
+    def make_network(self, step: int = 1) -> None:
+        """Type the commands at the beginning of the page: 0, the network of settings; 1, the network of the swarm."""
+        block = read_blocks(_PAGE, section="")[step]
+        self.lab.run("sh", "-e", "-c", block.text.replace("routed", self.section.lower()))
 
     def start_engine(self) -> None:
         """Start the engine's daemons again."""

@@ -17,7 +17,7 @@ import pytest
 
 from tests.hosts.host import Host
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
-from tests.managed_plugin.managed import DRIVER, daemon_pids
+from tests.managed_plugin.managed import daemon_pids
 from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, link, remove, swarm, tasks, two_labs, wait_found
 
 pytestmark = pytest.mark.timeout(900)
@@ -69,7 +69,7 @@ def test_a_network_of_two_hosts(hosts: Sequence[Host], request: pytest.FixtureRe
     name, labs = section.lower(), [host.lab for host in hosts]
     manager = labs[0]
     before = [lab.state() for lab in labs]
-    manager.docker("network", "create", "--config-from", f"{name}-node", "--scope", "swarm", "-d", DRIVER, name)
+    hosts[0].make_network()
     service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
     ports = () if section == "LAN" else ("--publish", f"mode=host,published={PORT},target=80")
     manager.docker(*service, *ports, "--network", name, "--restart-delay", "1s", "busybox", "sh", "-c", SERVE)
@@ -108,7 +108,7 @@ def test_throughput(hosts: Sequence[Host], request: pytest.FixtureRequest, capsy
     section: str = request.node.callspec.params["hosts"]
     name, labs = section.lower(), [host.lab for host in hosts]
     manager = labs[0]
-    manager.docker("network", "create", "--config-from", f"{name}-node", "--scope", "swarm", "-d", DRIVER, name)
+    hosts[0].make_network()
     manager.docker("network", "create", "-d", "overlay", "over")
     found = {}
     for network in (name, "over"):

@@ -5,12 +5,14 @@
 import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.lab.reboot import end_boot
-from tests.managed_plugin.managed import DRIVER, PLUGIN, daemon_pids, enable, install, list_on
+from tests.managed_plugin.managed import PLUGIN, daemon_pids, enable, install, list_on
 from tests.managed_plugin.swarm import (
     LIMIT_S,
     NODES,
@@ -24,11 +26,14 @@ from tests.managed_plugin.swarm import (
     two_labs,
     wait_found,
 )
+from tests.pages import read_blocks
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)  # Docker packs and unpacks the plugin, and swarm takes its time
 
-PORT = 8088
+PORT: Final = 8088
+PAGE: Final = Path(__file__).parents[2] / "docs" / "swarm.md"
+SETTINGS, NETWORK = (block.text for block in read_blocks(PAGE, section=""))
 
 
 @pytest.fixture(name="nodes")
@@ -46,9 +51,9 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     """It survives restarts and SIGKILL of the plugin and of dockerd, on the manager and the worker; nothing is left."""
     manager = nodes[0]
     for node in nodes:
-        node.docker("network", "create", "--config-only", "--ipam-driver", "null", "-o", "cni.network=lan", "lan-node")
+        node.run("sh", "-e", "-c", SETTINGS)
     before = [node.state() for node in nodes]
-    manager.docker("network", "create", "--config-from", "lan-node", "--scope", "swarm", "-d", DRIVER, "lan")
+    manager.run("sh", "-e", "-c", NETWORK.partition("docker service create")[0])
     service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
     published = ("--publish", f"mode=host,published={PORT},target=80")
     serve = ("sh", "-c", "hostname > /index.html; exec httpd -f -p 80 -h /")

@@ -2,15 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """An instance of global scope: a swarm's manager gives all addresses, on a network that two nodes share."""
 
-import json
 import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import BUILT
 from tests.managed_plugin.managed import LIMIT_S as PLUGIN_LIMIT_S
@@ -26,19 +25,16 @@ from tests.managed_plugin.swarm import (
     two_labs,
     wait_leader,
 )
+from tests.pages import read_blocks
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(900)
 
+PAGE: Final = Path(__file__).parents[2] / "docs" / "swarm.md"
 PLUGIN: Final = "cni-bridge-global"
 DRIVER: Final = f"{PLUGIN}:latest"
 SUBNET: Final = "10.50.0.0/24"
-LIST: Final[JsonObject] = {
-    "cniVersion": "1.0.0",
-    "name": "shared",
-    "plugins": [{"type": "bridge", "bridge": "br-lan", "ipam": {"type": "host-local", "subnet": SUBNET}}],
-}
-SETTINGS: Final = (f"CNI_BRIDGE_DRIVER={DRIVER}", "CNI_BRIDGE_SCOPE=global", "CNI_BRIDGE_ALLOW_INLINE=true")
+INSTALL, CREATE = (block.text for block in read_blocks(PAGE, section="One subnet for all nodes"))
 SERVICE: Final = ("service", "create", "--detach", "--no-resolve-image", "--endpoint-mode", "dnsrr", "--name", "web")
 RUN: Final = ("--restart-delay", "1s", "busybox", "sleep", "3600")
 FOUR: Final = ("--replicas", "4", "--replicas-max-per-node", "2", *RUN)
@@ -57,15 +53,13 @@ def install(nodes: Sequence[Lab]) -> None:
     connect(nodes, "br-lan")
     for node in nodes:
         node.run("iptables", "-I", "DOCKER-USER", "-s", SUBNET, "-d", SUBNET, "-j", "ACCEPT")
-        node.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=PLUGIN_LIMIT_S)
-        node.docker("plugin", "set", PLUGIN, *SETTINGS)
-        node.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
+        node.run("sh", "-e", "-c", INSTALL.replace("build/plugin", str(BUILT)), timeout_s=PLUGIN_LIMIT_S)
 
 
 def create(manager: Lab, name: str, subnet: str = SUBNET) -> None:
-    """Make a network of the swarm with one command on the manager; no node has a configuration."""
-    options = ("--subnet", subnet, "--attachable", "-o", f"cni.conflist={json.dumps(LIST)}")
-    manager.docker("network", "create", "-d", DRIVER, *options, name)
+    """Make a network of the swarm with the command of docs/swarm.md on the manager; no node has a configuration."""
+    command, _, _ = CREATE.replace("' shared\n", f"' {name}\n").partition("docker service create")
+    manager.run("sh", "-e", "-c", command.replace(f"--subnet {SUBNET}", f"--subnet {subnet}"))
 
 
 def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
@@ -131,10 +125,10 @@ def test_a_node_without_the_plugin(nodes: Sequence[Lab]) -> None:
     manager, worker = nodes
     with swarm(manager, worker):
         before = [node.state() for node in nodes]
-        worker.docker("plugin", "disable", "--force", PLUGIN)
         (node,) = manager.docker("node", "ls", "--quiet", "--filter", "role=worker").split()
-        plugins = ("node", "inspect", "--format", "{{range .Description.Engine.Plugins}}{{.Name}} {{end}}", node)
-        wait_until(lambda: DRIVER not in manager.docker(*plugins), "a node that reports no plugin", LIMIT_S, poll_s=1.0)
+        wait_until(lambda: reports(manager, node), "a node that reports the plugin", LIMIT_S, poll_s=1.0)
+        worker.docker("plugin", "disable", "--force", PLUGIN)
+        wait_until(lambda: not reports(manager, node), "a node that reports no plugin", LIMIT_S, poll_s=1.0)
 
         create(manager, "shared")
         manager.docker(*SERVICE, "--network", "shared", "--replicas", "3", *RUN)
@@ -149,6 +143,13 @@ def test_a_node_without_the_plugin(nodes: Sequence[Lab]) -> None:
         worker.docker("plugin", "enable", PLUGIN, timeout_s=PLUGIN_LIMIT_S)
         wait_until(lambda: len(tasks(worker, "web")) == 3, "three tasks on the worker", LIMIT_S, poll_s=1.0)
         remove(manager, nodes, "shared", before)
+
+
+def reports(manager: Lab, node: str) -> bool:
+    """Return whether the command of docs/swarm.md shows that a node has the plugin."""
+    (block,) = read_blocks(PAGE, section="A node without the plugin")
+    (line,) = (one for one in manager.run("sh", "-e", "-c", block.text).stdout.splitlines() if one.startswith(node))
+    return DRIVER in line
 
 
 def is_updated(manager: Lab) -> bool:

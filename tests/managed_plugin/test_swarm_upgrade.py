@@ -20,7 +20,7 @@ from tests.system.scene import reaches
 PAGE: Final = Path(__file__).parents[2] / "docs" / "swarm.md"
 pytestmark = pytest.mark.timeout(900)
 
-REPLACE, UPDATE, DRAIN = (block.text for block in read_blocks(PAGE, section="Upgrade"))
+REPLACE, UPDATE, DRAIN, ACTIVATE = (block.text for block in read_blocks(PAGE, section="Upgrade"))
 SERVICE: Final = ("service", "create", "--detach", "--no-resolve-image", "--mode", "global", "--network", "lan")
 SERVICES: Final = ("web", "other")
 RUN: Final = ("--restart-delay", "1s", "busybox", "sleep", "3600")
@@ -68,12 +68,11 @@ def test_several_services_on_one_network(nodes: Sequence[Lab]) -> None:
         if node is worker:
             manager.docker(*SERVICE, "--name", "other", *RUN)
             wait_attached(nodes, "other")
-    drain, activate = DRAIN.splitlines()
     for node in (worker, manager):
         name = node.docker("info", "--format", "{{.Swarm.NodeID}}")
-        type_block(manager, drain.replace("NODE", name))
+        type_block(manager, DRAIN.replace("node1", name))
         wait_until(partial(has_no_tasks, node), "the end of a node's tasks", LIMIT_S, poll_s=1.0)
-        type_block(manager, activate.replace("NODE", name))
+        type_block(manager, ACTIVATE.replace("node1", name))
     for service in SERVICES:
         wait_found(nodes, service)
     manager.docker("service", "rm", "other")
