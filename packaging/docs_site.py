@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from site_checks import find_mistakes, find_style_mistakes, read_page
+from site_words import mark_words
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"
@@ -40,6 +41,8 @@ def main() -> int:
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     if subprocess.run([*command, "-f", str(BUILD / "zensical.toml")], check=False).returncode != 0:
         return 1
+    for built in SITE.rglob("*.html"):
+        built.write_text(mark_words(built.read_text("utf-8")), "utf-8")
     broken = sorted(_find_broken())
     for link in broken:
         print(link, file=sys.stderr)
