@@ -146,6 +146,29 @@ async def test_the_text_of_a_known_error_is_the_answer(aiohttp_client: AiohttpCl
     assert await call(await serve(aiohttp_client, Recorder(error)), json=BODY) == {"Err": str(error)}
 
 
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (
+            'failed to set bridge addr: "cni0" already has an IP address different from 10.1.0.1/16',
+            "`cni-bridge doctor`",
+        ),
+        (
+            "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.2-10.1.0.3",
+            "`cni-bridge ls`",
+        ),
+        ("there is no such list", ""),
+    ],
+)
+async def test_errors_of_known_kinds_end_with_the_next_command(
+    aiohttp_client: AiohttpClient, text: str, step: str
+) -> None:
+    """The plugin's text is before it; other errors stay as they are."""
+    answer = await call(await serve(aiohttp_client, Recorder(Refused(text))), json=BODY)
+    said, _, hint = str(answer["Err"]).partition("; ")
+    assert (said, step in hint, bool(hint)) == (text, True, bool(step))
+
+
 async def test_the_consequence_of_an_error_follows_its_text(aiohttp_client: AiohttpClient) -> None:
     """What Docker does next may be worse than the error, and is known to the user before."""
     method = Method(
