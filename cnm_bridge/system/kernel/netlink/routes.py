@@ -8,6 +8,7 @@ Every function works in the namespace of the given netlink socket and raises `OS
 import struct
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from ipaddress import IPv6Address, IPv6Network, ip_network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
@@ -106,6 +107,16 @@ def _routes_through(netlink: Netlink, link: Link) -> Iterator[Message]:
         heard = protocol in _HEARD or (protocol == BY_KERNEL and _has_lifetime(message))
         if message.field("family") in _DEFAULTS and not of_address and not heard:
             yield message
+
+
+def remove_announced_defaults(netlink: Netlink, link: Link) -> None:
+    """Remove the IPv6 default routes through a link that routers have announced."""
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_INET6}, (("RTA_OIF", link.index),)):
+        protocol = message.field("proto")
+        if message.field("dst_len") == 0 and protocol in _HEARD:
+            attributes = ("RTA_OIF", link.index), ("RTA_TABLE", _table(message))
+            with suppress(ProcessLookupError):  # it has expired
+                netlink.request(RTM_DELROUTE, {"family": AF_INET6, "proto": protocol}, attributes)
 
 
 def has_default(netlink: Netlink, destination: IpNetwork) -> bool:

@@ -42,10 +42,11 @@ from cnm_bridge.system.kernel.netlink.links import (
     list_links,
     set_mac,
 )
-from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_route
+from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_announced_defaults, remove_route
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
 
+_IPV6: Final = 6
 ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
 _FOR_PLUGINS: Final = {ACCEPT_DAD: "0", "net/ipv6/conf/default/disable_ipv6": "0"}
 """`ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6 disabled (`--sysctl
@@ -106,7 +107,10 @@ class Pin:
             return False
 
     def finish(self, wanted: Finish) -> Snapshot:
-        """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
+        """Restore the sandbox's settings, set up the link, and mark it with its alternative name.
+
+        The settings in the snapshot are those that the link must have once libnetwork has added its routes.
+        """
         with attempt("finish", str(self)), self._inside() as netlink:
             defaults = LinkDefaults(self.path)
             settings = defaults.restore()
@@ -121,6 +125,7 @@ class Pin:
                     route, wanted.families
                 ):
                     remove_route(netlink, link, route)
+            held_back = _hold_back_announced(netlink, link, wanted) if _IPV6 in wanted.families and has_ipv6() else ()
             if has_ipv6():
                 accept_dad = settings.get(ACCEPT_DAD)
                 if accept_dad is not None:
@@ -132,7 +137,7 @@ class Pin:
                 write_setting(sysctl.name, sysctl.value)
             self._mark(netlink, link)  # last: a marked link in a running container is taken for a complete one
             defaults.forget()
-        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
+        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=(*held_back, *wanted.sysctls))
 
     def find(self, mac: str | None, *, plugins_have_run: bool) -> str | None:
         """Restore the sandbox's settings, and mark the link; return its present name, None if it is not there."""
@@ -184,6 +189,20 @@ def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Lin
     set_mac(netlink, link, mac)
     found = find_link(netlink, ifname)
     return link if found is None else found
+
+
+def _hold_back_announced(netlink: Netlink, link: Link, wanted: Finish) -> tuple[Sysctl, ...]:
+    """Let a link have no default route of a router; return the setting that accepts them again.
+
+    They have the metric of libnetwork's, which adds its own exclusively: the container would not start.
+    """
+    name = f"net/ipv6/conf/{link.state.name}/accept_ra_defrtr"
+    value = read_setting(name)
+    if value in {None, "0"} or any(sysctl.name == name for sysctl in wanted.sysctls):
+        return ()
+    write_setting(name, "0")
+    remove_announced_defaults(netlink, link)
+    return (Sysctl(name=name, value=str(value)),)
 
 
 def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
