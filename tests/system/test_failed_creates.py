@@ -90,8 +90,8 @@ def test_ids_in_the_error_of_a_plugin(scene: Scene) -> None:
     message = """printf '{"cniVersion": "1.0.0", "code": 999, "msg": "%s is unlucky"}' "$CNI_CONTAINERID"; exit 1"""
     scene.plugin("unlucky", f'[ "$CNI_COMMAND" = ADD ] || exit 0\n{message}')
     error = scene.run_refusal(scene.network(scene.configure([*bridge(scene.subnet())[:1], {"type": "unlucky"}])))
-    assert (found := re.search(r"\b([0-9a-f]{12}) is unlucky", error))
-    assert f"endpoint {found[1]}" in error
+    (found,) = re.findall(r"\b([0-9a-f]{12}) is unlucky", error)
+    assert f"endpoint {found}" in error
     assert not re.search("[0-9a-f]{64}", error)
-    logged = wait_logged(scene.lab, f'"endpoint_id": "{found[1]}')
-    assert re.search(rf'"{found[1]}[0-9a-f]{{52}}"', logged)
+    logged = wait_logged(scene.lab, f'"endpoint_id": "{found}')
+    assert re.search(rf'"{found}[0-9a-f]{{52}}"', logged)
