@@ -16,9 +16,6 @@ an operator would remove them, and counted (`Figures.helped`):
   be removed (`has active endpoints`) until `docker network disconnect --force`.
 * A link of Docker's own `bridge` or `macvlan` that dockerd was making or removing stays in the host namespace, without
   an endpoint: it is deleted.
-
-The plugin `bridge` fails once if an earlier ADD was killed before the bridge had an address, and all its ports are gone
-(https://github.com/containernetworking/plugins/issues/620). Such a failure is counted (`Figures.outcomes`).
 """
 
 import http.client
@@ -38,7 +35,7 @@ from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation
 from tests.soak.shortage import is_short
 
-__all__ = ["CONVERGENCE_S", "Following", "is_bridge_without_address"]
+__all__ = ["CONVERGENCE_S", "Following"]
 
 CONVERGENCE_S: Final = 60.0
 """How long machine and model may differ: Docker applies restart policies, and the daemon reconciles."""
@@ -52,9 +49,6 @@ _STALE_S: Final = 10.0
 _UNCERTAIN: Final = (Kill.DOCKERD, Kill.BOTH)
 """The kills after which Docker may have lost what it has reported as done."""
 
-_ENDING_PLUGINS: Final = (Kill.DAEMON, Kill.BOTH, Kill.PLUGIN)
-"""The kills that end plugins: a daemon that starts ends those of the one before it."""
-
 _HUNG: Final = re.compile(r"timed out|too many plugins")
 """The errors if a plugin hangs."""
 
@@ -62,10 +56,6 @@ _STUCK: Final = re.compile(r"did not receive an exit event")
 """The error of a removal if the container's task is lost: neither dockerd nor containerd learns of its end."""
 
 _SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
-
-_BRIDGE_WITHOUT_ADDRESS: Final = re.compile(
-    r'plugin type="bridge" failed \(add\): failed to set bridge addr: could not set bridge\'s mac: invalid argument'
-)
 
 _PAUSE_S: Final = 0.2
 
@@ -92,7 +82,7 @@ class Following:
         spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
         is_strict = kill is None or not kill.excuses
         if is_strict:
-            excused = spoiled | short | self._find_bridges_without_address(outcomes)
+            excused = spoiled | short
             self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in excused})
         before = self.world
         certain = [
@@ -132,18 +122,6 @@ class Following:
         )
         self._figures.outcomes["no address left"] += len(short)
         return short
-
-    def _find_bridges_without_address(self, outcomes: Mapping[Operation, Outcome]) -> frozenset[Operation]:
-        """Return the operations that failed because a killed plugin has left a bridge without an address."""
-        was_killed = any(self._figures.kills[kill] for kill in _ENDING_PLUGINS)
-        found = frozenset(
-            operation
-            for operation, outcome in outcomes.items()
-            if was_killed and not outcome.is_done and is_bridge_without_address(outcome.text)
-        )
-        if found:
-            self._figures.outcomes["bridge without an address"] += len(found)
-        return found
 
     def expect(self, outcomes: Mapping[Operation, Outcome]) -> None:
         """Compare outcomes with the model after a round in which nothing was killed."""
@@ -304,8 +282,3 @@ class Following:
         for network, container in stale:
             self._figures.helped["stale endpoint"] += 1
             self._say(f"stale: {container} on {network}: {self._docker.detach(network, container)}")
-
-
-def is_bridge_without_address(text: str) -> bool:
-    """Return whether an error is that of `bridge` on a bridge without ports and without an address."""
-    return _BRIDGE_WITHOUT_ADDRESS.search(text) is not None
