@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from tests.lab import CommandFailed, Engine, Lab, LabState, leftovers, wait_until
+from tests.lab import Engine, Lab, LabError, LabState, leftovers, wait_until
 
 __all__ = [
     "LIMIT_S",
@@ -138,7 +138,7 @@ def _finds_all(node: Lab, nodes: Sequence[Lab], service: str) -> bool:
             and all(resolve(node, task, names[other]) == addresses[other] for other in running)
             for task in asking
         )
-    except CommandFailed:  # dockerd is starting, or a task has just ended
+    except LabError:  # dockerd is starting, or a task has just ended
         return False
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.lab import Engine, Lab, LabError, wait_until
 from tests.lab.reboot import end_boot
 from tests.managed_plugin.managed import PLUGIN, daemon_pids, enable, install, list_on
 from tests.managed_plugin.swarm import (
@@ -116,7 +116,7 @@ def _finds_beside(node: Lab, nodes: Sequence[Lab]) -> bool:
             and reaches(node.container(task), _address(node, service))
             for service in ("web", "inner")
         )
-    except (CommandFailed, LabError, ValueError):  # not all tasks run yet
+    except (LabError, ValueError):  # not all tasks run yet
         return False
 
 
@@ -150,7 +150,7 @@ def _is_attached(node: Lab, number: int) -> bool:
             and all(address.startswith(inside) for address in addresses)
             and all(reaches(node.container(task), f"{inside}1") for task in found)
         )
-    except CommandFailed:  # dockerd is starting, or the task has just ended
+    except LabError:  # dockerd is starting, or the task has just ended
         return False
 
 

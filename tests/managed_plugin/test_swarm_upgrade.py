@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
-from tests.lab import Engine, Lab, wait_until
+from tests.lab import Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import DRIVER, install, list_on, status
 from tests.managed_plugin.older import BEFORE_NAMES, SAME_RECORDS, build_older
 from tests.managed_plugin.swarm import LIMIT_S, remove, resolve, swarm, tasks, two_labs, wait_found
@@ -126,4 +126,7 @@ def wait_attached(nodes: Sequence[Lab], service: str) -> None:
 
 def is_attached(node: Lab, number: int, service: str) -> bool:
     """Return whether a task does."""
-    return any(reaches(node.container(task), f"10.92.{number}.1") for task in tasks(node, service))
+    try:
+        return any(reaches(node.container(task), f"10.92.{number}.1") for task in tasks(node, service))
+    except LabError:  # a task has just ended
+        return False
