@@ -6,6 +6,7 @@ import sys
 
 from cni_invoker.documents.jsontypes import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.lab import Lab
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge
 
 DOCTOR = (sys.executable, "-m", "cnm_bridge", "doctor")
@@ -49,6 +50,26 @@ def test_a_healthy_network(scene: Scene) -> None:
     done = lab.run(*DOCTOR, "--quick")
     assert done.stdout.startswith("nothing found; examined: kernel, engine, firewall, daemon, ")
     assert f"network {name}" in done.stdout
+
+
+def test_a_container_without_ports(scene: Scene) -> None:
+    """A list with `portmap` has no rules of it for a container that publishes nothing, and none are missed."""
+    scene.run(scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP])))
+    done = scene.lab.run(*DOCTOR)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert examine(scene.lab) == (0, {})
+
+
+def test_ipam_sections(scene: Scene) -> None:
+    """A file with nothing but a section is examined as a list is; one that no network can have is an error."""
+    subnet = scene.subnet()
+    ipam: JsonObject = {"type": "host-local", "subnet": subnet.ipv4}
+    scene.file("watched.ipam", {"cniVersion": "1.0.0", "name": "watched", "ipam": ipam})
+    assert "IPAM section watched" in scene.lab.run(*DOCTOR, "--quick").stdout
+    assert examine(scene.lab) == (0, {})
+    scene.file("watched.ipam", {"cniVersion": "1.0.0", "name": "watched", "ipam": {**ipam, "type": "nowhere"}})
+    status, found = examine(scene.lab)
+    assert (status, get_str(found["plugin-unusable"], "subject")) == (1, "IPAM section watched")
 
 
 def test_a_docker_network_with_docker_s_addresses(scene: Scene) -> None:
