@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The commands in the documents can be pasted into a shell; those of the README and the recipes are run by tests."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.pages import README, RECIPES, read_blocks
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+_FILE = re.compile(r"^cat >(\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 SYSTEM = ROOT / "tests" / "system"
 
 
@@ -86,7 +88,15 @@ def test_the_readme_is_run() -> None:
     assert {"make demo\n", "make test\n"} <= {block.text for block in blocks if block.reason is not None}
 
 
+def test_recipes_write_their_lists() -> None:
+    """Each list is in a command that writes it into a file of its name: a page can be pasted from top to bottom."""
+    assert not read_blocks(RECIPES, "json")
+    files = [found for block in read_blocks(RECIPES) for found in _FILE.findall(block.text)]
+    assert len(files) > 5
+    assert [path for path, _ in files] == [f"/etc/cni/net.d/{json.loads(text)['name']}.conflist" for _, text in files]
+
+
 def test_lists_to_begin_with_publish_ports() -> None:
     """The first list that a page shows can be used behind Docker's firewall rules, and with `-p`."""
-    first = read_blocks(RECIPES, "json")[0].text
+    first = read_blocks(RECIPES)[0].text
     assert all(f'"type": "{plugin}"' in first for plugin in ("bridge", "firewall", "portmap"))

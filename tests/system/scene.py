@@ -30,6 +30,9 @@ _numbers: Final = itertools.count(1)
 _subnets: Final = itertools.cycle(range(1, 255))  # the guard has checked that former users left nothing
 
 
+CONFIGURATIONS: Final = "/etc/cni/net.d"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
     """Addresses and names that nothing else uses, derived from `number`."""
@@ -145,7 +148,7 @@ class Scene:
 
     def file(self, name: str, content: str | JsonObject) -> str:
         """Put a file into the configuration directory; return its path."""
-        path = f"/etc/cni/net.d/{name}"
+        path = f"{CONFIGURATIONS}/{name}"
         self._files.append(path)
         self.lab.write(path, content)
         return path
@@ -210,24 +213,27 @@ class Scene:
     def shell(self, script: str) -> str:
         """Run a block of a document, and return what it prints; it ends at the first command that fails.
 
-        Networks and containers that it makes are removed at the end.
+        Networks, containers and configurations that it makes are removed at the end.
 
         Raises:
             CommandFailed: One of its commands failed; what those before it made is removed at the end, too.
         """
-        networks, containers = self._names()
+        networks, containers, files = self._names()
         commands = f"PATH={Path(sys.executable).parent}:$PATH\n{script}"
         try:
             return self.lab.run("sh", "-e", "-c", commands).stdout
         finally:
-            networks_after, containers_after = self._names()
+            networks_after, containers_after, files_after = self._names()
             self._networks += sorted(networks_after - networks)
             self._containers += sorted(containers_after - containers)
+            self._files += sorted(files_after - files)
 
-    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the names of the networks and containers that there are."""
+    def _names(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+        """Return the names of the networks, containers and configuration files that there are."""
         networks = self.lab.docker("network", "ls", "--format", "{{.Name}}").split()
-        return frozenset(networks), frozenset(self.lab.docker("ps", "-a", "--format", "{{.Names}}").split())
+        containers = self.lab.docker("ps", "-a", "--format", "{{.Names}}").split()
+        files = self.lab.run("find", CONFIGURATIONS, "-type", "f", check=False).stdout.splitlines()
+        return frozenset(networks), frozenset(containers), frozenset(files)
 
     def refusal(self, *command: str) -> str:
         """Run a docker command that must fail; return its error."""

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
@@ -51,8 +51,8 @@ def up(
 @pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_recipe(scene: Scene, program: str) -> None:
     """The recipe's container is on both networks, with the address that it requests."""
-    for block in read_blocks(RECIPES, "json"):
-        scene.file(f"{get_str(as_object(parse_json(block.text.encode()), 'a recipe'), 'name')}.conflist", block.text)
+    for section in ("A static address", "IPv6"):
+        scene.shell(read_blocks(RECIPES, section=section)[0].text)
     (recipe,) = read_blocks(RECIPES, "yaml")
     before = scene.lab.state()
     with up(scene, program, recipe.text, "web") as (web,):

@@ -6,15 +6,18 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, get_str, parse_json
+from cni_bridge_spec import as_object, get_object, get_objects, parse_json
 from tests.lab import CommandFailed, Container, Engine, Lab, NoSuchEdition, find_plugins, wait_until
 from tests.pages import RECIPES, read_blocks
 from tests.system.dhcp_lan import Lan
 from tests.system.peer import HOST_IP, OUTSIDE_IP, outside
 from tests.system.scene import Scene, reaches
+
+FORWARDING: Final = "/proc/sys/net/ipv6/conf/all/forwarding"
 
 
 def recipe(heading: str) -> Sequence[str]:
@@ -22,9 +25,10 @@ def recipe(heading: str) -> Sequence[str]:
     return [block.text for block in read_blocks(RECIPES, section=heading) if block.reason is None]
 
 
-def run_blue(recipes: Scene) -> None:
-    """Make the network of the first recipe, on which further ones are."""
-    recipes.shell(recipe("A static address")[0])
+def run_blue(scene: Scene) -> None:
+    """Make the list and the network of the first recipe, on which further ones are."""
+    for block in recipe("A static address")[:2]:
+        scene.shell(block)
 
 
 @pytest.fixture(scope="module")
@@ -33,41 +37,32 @@ def shared_lab(default_lab: Lab) -> Lab:
     return default_lab
 
 
-@pytest.fixture
-def recipes(scene: Scene) -> Scene:
-    """A scene with the configurations of the document."""
-    for block in read_blocks(RECIPES, "json"):
-        document: JsonObject = as_object(parse_json(block.text.encode()), "a recipe's configuration")
-        scene.file(f"{get_str(document, 'name')}.conflist", block.text)
-    return scene
-
-
 def addresses(container: Container) -> list[str]:
     """Return a container's addresses without their prefixes."""
     return [str(address.ip) for address in container.link().addresses]
 
 
-def test_a_static_address(recipes: Scene) -> None:
+def test_a_static_address(scene: Scene) -> None:
     """Both commands give the container its address."""
     for block in recipe("A static address"):
-        recipes.shell(block)
-    assert addresses(recipes.lab.container("db")) == ["10.22.0.9"]
-    assert addresses(recipes.lab.container("db2")) == ["10.22.0.10"]
-    assert reaches(recipes.lab.container("db"), "10.22.0.10")
+        scene.shell(block)
+    assert addresses(scene.lab.container("db")) == ["10.22.0.9"]
+    assert addresses(scene.lab.container("db2")) == ["10.22.0.10"]
+    assert reaches(scene.lab.container("db"), "10.22.0.10")
 
 
-def test_published_ports(recipes: Scene) -> None:
+def test_published_ports(scene: Scene) -> None:
     """Other hosts reach the port only with the recipe's rule; `outside` has the same rule, which is removed first."""
     run, rule = recipe("Published ports")
-    run_blue(recipes)
-    recipes.shell(run)
-    web = recipes.lab.container("web").exec("hostname")
-    with outside(recipes.lab) as there:
-        recipes.shell(rule.replace("-I", "-D"))  # `outside` made it
-        assert host_name(recipes.lab, (), "127.0.0.1:8080") == web
-        assert host_name(recipes.lab, there, f"{HOST_IP}:8080") == ""
-        recipes.shell(rule)
-        assert host_name(recipes.lab, there, f"{HOST_IP}:8080") == web
+    run_blue(scene)
+    scene.shell(run)
+    web = scene.lab.container("web").exec("hostname")
+    with outside(scene.lab) as there:
+        scene.shell(rule.replace("-I", "-D"))  # `outside` made it
+        assert host_name(scene.lab, (), "127.0.0.1:8080") == web
+        assert host_name(scene.lab, there, f"{HOST_IP}:8080") == ""
+        scene.shell(rule)
+        assert host_name(scene.lab, there, f"{HOST_IP}:8080") == web
 
 
 @pytest.fixture
@@ -92,8 +87,6 @@ def test_a_host_with_nftables_only(native_lab: Lab) -> None:
     lab = native_lab
     assert lab.run("sh", "-c", "command -v iptables", check=False).stdout == ""
     with Scene(lab) as scene, outside(lab) as there:
-        for block in read_blocks(RECIPES, "json", section="A host with nftables only"):
-            scene.file("native.conflist", block.text)
         for commands in recipe("A host with nftables only"):
             scene.shell(commands)
         n1 = lab.container("n1")
@@ -121,54 +114,56 @@ def host_name(lab: Lab, there: Sequence[str], address: str) -> str:
     return lab.run(*there, sys.executable, "-c", client, url, check=False).stdout.strip()
 
 
-def test_a_bandwidth_limit(recipes: Scene) -> None:
+def test_a_bandwidth_limit(scene: Scene) -> None:
     """Each direction has a token bucket, one of them on an ifb link."""
-    run_blue(recipes)
+    run_blue(scene)
     for block in recipe("A bandwidth limit"):
-        recipes.shell(block)
-    found = recipes.lab.run("tc", "qdisc", "show").stdout
+        scene.shell(block)
+    found = scene.lab.run("tc", "qdisc", "show").stdout
     assert re.search(r"tbf .* rate 10Mbit ", found)
     assert re.search(r"tbf .* dev bwp\w+ .* rate 2Mbit ", found)
 
 
-def test_macvlan(recipes: Scene) -> None:
+def test_macvlan(scene: Scene) -> None:
     """The container has its address and MAC, and reaches the LAN."""
     for block in recipe("macvlan on a LAN"):
-        recipes.shell(block)
-    printer = recipes.lab.container("printer")
+        scene.shell(block)
+    printer = scene.lab.container("printer")
     assert addresses(printer) == ["192.168.22.210"]
     assert printer.link().mac == "02:11:22:33:44:55"
     lan = f"{Scene.UPLINK}-end"
-    recipes.lab.run("ip", "address", "add", "192.168.22.1/24", "dev", lan)
+    scene.lab.run("ip", "address", "add", "192.168.22.1/24", "dev", lan)
     assert reaches(printer, "192.168.22.1")
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_dhcp_on_a_lan(recipes: Scene) -> None:
+def test_dhcp_on_a_lan(scene: Scene) -> None:
     """The container has a lease, and the same address after a restart."""
-    lan = Lan(recipes.lab, recipes.subnet())
+    lan = Lan(scene.lab, scene.subnet())
     try:
         lan.start_daemon()
         lan.start_server()
         for block in recipe("DHCP on a LAN"):
-            recipes.shell(block)
-        camera = recipes.lab.container("camera")
+            scene.shell(block)
+        camera = scene.lab.container("camera")
         before = addresses(camera)
         assert lan.leases() == before
-        recipes.lab.docker("restart", "-t", "0", "camera")
+        scene.lab.docker("restart", "-t", "0", "camera")
         assert addresses(camera) == before
     finally:
         lan.close()
 
 
-def test_ipv6_from_the_lans_router(recipes: Scene) -> None:
+def test_ipv6_from_the_lans_router(scene: Scene) -> None:
     """The container has an address with the prefix of the router, on which dnsmasq runs."""
-    lab = recipes.lab
-    network, router = recipe("IPv6 from the LAN's router")
+    lab = scene.lab
+    network, router, stop = recipe("IPv6 from the LAN's router")
+    forwarding = lab.run("cat", FORWARDING).stdout
+    scene.shell(recipe("macvlan on a LAN")[0])
     lab.run("ip", "link", "set", f"{Scene.UPLINK}-end", "name", "lan0")
     lab.run("ip", "address", "add", "fd22::1/64", "dev", "lan0", "nodad")
-    recipes.shell(network)
-    recipes.shell(router)
+    scene.shell(network)
+    scene.shell(router)
     try:
         sensor = lab.container("sensor")
         wait_until(lambda: any(one.startswith("fd22::") for one in addresses(sensor)), "an address", 30)
@@ -176,39 +171,39 @@ def test_ipv6_from_the_lans_router(recipes: Scene) -> None:
         # Duplicate address detection takes a second, before which the address cannot be used.
         wait_until(lambda: reaches(sensor, "fd22::1"), "the router is reached", 30)
     finally:
-        lab.run(
-            "sh", "-c", "kill $(cat /run/dnsmasq-lan0.pid) && rm -f /run/dnsmasq-lan0.pid /var/lib/misc/dnsmasq.leases"
-        )
+        scene.shell(stop)
+        lab.run("tee", FORWARDING, input=forwarding)
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_a_vrf(recipes: Scene) -> None:
+def test_a_vrf(scene: Scene) -> None:
     """The link is in the VRF. A kernel without VRF makes the plugin fail with an error that the documents explain."""
-    (block,) = recipe("A VRF")
-    has_vrf = recipes.lab.run("ip", "link", "add", "probe", "type", "vrf", "table", "99", check=False).returncode == 0
+    file, block = recipe("A VRF")
+    scene.shell(file)
+    has_vrf = scene.lab.run("ip", "link", "add", "probe", "type", "vrf", "table", "99", check=False).returncode == 0
     if not has_vrf:
         with pytest.raises(CommandFailed, match="could not add VRF"):
-            recipes.shell(block)
+            scene.shell(block)
         pytest.skip("this kernel has no VRF: only the refusal was tested")
-    recipes.lab.run("ip", "link", "del", "probe")
-    recipes.shell(block)
-    assert recipes.lab.docker("exec", "t1", "readlink", "/sys/class/net/eth0/master").strip().endswith("/tenant")
+    scene.lab.run("ip", "link", "del", "probe")
+    scene.shell(block)
+    assert scene.lab.docker("exec", "t1", "readlink", "/sys/class/net/eth0/master").strip().endswith("/tenant")
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_identity_as_in_kubernetes(recipes: Scene) -> None:
+def test_identity_as_in_kubernetes(scene: Scene) -> None:
     """The container with the labels starts, and another one is refused."""
-    for block in recipe("Identity as in Kubernetes"):
-        recipes.shell(block)
-    assert addresses(recipes.lab.container("pod1"))
-    assert "is not a pod's sandbox" in recipes.run_refusal("pods")
+    for block in (recipe("A static address")[0], *recipe("Identity as in Kubernetes")):
+        scene.shell(block)
+    assert addresses(scene.lab.container("pod1"))
+    assert "is not a pod's sandbox" in scene.run_refusal("pods")
 
 
-def test_ipv6(recipes: Scene) -> None:
+def test_ipv6(scene: Scene) -> None:
     """The container has addresses of both families, and Docker shows both."""
     for block in recipe("IPv6"):
-        recipes.shell(block)
-    six = recipes.lab.container("six")
+        scene.shell(block)
+    six = scene.lab.container("six")
     assert "fd23::9" in addresses(six)
     assert len(six.endpoint("dual").addresses) == 2
     assert reaches(six, "fd23::1")
