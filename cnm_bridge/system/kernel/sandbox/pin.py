@@ -120,12 +120,13 @@ class Pin:
             link = _with_mac(netlink, link, wanted.mac, self.ifname)
             addresses = find_addresses(netlink, link)
             routes = without_announced(find_plain_routes(netlink, link), addresses)
+            left = [route for route in routes if is_left_to_libnetwork(route, wanted.families)]
             for route in routes:
-                if (wanted.without_defaults and not route.destination.prefixlen) or is_left_to_libnetwork(
-                    route, wanted.families
-                ):
+                if route in left or (wanted.without_defaults and not route.destination.prefixlen):
                     remove_route(netlink, link, route)
-            held_back = _hold_back_announced(netlink, link, wanted) if _IPV6 in wanted.families and has_ipv6() else ()
+            is_ipv6_gateway = not wanted.without_defaults and any(one.destination.version == _IPV6 for one in left)
+            held_back = _hold_back_announced(netlink, link, wanted.sysctls, is_gateway=is_ipv6_gateway)
+            sysctls = tuple(sysctl for sysctl in wanted.sysctls if sysctl not in held_back)
             if has_ipv6():
                 accept_dad = settings.get(ACCEPT_DAD)
                 if accept_dad is not None:
@@ -133,11 +134,11 @@ class Pin:
                 # As libnetwork does, from 26.0.2 on, to the links that it moves.
                 if not wanted.keeps_ipv6 and not _uses_ipv6(addresses, routes):
                     write_ipv6(self.ifname, "disable_ipv6", 1)
-            for sysctl in wanted.sysctls:
+            for sysctl in sysctls:
                 write_setting(sysctl.name, sysctl.value)
             self._mark(netlink, link)  # last: a marked link in a running container is taken for a complete one
             defaults.forget()
-        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=(*held_back, *wanted.sysctls))
+        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=(*held_back, *sysctls))
 
     def find(self, mac: str | None, *, plugins_have_run: bool) -> str | None:
         """Restore the sandbox's settings, and mark the link; return its present name, None if it is not there."""
@@ -191,18 +192,33 @@ def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Lin
     return link if found is None else found
 
 
-def _hold_back_announced(netlink: Netlink, link: Link, wanted: Finish) -> tuple[Sysctl, ...]:
-    """Let a link have no default route of a router; return the setting that accepts them again.
+def _hold_back_announced(
+    netlink: Netlink, link: Link, sysctls: tuple[Sysctl, ...], *, is_gateway: bool
+) -> tuple[Sysctl, ...]:
+    """Let a link have no default route of a router, if libnetwork adds its own or the user wants none.
 
-    They have the metric of libnetwork's, which adds its own exclusively: the container would not start.
+    They have the metric of libnetwork's, which it adds exclusively: the container would not start. A container without
+    that keeps the router's, because the next announcement may come minutes later.
+
+    Args:
+        netlink: A socket in the sandbox.
+        link: The link.
+        sysctls: The settings that the user wants.
+        is_gateway: Whether the reply to Join has an IPv6 gateway.
+
+    Returns:
+        The setting that accepts announced routes again, once libnetwork has added its own.
     """
     name = f"net/ipv6/conf/{link.state.name}/accept_ra_defrtr"
-    value = read_setting(name)
-    if value in {None, "0"} or any(sysctl.name == name for sysctl in wanted.sysctls):
+    value = next((sysctl.value for sysctl in sysctls if sysctl.name == name), None)
+    if not is_gateway and value != "0":
+        return ()
+    value = value or read_setting(name)
+    if value is None:
         return ()
     write_setting(name, "0")
     remove_announced_defaults(netlink, link)
-    return (Sysctl(name=name, value=str(value)),)
+    return () if value == "0" else (Sysctl(name=name, value=value),)
 
 
 def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
