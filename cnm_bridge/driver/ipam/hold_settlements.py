@@ -130,6 +130,16 @@ class HoldSettlements:
         return record.phase is not HoldPhase.HELD or has_lost_holder or is_idle or self._is_joined(record)
 
     async def _settle(self, record: HoldRecord) -> None:
+        """Settle one hold; once more if that was wanted meanwhile, which must not have others settled again."""
+        try:
+            await self._try(record)
+            while record.id in self._again:
+                self._again.discard(record.id)
+                await self._try(record)
+        finally:
+            self._settling.discard(record.id)
+
+    async def _try(self, record: HoldRecord) -> None:
         try:
             async with self.locks.hold(name_of(record)):
                 await self._settle_one(record.id)
@@ -141,11 +151,6 @@ class HoldSettlements:
                 log.warning("hold.release_pending", **facts)
         except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
             log.exception("hold.bug", hold_id=record.id)
-        finally:
-            self._settling.discard(record.id)
-            if record.id in self._again:
-                self._again.discard(record.id)
-                self._wanted.set()
 
     async def _settle_one(self, record_id: HoldId) -> None:
         record = self.store.ipam.find_hold(record_id)

@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_state import HoldId, HoldPhase, HoldRecord, Phase, StateUnusable
+from cni_bridge_state import HoldId, HoldPhase, HoldRecord, Phase, ReservationRecord, StateUnusable
 from cni_bridge_state.address_store import AddressStore
 from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from tests.records import NETWORK
 from tests.unit.cnm_bridge.core.planning.test_hold import plan
-from tests.unit.cnm_bridge.driver.ipam.hold_scene import ENDPOINTS, Scene
+from tests.unit.cnm_bridge.driver.ipam.hold_scene import ENDPOINTS, Plugins, Scene, refusal
 
 HOUR_S: Final = 3600
 
@@ -81,6 +81,27 @@ async def test_what_becomes_due_during_a_delete_that_hangs(scene: Scene) -> None
         scene.plugins.resumed.set()
         await wait_for(lambda: not scene.store.ipam.holds())
     assert scene.plugins.assigned is None
+
+
+async def test_deletes_that_fail_at_the_same_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes due meanwhile repeats each once; the end of one does not repeat the other, which would never end."""
+    begun: list[HoldId] = []
+
+    async def fail(_: Plugins, record: HoldRecord, _reservation: ReservationRecord) -> None:
+        begun.append(record.id)
+        await asyncio.sleep(0.02 if record.key == "web" else 0.03)
+        raise refusal("etcd does not answer")
+
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    monkeypatch.setattr(Plugins, "delete", fail)
+    for left in (scene.hold, replace(scene.hold, id=HoldId("5" * 64), key="db")):
+        for phase in (HoldPhase.PENDING, HoldPhase.RELEASING):
+            await scene.store.ipam.put_hold(replace(left, phase=phase))
+    async with running(scene):
+        scene.settlements.request()
+        await wait_for(lambda: len(begun) == 4)
+        await asyncio.sleep(0.2)
+    assert len(begun) == 4
 
 
 @asynccontextmanager
