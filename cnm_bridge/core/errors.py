@@ -110,6 +110,8 @@ NULL_IPAM: Final = '--ipam-driver null (compose: ipam: { driver: "null" })'
 _NEXT_STEPS: Final[Mapping[str, str]] = {
     # bridge
     "already has an IP address different from": "`cni-bridge doctor` shows the address and the command that removes it",
+    # of the runtime
+    "failed to find plugin": "`cni-bridge doctor` says where it is, or what to install",
     # host-local, and plugins like it
     "no IP addresses available": "`cni-bridge ls` shows who has addresses, also with --addresses and --sticky; "
     "`cni-bridge doctor` finds those that no container has",

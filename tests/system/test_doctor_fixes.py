@@ -30,9 +30,10 @@ def test_plugins_that_are_installed_elsewhere(private_scene: Scene) -> None:
     lab = private_scene.lab
     lab.stop_daemon()
     lab.start_daemon("--cni-bin-dir", "/opt/cni/bin")
-    network = private_scene.configure(bridge(private_scene.subnet()))
+    network = private_scene.network(private_scene.configure(bridge(private_scene.subnet())))
+    assert "; `cni-bridge doctor` says where it is" in private_scene.run_refusal(network)
     fix(lab, "plugins-elsewhere")
-    private_scene.run(private_scene.network(network))
+    private_scene.run(network)
 
 
 def test_a_bridge_with_another_address(private_scene: Scene) -> None:

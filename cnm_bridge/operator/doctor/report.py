@@ -83,7 +83,7 @@ class Report:
                 f"{one.severity.upper()}  {one.subject} ({one.code})",
                 f"    {one.text}",
                 *([f"    fix: {one.fix}"] if one.fix else []),
-                *([f"    {'or' if one.fix else 'fix'}: {one.advice}"] if one.advice else []),
+                *([f"    {'or' if one.fix else 'do'}: {one.advice}"] if one.advice else []),
             ]
         return "\n".join((*lines, "", self.summary))
 

@@ -56,7 +56,8 @@ def _check_daemon(facts: Facts) -> Iterator[Finding]:
         severity=Severity.ERROR if networks else Severity.NOTE,
         code="daemon-stopped",
         subject="daemon",
-        text=f"it does not run, and Docker has {networks} networks of it: their containers do not start"
+        text=f"it does not run, and Docker has {networks} network{'s' if networks > 1 else ''} of it, whose "
+        "containers do not start"
         if networks
         else "it does not run",
         fix=start_daemon(facts),
