@@ -111,6 +111,7 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
     # bridge
     "already has an IP address different from": "`cni-bridge doctor` shows the address and the command that removes it",
     # of the runtime
+    "put a .conflist file there": "`cni-bridge network create NAME --subnet 10.22.0.0/16` makes one, and its network",
     "failed to find plugin": "`cni-bridge doctor` says where it is, or what to install",
     # host-local, and plugins like it
     "no IP addresses available": "`cni-bridge ls` shows who has addresses, also with --addresses and --sticky; "
