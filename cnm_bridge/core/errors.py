@@ -107,12 +107,15 @@ def endpoint_option(option: str, value: str) -> str:
 NULL_IPAM: Final = '--ipam-driver null (compose: ipam: { driver: "null" })'
 """How a network is made whose addresses Docker does not choose."""
 
+_PLUGINS: Final = "`cni-bridge doctor` says where plugins are, or what to install"
+
 _NEXT_STEPS: Final[Mapping[str, str]] = {
     # bridge
     "already has an IP address different from": "`cni-bridge doctor` shows the address and the command that removes it",
     # of the runtime
     "put a .conflist file there": "`cni-bridge network create NAME --subnet 10.22.0.0/16` makes one, and its network",
-    "failed to find plugin": "`cni-bridge doctor` says where it is, or what to install",
+    "failed to find plugin": _PLUGINS,
+    ": not found in /": _PLUGINS,
     # host-local, and plugins like it
     "no IP addresses available": "`cni-bridge ls` shows who has addresses, also with --addresses and --sticky; "
     "`cni-bridge doctor` finds those that no container has",

@@ -30,10 +30,11 @@ def test_plugins_that_are_installed_elsewhere(private_scene: Scene) -> None:
     lab = private_scene.lab
     lab.stop_daemon()
     lab.start_daemon("--cni-bin-dir", "/opt/cni/bin")
-    network = private_scene.network(private_scene.configure(bridge(private_scene.subnet())))
-    assert "; `cni-bridge doctor` says where it is" in private_scene.run_refusal(network)
+    name = private_scene.configure(bridge(private_scene.subnet()))
+    refused = private_scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}")
+    assert "`cni-bridge doctor` says where" in refused
     fix(lab, "plugins-elsewhere")
-    private_scene.run(network)
+    private_scene.run(private_scene.network(name))
 
 
 def test_a_bridge_with_another_address(private_scene: Scene) -> None:
