@@ -19,6 +19,7 @@ from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.link_state import IpAddress
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.evictions import Evictions
 from tests.driver_calls import call
@@ -197,10 +198,10 @@ async def test_all_waits_of_a_call_have_one_limit(
             evictions: Evictions,
             network: str,
             deadline: float,
-            endpoint_id: EndpointId,
+            endpoint: EndpointReference,
             addresses: Collection[IpAddress] = (),
         ) -> None:
-            super().__init__(evictions, network, deadline, endpoint_id, addresses)
+            super().__init__(evictions, network, deadline, endpoint, addresses)
             deadlines.append(deadline)
 
     for module in ("ipam.holds", "endpoints.service"):

@@ -12,6 +12,7 @@ from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.evictions import Evictions
@@ -19,7 +20,7 @@ from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
-from tests.records import endpoint, put
+from tests.records import NETWORK, endpoint, put
 
 ADDRESS = "10.1.0.2"
 HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
@@ -46,7 +47,8 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
     evictions = Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns)
-    return Contention(evictions, "lan", wait_deadline(), EndpointId(SECOND), [ip_address(ADDRESS)])
+    asking = EndpointReference(network_id=NETWORK, endpoint_id=EndpointId(SECOND))
+    return Contention(evictions, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
 
 
 async def fail_once(store: Store, teardowns: TeardownQueue) -> None:

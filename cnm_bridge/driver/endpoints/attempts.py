@@ -25,7 +25,7 @@ class Attempts:
 
     ```python
     with attempts.under_way(endpoint_id) as call:
-        contention = Contention(evictions, cni_network, wait_deadline(), endpoint_id)
+        contention = Contention(evictions, cni_network, wait_deadline(), endpoint)
         while True:
             async with attempts.attempt(call, contention) as before:
                 ...

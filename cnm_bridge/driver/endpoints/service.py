@@ -162,7 +162,8 @@ class EndpointService:
 
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
         name = plan.configuration.name
-        contention = Contention(self.evictions, name, deadline, planned.id, plan.fixed_addresses)
+        endpoint = EndpointReference(network_id=planned.network_id, endpoint_id=planned.id)
+        contention = Contention(self.evictions, name, deadline, endpoint, plan.fixed_addresses)
         while True:
             async with self.attempts.attempt(call, contention) as stored:
                 if stored is not None:  # by another call, since the plan was made
@@ -182,7 +183,8 @@ class EndpointService:
         self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord
     ) -> EndpointRecord:
         wanted = attachment_addresses(attachment)
-        contention = Contention(self.evictions, attachment.network, wait_deadline(), request.endpoint_id, wanted)
+        endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
+        contention = Contention(self.evictions, attachment.network, wait_deadline(), endpoint, wanted)
         while True:
             async with self.attempts.attempt(call, contention) as record:
                 if record is None:

@@ -42,7 +42,7 @@ from cnm_bridge.core.planning.hold import (
 )
 from cnm_bridge.core.planning.options.cni_options import STICKY
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint, EndpointReference
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.hold_settlements import HoldName, HoldSettlements, name_of
 from cnm_bridge.driver.teardown.contention import Contention
@@ -87,7 +87,8 @@ class Holds:
         try:
             async with AsyncExitStack() as held:
                 await self._lock(held, name, deadline)
-                contention = Contention(self.evictions, name[1], deadline, request.endpoint_id, plan.fixed_addresses)
+                endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
+                contention = Contention(self.evictions, name[1], deadline, endpoint, plan.fixed_addresses)
                 before = await self._find(request, plan, name, contention)
                 if before is None:
                     record = await self._reserve(request, plan, key, contention)

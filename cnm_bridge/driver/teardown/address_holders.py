@@ -9,10 +9,11 @@ from cni_bridge_state import AddressPhase, AddressRecord, AddressUse, EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import IpAddress
 from cnm_bridge.core.planning.hold import release_it
+from cnm_bridge.core.wire import EndpointReference
 
 
 def describe_holders(
-    store: Store, network: str, addresses: Iterable[IpAddress], but_not: EndpointId | None = None
+    store: Store, network: str, addresses: Iterable[IpAddress], asking: EndpointReference | None = None
 ) -> str:
     """Return who has some addresses, and the next step; "" if no record has one.
 
@@ -20,11 +21,16 @@ def describe_holders(
         store: The records.
         network: The CNI network that the addresses are of.
         addresses: The addresses.
-        but_not: The endpoint that asks for them.
+        asking: The endpoint that asks for them. What Docker has requested for it is its own.
     """
-    return "; ".join(
-        holder for address in sorted(addresses, key=str) for holder in _holders_of(store, network, address, but_not)
-    )
+    but_not = None if asking is None else asking.endpoint_id
+    found = None if asking is None else store.find_network(asking.network_id)
+    own = [pool.subnet for pool in found.pools if pool.is_own] if found is not None else []
+    holders: list[str] = []
+    for address in sorted(addresses, key=str):
+        is_given = any(address in subnet for subnet in own)
+        holders += _holders_of(store, network, address, but_not, is_given=is_given)
+    return "; ".join(holders)
 
 
 def describe_address(record: AddressRecord) -> str:
@@ -34,7 +40,9 @@ def describe_address(record: AddressRecord) -> str:
     return f"container {record.name}" if record.name else f"another container or --aux-address (pool {record.pool})"
 
 
-def _holders_of(store: Store, network: str, address: IpAddress, but_not: EndpointId | None) -> Iterator[str]:
+def _holders_of(
+    store: Store, network: str, address: IpAddress, but_not: EndpointId | None, *, is_given: bool
+) -> Iterator[str]:
     """Yield the endpoint that has an address; otherwise the key that keeps it, or what Docker has requested it for."""
     for endpoint in store.endpoints_with_address([str(address)]):
         is_other = endpoint.id != but_not and endpoint.phase is not Phase.DELETING
@@ -49,7 +57,7 @@ def _holders_of(store: Store, network: str, address: IpAddress, but_not: Endpoin
         if is_free and any(ip_interface(one).ip == address for one in hold.addresses):
             yield f"key {hold.key} has {address}: ask for another address; {release_it(hold)}"
             return
-    for record in store.ipam.find_holders(network, address):
+    for record in () if is_given else store.ipam.find_holders(network, address):
         if record.phase is AddressPhase.RESERVED:
             yield (
                 f"{address} is in use by {describe_address(record)}: ask for another address; "

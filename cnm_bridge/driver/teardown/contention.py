@@ -18,6 +18,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpAddress
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_holders import describe_holders
 from cnm_bridge.driver.teardown.evictions import Evictions
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin
@@ -54,7 +55,7 @@ class Contention:
         evictions: Tears down dead endpoints.
         network: The CNI network.
         deadline: When all waits end, in event loop time.
-        endpoint_id: The endpoint.
+        endpoint: The endpoint.
         addresses: The addresses that it asks for.
     """
 
@@ -63,7 +64,7 @@ class Contention:
         evictions: Evictions,
         network: str,
         deadline: float,
-        endpoint_id: EndpointId,
+        endpoint: EndpointReference,
         addresses: Collection[IpAddress] = (),
     ) -> None:
         self._evictions = evictions
@@ -71,7 +72,7 @@ class Contention:
         self._teardowns = evictions.teardowns
         self._network = network
         self.deadline = deadline
-        self._endpoint_id = endpoint_id
+        self._endpoint = endpoint
         self._addresses = frozenset(addresses)
         self._here: set[EndpointId] = set()
         self._elsewhere: set[EndpointId] = set()
@@ -163,7 +164,7 @@ class Contention:
         """
         if self._is_bridge_ready_now(exc) or await self._wait_before_retry():
             return
-        holders = describe_holders(self._store, self._network, self._addresses, but_not=self._endpoint_id)
+        holders = describe_holders(self._store, self._network, self._addresses, self._endpoint)
         reason = holders or self._describe_leaving()
         if not reason:
             raise exc

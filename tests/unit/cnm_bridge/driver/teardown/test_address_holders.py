@@ -20,11 +20,14 @@ from cni_bridge_state import (
     HoldId,
     HoldPhase,
     HoldRecord,
+    NetworkRecord,
     Phase,
     PoolId,
+    PoolRecord,
     ReservationRecord,
 )
 from cni_bridge_state.store import Store
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_holders import describe_holders
 from tests.records import NETWORK, endpoint, put
 
@@ -40,6 +43,11 @@ async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
     store = Store.open(tmp_path / "state")
     yield store
     store.close()
+
+
+def asking(endpoint_id: EndpointId) -> EndpointReference:
+    """Return the endpoint that asks for an address."""
+    return EndpointReference(network_id=NETWORK, endpoint_id=endpoint_id)
 
 
 def hold(holder: EndpointId | None) -> HoldRecord:
@@ -79,10 +87,10 @@ def requested(name: str | None) -> AddressRecord:
 async def test_an_endpoint(store: Store) -> None:
     """It is named by its ID, for which the answer to Docker has its container; on another network it is not one."""
     await put(store, replace(endpoint(WEB, Phase.JOINED), addresses=(TEXT,)))
-    found = describe_holders(store, "lan", [ADDRESS], but_not=OTHER)
+    found = describe_holders(store, "lan", [ADDRESS], asking(OTHER))
     assert found.startswith(f"{TEXT} is in use by endpoint {WEB}: ")
     assert "`cni-bridge ls`" in found
-    assert describe_holders(store, "lan", [ADDRESS], but_not=WEB) == ""
+    assert describe_holders(store, "lan", [ADDRESS], asking(WEB)) == ""
     assert describe_holders(store, "another", [ADDRESS]) == ""
     assert describe_holders(store, "lan", [ip_address("10.1.2.4")]) == ""
     await store.put_endpoint(replace(store.get_endpoint(WEB), phase=Phase.DELETING))
@@ -115,3 +123,19 @@ async def test_a_container_of_another_driver(store: Store, name: str | None, sho
     found = describe_holders(store, "lan", [ADDRESS])
     assert found.startswith(f"{TEXT} is in use by {shown}: ")
     assert "`cni-bridge ls --addresses`" in found
+
+
+async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) -> None:
+    """On a network whose IPAM driver this is, with the section of its own list, no other container can have it."""
+    subnet = IPv4Network("10.1.2.0/24")
+    facts = {"sub_pool": None, "gateway": None, "caller": None, "engine": None}
+    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    await store.ipam.put_address(requested("web"))
+    reserved = replace(requested("web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
+    await store.ipam.put_address(reserved)
+    own, others = (PoolRecord(subnet=subnet, gateway=None, is_own=is_own) for is_own in (True, False))
+    network = NetworkRecord(id=NETWORK, configuration="lan", name="lan", internal=False, options={}, pools=(others,))
+    await store.put_network(network)
+    assert "in use by container web" in describe_holders(store, "lan", [ADDRESS], asking(WEB))
+    await store.put_network(replace(network, pools=(own,)))
+    assert describe_holders(store, "lan", [ADDRESS], asking(WEB)) == ""
