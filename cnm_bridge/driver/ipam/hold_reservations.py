@@ -17,7 +17,7 @@ the key continues under a new ID, and the old one stays RELEASING until its DEL 
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Final
 
@@ -33,6 +33,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import RANGED
 from cnm_bridge.core.planning.hold import hold_mac, is_current, plan_again, plan_hold, refused_again
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
 
@@ -48,10 +49,11 @@ _REFUSED: Final = (PluginFailed, PluginNotFound, PluginNotStarted)
 
 @dataclass(frozen=True, slots=True)
 class HoldReservations:
-    """Runs the plugins of holds. The caller holds the lock of the key."""
+    """Runs the plugins of holds. The caller holds the lock of the key, except to release what the key has no more."""
 
     store: Store
     plugins: PluginRuns
+    _releases: KeyedLocks[HoldId] = field(default_factory=KeyedLocks, init=False)
 
     async def add(self, record: HoldRecord, plan: Plan | None = None) -> HoldRecord:
         """Have the plugin reserve what a record in PENDING says; return the record in HELD.
@@ -166,12 +168,13 @@ class HoldReservations:
         Raises:
             CniError, KernelError, StateError: It is not released; that may be repeated.
         """
-        if self.store.ipam.find_hold(record.id) is None:
-            return
-        if record.addresses and record.phase is not HoldPhase.RELEASING:
-            record = replace(record, phase=HoldPhase.RELEASING, holder=None, change=None, expires_at=None)
-            await self.store.ipam.put_hold(record)
-        await self.plugins.delete(record, record.reservation)
-        await self.store.ipam.remove_hold(record.id)
+        async with self._releases.hold(record.id):
+            if self.store.ipam.find_hold(record.id) is None:
+                return
+            if record.addresses and record.phase is not HoldPhase.RELEASING:
+                record = replace(record, phase=HoldPhase.RELEASING, holder=None, change=None, expires_at=None)
+                await self.store.ipam.put_hold(record)
+            await self.plugins.delete(record, record.reservation)
+            await self.store.ipam.remove_hold(record.id)
         await self.plugins.tidy(lambda: self.store.ipam.is_empty)
         log.info("hold.released", key=record.key, configuration=record.section, addresses=record.addresses)

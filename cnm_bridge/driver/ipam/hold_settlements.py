@@ -141,6 +141,10 @@ class HoldSettlements:
 
     async def _try(self, record: HoldRecord) -> None:
         try:
+            stored = self.store.ipam.find_hold(record.id)
+            if stored is not None and self._is_set_aside(stored):
+                await self.reservations.release(stored)
+                return
             async with self.locks.hold(name_of(record)):
                 await self._settle_one(record.id)
         except (CniError, KernelError, StateError) as exc:
@@ -151,6 +155,12 @@ class HoldSettlements:
                 log.warning("hold.release_pending", **facts)
         except Exception:  # a bug must be logged; it must not end the daemon or what is due for others
             log.exception("hold.bug", hold_id=record.id)
+
+    def _is_set_aside(self, record: HoldRecord) -> bool:
+        """Return whether a key continues under another ID, so that its containers need not wait for this DEL."""
+        return record.phase is HoldPhase.RELEASING and any(
+            name_of(one) == name_of(record) and one.phase is not HoldPhase.RELEASING for one in self.store.ipam.holds()
+        )
 
     async def _settle_one(self, record_id: HoldId) -> None:
         record = self.store.ipam.find_hold(record_id)

@@ -69,6 +69,28 @@ async def test_a_delete_that_hangs(scene: Scene) -> None:
         assert len(scene.store.ipam.holds()) == 2
 
 
+async def test_a_delete_that_hangs_beside_its_key(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container with the key starts meanwhile, if the key has its addresses under another ID."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    key, left = scene.hold, replace(scene.hold, id=HoldId("5" * 64))
+    for phase in (HoldPhase.PENDING, HoldPhase.RELEASING):
+        await scene.store.ipam.put_hold(replace(left, phase=phase))
+    begun = asyncio.Event()
+
+    async def hang(_: Plugins, record: HoldRecord, _reservation: ReservationRecord) -> None:
+        assert record.id == left.id
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Plugins, "delete", hang)
+    async with running(scene):
+        await begun.wait()
+        created = await scene.create(plan(), until=Phase.JOINED)
+    held = scene.store.ipam.find_hold_of(created)
+    assert held is not None
+    assert held.id == key.id
+
+
 async def test_what_becomes_due_during_a_delete_that_hangs(scene: Scene) -> None:
     """It is done when the DEL has ended."""
     await scene.remove(await scene.create(plan(), until=Phase.JOINED))
