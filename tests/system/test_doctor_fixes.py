@@ -139,9 +139,9 @@ def test_a_recipe_with_vrf(private_scene: Scene) -> None:
 
 
 @pytest.mark.engine_since("29", "has nftables as a backend")
-def test_an_engine_with_nftables(docker_lab: Lab) -> None:
+def test_an_engine_with_nftables(private_scene: Scene) -> None:
     """While the kernel does not forward, dockerd refuses to start (IPv4 forwarding is disabled); then it does."""
-    lab = docker_lab
+    lab = private_scene.lab
     lab.stop_dockerd()
     lab.write("/etc/docker/daemon.json", {"firewall-backend": "nftables"})
     lab.run("sysctl", "-w", "net.ipv4.ip_forward=0")
