@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Says in errors who has an address that a plugin refuses, as far as the records tell; pure."""
+"""Says in errors who has an address that a plugin refuses, as far as the records tell."""
 
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_interface
