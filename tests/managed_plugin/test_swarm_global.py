@@ -3,6 +3,7 @@
 """An instance of global scope: a swarm's manager gives all addresses, on a network that two nodes share."""
 
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,12 @@ from typing import Final
 
 import pytest
 
-from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.lab import CommandFailed, Engine, Lab, LabError, leftovers, wait_until
 from tests.managed_plugin.managed import BUILT
 from tests.managed_plugin.managed import LIMIT_S as PLUGIN_LIMIT_S
 from tests.managed_plugin.swarm import (
     LIMIT_S,
     connect,
-    is_removed,
     remove,
     resolve,
     swarm,
@@ -56,17 +56,21 @@ def install(nodes: Sequence[Lab]) -> None:
         node.run("sh", "-e", "-c", INSTALL.replace("build/plugin", str(BUILT)), timeout_s=PLUGIN_LIMIT_S)
 
 
-def create(manager: Lab, name: str, subnet: str = SUBNET) -> None:
-    """Make a network of the swarm with the command of docs/swarm.md on the manager; no node has a configuration."""
+def create(manager: Lab, name: str, *options: str) -> None:
+    """Make a network of the swarm with the command of docs/swarm.md on the manager; no node has a configuration.
+
+    Args:
+        manager: Where.
+        name: Its name.
+        options: What is given instead of the subnet of the configuration.
+    """
     command, _, _ = CREATE.replace("' shared\n", f"' {name}\n").partition("docker service create")
-    manager.run("sh", "-e", "-c", command.replace(f"--subnet {SUBNET}", f"--subnet {subnet}"))
+    manager.run("sh", "-e", "-c", command.replace(f"--subnet {SUBNET}", " ".join(options)) if options else command)
 
 
 def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
     """Addresses are unique, names resolve on both nodes, kills of dockerd are survived, and nothing is left."""
     manager, worker = nodes
-    with pytest.raises(CommandFailed, match=r"is in no swarm|This node is not a swarm manager"):
-        create(manager, "early")
     with swarm(manager, worker):
         before = [node.state() for node in nodes]
         create(manager, "shared")
@@ -89,12 +93,34 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
 
         remove(manager, nodes, "shared", before)
 
-        create(manager, "other", "10.51.0.0/24")
-        manager.docker(*SERVICE, "--network", "other", "--restart-max-attempts", "1", "busybox", "sleep", "3600")
-        refused = partial(is_shown, manager, "Docker's IPAM driver chose 10.51.0.0/24")
-        wait_until(refused, "the error of a subnet that the configuration does not have", LIMIT_S, poll_s=1.0)
-        manager.docker("service", "rm", "web")
-        wait_until(partial(is_removed, manager, "other"), "the removal of the network", LIMIT_S, poll_s=1.0)
+
+def test_networks_that_a_swarm_cannot_have(nodes: Sequence[Lab]) -> None:
+    """Each is refused with what to change, or the doctor finds it; nothing of it is left on any node."""
+    manager, worker = nodes
+    alone = manager.state()
+    with pytest.raises(CommandFailed, match=r"is in no swarm|This node is not a swarm manager"):
+        create(manager, "early")
+    assert not leftovers(alone, manager.state())
+    with swarm(manager, worker):
+        before = [node.state() for node in nodes]
+        for name, subnets, error in (
+            ("other", ["10.51.0.0/24"], "Docker's IPAM driver chose 10.51.0.0/24"),
+            ("two", ["10.52.0.0/24", "10.53.0.0/24"], "one subnet, from which the swarm's manager gives addresses"),
+            ("six", ["10.54.0.0/24", "fd54::/64 --ipv6"], "IPv4 addresses only"),
+        ):
+            create(manager, name, *(f"--subnet {subnet}" for subnet in subnets))
+            manager.docker(*SERVICE, "--network", name, "--restart-max-attempts", "1", *RUN)
+            wait_until(partial(is_shown, manager, error), f"the error of network {name}", LIMIT_S, poll_s=1.0)
+            remove(manager, nodes, name, before)
+        create(manager, "first")
+        create(manager, "second")
+        manager.docker(*SERVICE, "--network", "second", *RUN)
+        doctor = (sys.executable, "-m", "cnm_bridge", "doctor", "--run-dir", f"/run/{PLUGIN}", "--quick")
+        shown = manager.run(*doctor, check=False).stdout
+        assert "network second: the swarm has given it no subnet" in shown
+        assert "network first" not in shown
+        manager.docker("network", "rm", "first")
+        remove(manager, nodes, "second", before)
 
 
 def test_three_managers(engine: Engine) -> None:

@@ -12,7 +12,13 @@ from cnm_bridge.core.engine_facts.container import (
     is_only_network,
 )
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
-from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork, find_pools, is_on_this_host
+from cnm_bridge.core.engine_facts.network import (
+    EngineEndpoint,
+    EngineNetwork,
+    find_pools,
+    is_on_this_host,
+    is_unallocated,
+)
 
 __all__ = [
     "DNS_BEFORE_START",
@@ -30,4 +36,5 @@ __all__ = [
     "has_other_network",
     "is_on_this_host",
     "is_only_network",
+    "is_unallocated",
 ]

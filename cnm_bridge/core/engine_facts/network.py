@@ -140,6 +140,11 @@ def is_on_this_host(document: JsonObject) -> bool:
     return document.get("Scope") != _SWARM or document.get("Containers") is not None
 
 
+def is_unallocated(document: JsonObject) -> bool:
+    """Return whether an answer describes a network of a swarm without subnet and driver: the managers gave it none."""
+    return document.get("Scope") == _SWARM and not find_str(document, "Driver")
+
+
 def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
     """Return the address pools of a network, see `EngineNetwork`, also of one in the answer to `GET /networks`.
 

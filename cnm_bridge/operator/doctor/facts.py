@@ -112,6 +112,7 @@ class EngineFacts:
         is_hidden: Whether its processes, and those of containers, are not visible from here.
         networks: Its networks of our driver.
         unstarted: The containers whose last start failed because the driver did not answer.
+        unallocated: The networks of a swarm without a subnet, in an instance of global scope.
         needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
             not forward (seen with 29.7).
     """
@@ -123,6 +124,7 @@ class EngineFacts:
     is_hidden: bool = False
     networks: Sequence[DockerNetwork] = ()
     unstarted: Sequence[str] = ()
+    unallocated: Sequence[str] = ()
     needs_forwarding: bool = False
 
 

@@ -25,6 +25,16 @@ def check_other_hosts(facts: Facts) -> Iterator[Finding]:
         yield from _check_bridged(facts, configured)
         yield from _check_routed(facts, configured)
     yield from _check_names(facts)
+    for name in facts.engine.unallocated:
+        yield Finding(
+            severity=Severity.ERROR,
+            code="network-unallocated",
+            subject=f"network {name}",
+            text="the swarm has given it no subnet, so its tasks stay New. The usual reason is a subnet that "
+            "overlaps one of another network of the swarm",
+            advice=f"docker network rm {name}, and make it with a free subnet; the leader's dockerd logs why "
+            "(Failed allocation for network)",
+        )
     if facts.networks and facts.lost_neighbors:
         yield Finding(
             severity=Severity.WARNING,

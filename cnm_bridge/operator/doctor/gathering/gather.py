@@ -14,7 +14,7 @@ from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineR
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import ATTACH, CONFIGURATION, INLINE
-from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.core.settings import AttachOption, Scope, Settings
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
     DockerNetwork,
@@ -102,6 +102,7 @@ async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[Engi
         containers = await engine.containers()
         names = {network.name for network in found_networks}
         errors = await engine.start_errors(frozenset(names.union(ids))) if ids else {}
+        unallocated = await engine.unallocated_networks() if settings.scope is Scope.GLOBAL else ()
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc), needs_forwarding=needs_forwarding)
         return silent, ()
@@ -112,6 +113,7 @@ async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[Engi
         is_hidden=engine.is_hidden(),
         networks=tuple(_docker_network(network, settings.attach) for network in found_networks),
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
+        unallocated=unallocated,
         needs_forwarding=needs_forwarding,
     )
     return facts, containers

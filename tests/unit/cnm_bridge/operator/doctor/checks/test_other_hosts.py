@@ -89,6 +89,17 @@ def test_a_network_of_a_swarm_without_names() -> None:
     assert codes(swarm(is_direct=False)) == codes(swarm(is_direct=True, is_of_swarm=False)) == []
 
 
+def test_a_network_to_which_the_swarm_gives_no_subnet() -> None:
+    """Docker says nothing about it; its tasks do not start."""
+    finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, unallocated=("shared",))))
+    assert (finding.code, finding.severity, finding.subject) == (
+        "network-unallocated",
+        Severity.ERROR,
+        "network shared",
+    )
+    assert "its tasks stay New" in finding.text
+
+
 def test_a_lost_session_of_bgp() -> None:
     """The finding names the neighbours; on a host without networks, FRR serves something else."""
     finding = only(replace(with_network(BRIDGE, FIREWALL), lost_neighbors=("10.99.0.2", "fd00::2")))
