@@ -61,7 +61,7 @@ fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side;
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
 quick:
-	$(BIN)/pytest --numprocesses 3 --hypothesis-profile quick -m 'not slow' tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 4 --hypothesis-profile quick -m 'not slow' tests/unit tests/contract
 
 fast: # all that need no root
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract

@@ -48,6 +48,7 @@ def test_improvements_elsewhere_exist_and_are_tested() -> None:
             assert re.search(rf"^(async def|def|class) {name}\b", (PROJECT / file).read_text(), re.MULTILINE), named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 async def test_case(case: Case, tmp_path: Path) -> None:
     """cni_invoker does what the case expects, or what the list of divergences says instead."""

@@ -49,6 +49,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sessions=st.lists(st.dictionaries(st.binary(max_size=40), st.none() | VALUES, max_size=12), min_size=1, max_size=4)
@@ -70,6 +71,7 @@ def test_the_reader_agrees_with_leveldb(tmp_path: Path, sessions: list[dict[byte
     assert found.losses == ()
 
 
+@pytest.mark.slow
 def test_damage_to_a_table_costs_one_block(tmp_path: Path) -> None:
     """With or without the table's index, other blocks before the damaged one are kept."""
     values = {f"network/{number:064x}".encode(): os.urandom(1500) for number in range(40)}
