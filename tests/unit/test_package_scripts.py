@@ -11,6 +11,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parents[2] / "packaging/debian"
 DAEMON = """#!/bin/sh
 # No daemon runs. The state of a directory is the file `leveldb/exported` in it.
