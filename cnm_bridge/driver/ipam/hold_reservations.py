@@ -28,9 +28,10 @@ from cni_bridge_state import HoldId, HoldPhase, HoldRecord, ReservationRecord, S
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ErrorCode, PluginFailed
 from cni_invoker.errors import PluginNotFound, PluginNotStarted
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.addresses.address_ranges import RANGED
-from cnm_bridge.core.planning.hold import hold_mac, is_current, plan_again, plan_hold, refused_again
+from cnm_bridge.core.planning.hold import describe_hold, hold_mac, is_current, plan_again, plan_hold, refused_again
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -105,12 +106,19 @@ class HoldReservations:
         """Have the addresses of a key reserved again, with the section that its list has now.
 
         Raises:
-            Refused: The plugin refuses them, or is missing. They are reserved as before, or will be.
+            Refused: The plugin refuses them, or is missing: they are reserved as before, or will be. Or a DEL with this
+                section is pending: nothing has been changed.
             CniError, KernelError, StateError: They are not reserved; that is repeated by `restore`.
         """
+        reservation = plan_hold(plan, str(self.plugins.netns), record.addresses)
+        if self._is_set_aside(record, reservation):  # each further attempt would leave a further DEL
+            raise Refused(
+                f"{describe_hold(record)}, and the IPAM plugin of CNI configuration {record.section} has not released "
+                "what it may have reserved in an earlier attempt; try again when `cni-bridge ls --sticky` no longer "
+                "shows phase releasing; nothing has been changed"
+            )
         pending = replace(record, phase=HoldPhase.PENDING)
         await self.store.ipam.put_hold(pending)
-        reservation = plan_hold(plan, str(self.plugins.netns), record.addresses)
         changed = replace(pending, reservation=reservation)
         try:
             await self.plugins.delete(pending, pending.reservation)
@@ -137,6 +145,15 @@ class HoldReservations:
         """
         await self.plugins.delete(record, record.reservation)
         await self.add(replace(record, reservation=plan_again(record)))
+
+    def _is_set_aside(self, record: HoldRecord, reservation: ReservationRecord) -> bool:
+        """Return whether a DEL of a key with a section is pending."""
+        return any(
+            one.phase is HoldPhase.RELEASING
+            and (one.network_id, one.key) == (record.network_id, record.key)
+            and one.reservation.configuration == reservation.configuration
+            for one in self.store.ipam.holds()
+        )
 
     async def _undo(self, record: HoldRecord, reservation: ReservationRecord) -> HoldRecord:
         """Run DEL after a refused ADD; return the key's record with what is to be reserved instead."""

@@ -152,6 +152,23 @@ async def test_a_refused_address_whose_delete_has_no_answer(scene: Scene) -> Non
     assert scene.hold == held
 
 
+async def test_attempts_while_a_delete_has_no_answer(scene: Scene) -> None:
+    """However often a container is started, one DEL is pending, and the key has its address with the former section."""
+    await scene.remove(await scene.create(plan(), until=Phase.JOINED))
+    scene.plugins.refuses = lambda document: document["ipam"] == ELSEWHERE
+    scene.plugins.delete_error = CniError("it timed out")
+    with pytest.raises(Refused, match="they are reserved as before"):
+        await scene.create(plan(ELSEWHERE))
+    before = scene.store.ipam.holds()
+    for _ in range(3):
+        with pytest.raises(Refused, match="has not released what it may have reserved in an earlier attempt"):
+            await scene.create(plan(ELSEWHERE))
+    assert [replace(one, holder=None) for one in scene.store.ipam.holds()] == [
+        replace(one, holder=None) for one in before
+    ]
+    await scene.create(plan(), until=Phase.JOINED)
+
+
 @pytest.mark.parametrize("until", [Phase.PENDING, Phase.READY])
 async def test_a_container_that_never_ran_changes_nothing(scene: Scene, until: Phase) -> None:
     """Its MAC and its time count if it is attached; neither if it fails at CreateEndpoint nor at Join."""
