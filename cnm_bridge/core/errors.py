@@ -120,9 +120,9 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
     "no IP addresses available": "`cni-bridge ls` shows who has addresses, also with --addresses and --sticky; "
     "`cni-bridge doctor` finds those that no container has",
 }
-"""Words of plugins, and the next step. The error itself does not depend on them: it has their text in any case."""
+"""Words of plugins and of the CNI runtime, and the next step. An error in other words only lacks that step."""
 
 
 def next_step(error: str) -> str:
-    """Return the next command after an error of a plugin whose kind is known, "" for any other."""
+    """Return the next command after an error whose kind is known, "" for any other."""
     return next((step for words, step in _NEXT_STEPS.items() if words in error), "")

@@ -69,8 +69,8 @@ class ReadableIds:
 
     def _kind(self, word: str | None, one: str, own: str | None) -> str:
         """Return of what an ID is, "" if that is not known."""
-        if word in {_NETWORK, _ENDPOINT}:
-            return str(word)
+        if word is not None and word in {_NETWORK, _ENDPOINT}:
+            return word
         return _ENDPOINT if one == own or self.store.find_attachment(AttachmentId(one)) is not None else ""
 
     async def _network(self, network_id: str) -> Mapping[str, str]:

@@ -5,6 +5,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_str
@@ -36,12 +37,13 @@ def age(created_at: int | None) -> str:
 
 
 def time_left(expires_at: int) -> str:
-    """Return how long it is until a time in two units, e.g. `6d23h`: of seven days, a second later six are not left."""
+    """Return how long it is until a time, in two units, e.g. `6d23h`. One unit would make 6 of nearly 7 days."""
     seconds = max(0, expires_at - int(time.time()))
-    size = next((size for size, _ in _UNITS if seconds >= size), 1)
-    rest = seconds % size
-    is_next = rest and next(smaller for smaller, _ in _UNITS if smaller < size) <= rest
-    return f"{duration(seconds)}{duration(rest) if is_next else ''}"
+    for (size, unit), (smaller, below) in pairwise(_UNITS):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size}{unit}{f'{rest}{below}' if rest else ''}"
+    return f"{seconds}s"
 
 
 def duration(seconds: int) -> str:
