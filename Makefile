@@ -86,15 +86,16 @@ crashfull: setup ## the daemon killed at every pair of boundaries, which takes h
 shortsoak: setup
 	$(BIN)/pytest tests/soak
 
-soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ENGINE=28.5 ATTACH=fast mixes the attach modes; TROUBLES="reboot stop" only these kinds (needs root)
+soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ATTACH=fast mixes the attach modes; TROUBLES="reboot stop" only these kinds (needs root)
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH)) $(if $(TROUBLES),--troubles $(TROUBLES))
 
 system: setup
+	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the machine's is tested, which the end reports
 	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 tests/system
 
-renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=28.5 (needs root)
+renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=26.1 (needs root)
 	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
 
 smoke: setup # what is not available is reported at the end, and is no failure
@@ -103,7 +104,7 @@ smoke: setup # what is not available is reported at the end, and is no failure
 pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
 	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4
 
-test: ## everything on this engine, a handful on others: what .ci/run runs (needs root); ends with a table of the jobs
+test: ## everything on Engine 28.5, a handful on others: what .ci/run runs (needs root); ends with a table of the jobs
 	@tests/jobs $(JOBS)
 
 test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
@@ -191,17 +192,17 @@ plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` 
 	@PACKAGES=mmdebstrap tests/lab/install-packages
 	packaging/build-plugin
 
-test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=28.5 for another engine (needs root and a Debian mirror)
+test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
 test-swarm: setup plugin ## of these only the swarm
 	$(BIN)/pytest tests/managed_plugin/test_swarm*.py $(if $(ENGINE),--engine $(ENGINE))
 
-test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR and OVN; ENGINE=28.5 for another engine (needs root and a Debian mirror)
+test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR and OVN; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	@PACKAGES="frr ovn-central ovn-host openvswitch-switch jq ethtool" tests/lab/install-packages
 	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
 
-test-etcd: setup ## cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=28.5 for another engine (needs root and a Debian mirror)
+test-etcd: setup ## cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	$(BIN)/python -m tests.lab.fetch_etcd
 	$(BIN)/pytest tests/etcd/members
 	$(BIN)/pytest tests/etcd/hosts $(if $(ENGINE),--engine $(ENGINE))

@@ -33,11 +33,15 @@ END_LIMIT_S = 2.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the engine and the plugins of tests/system."""
     group = parser.getgroup("lab", "the labs of the system tests")
-    text = "{} than the machine's for the labs, by the beginning of its version, e.g. {}; default: ${} or the machine's"
-    for option, what, example in (("engine", "another Docker engine", "28.5"), ("plugins", "other CNI plugins", "1.9")):
+    text = "{} of the labs, by the beginning of its version, e.g. {}; default: ${} or {}"
+    main = "28.5 if it was fetched, else the machine's"
+    for option, what, example, default in (
+        ("engine", "the Docker engine", "26.1", main),
+        ("plugins", "the CNI plugins", "1.9", "the machine's"),
+    ):
         dest = f"lab_{option}"
         variable = dest.upper()
-        description = text.format(what, example, variable)
+        description = text.format(what, example, variable, default)
         group.addoption(f"--{option}", dest=dest, metavar="VERSION", default=os.environ.get(variable), help=description)
     group.addoption(
         "--attach",

@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["pytest_terminal_summary"]
+__all__ = ["pytest_terminal_summary", "report_not_tested"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Add the reason of each skipped test to the file that `tests/jobs` counts."""
     reports: list[pytest.TestReport | pytest.CollectReport] = terminalreporter.stats.get("skipped", [])
+    if not hasattr(terminalreporter.config, "workerinput"):  # what a worker skips, its controller reports
+        report_not_tested(*map(_reason, reports))
+
+
+def report_not_tested(*reasons: str) -> None:
+    """Add reasons for tests that did not run to the file that `tests/jobs` counts, if it runs the tests."""
     path = os.environ.get("JOBS_SKIPPED")
-    if path is None or hasattr(terminalreporter.config, "workerinput"):  # what a worker skips, its controller reports
-        return
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.writelines(f"{_reason(report)}\n" for report in reports)
+    if path is not None:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.writelines(f"{reason}\n" for reason in reasons)
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -23,6 +23,7 @@ On a shell: `python -m tests.lab --help`.
 
 from tests.lab.container import Container, DockerEndpoint, Link
 from tests.lab.editions import (
+    MAIN_ENGINE,
     Engine,
     NoSuchEdition,
     Plugins,
@@ -31,6 +32,7 @@ from tests.lab.editions import (
     known_engines,
     known_plugins,
     machine_engine,
+    main_engine,
     with_nftables,
 )
 from tests.lab.errors import CommandFailed, LabError, MissingPrograms
@@ -43,6 +45,7 @@ from tests.lab.waiting import wait_until
 __all__ = [
     "ADMIN_SOCKET",
     "DAEMON_COMMAND",
+    "MAIN_ENGINE",
     "PLUGIN_SOCKET",
     "CommandFailed",
     "Container",
@@ -63,6 +66,7 @@ __all__ = [
     "leftovers",
     "losses",
     "machine_engine",
+    "main_engine",
     "wait_until",
     "with_nftables",
 ]

@@ -4,6 +4,8 @@
 
 Both are chosen by the beginning of a version, number by number: `28`, `28.5` and `28.5.2` are the same engine if only
 one of them is known. `29+nftables` is an Engine 29 that makes its rules with nftables instead of iptables.
+
+Tests use the main engine, the one that most hosts have; a lab on the command line has the machine's.
 """
 
 import re
@@ -23,6 +25,7 @@ from tests.lab.programs import SEARCH_PATH
 
 __all__ = [
     "MACHINE_PLUGINS",
+    "MAIN_ENGINE",
     "Engine",
     "NoSuchEdition",
     "Plugins",
@@ -31,8 +34,12 @@ __all__ = [
     "known_engines",
     "known_plugins",
     "machine_engine",
+    "main_engine",
     "with_nftables",
 ]
+
+MAIN_ENGINE: Final = "28.5"
+"""The beginning of the version of the engine that most hosts have."""
 
 MACHINE_PLUGINS: Final = Path("/usr/lib/cni")
 _NFTABLES: Final = "+nftables"
@@ -64,6 +71,11 @@ class Engine:
         return ".".join(map(str, self.version)) + (_NFTABLES if self.nftables else "")
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is the engine that most hosts have, in its default settings."""
+        return _begins(self.version, MAIN_ENGINE) and not self.nftables
+
+    @property
     def search_path(self) -> str:
         """The directories of its programs, for PATH, before the machine's; "" for the machine's own engine."""
         return f"{self.directory / 'usr/sbin'}:{self.directory / 'usr/bin'}" if self.directory else ""
@@ -91,6 +103,18 @@ def machine_engine() -> Engine | None:
     """Return the machine's own engine; None if none is installed."""
     own = shutil.which("dockerd", path=SEARCH_PATH)
     return Engine(version=_version_of(own)) if own else None
+
+
+def main_engine() -> Engine:
+    """Return the engine of the tests: `MAIN_ENGINE` if it was fetched, else the machine's own.
+
+    Raises:
+        LabError: Neither is there.
+    """
+    known = known_engines()
+    if not known:
+        raise LabError("dockerd is not installed; run `make setup`")
+    return next((engine for engine in known if engine.is_main), known[0])
 
 
 def known_engines() -> Sequence[Engine]:

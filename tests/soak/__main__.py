@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cni_invoker import Limits
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import Lab, find_engine, find_plugins
+from tests.lab import Lab, find_engine, find_plugins, main_engine
 from tests.soak.generator import Generator
 from tests.soak.lists import NAMES, OF_DOCKER, PUBLISHING
 from tests.soak.machine import Machine
@@ -37,7 +37,11 @@ def main(arguments: Sequence[str]) -> int:
         metavar="KIND",
         help=f"only these kinds of {', '.join(Trouble)}; default: all",
     )
-    parser.add_argument("--engine", metavar="VERSION", help="a Docker engine other than the machine's, e.g. 28.5")
+    parser.add_argument(
+        "--engine",
+        metavar="VERSION",
+        help="the Docker engine, e.g. 26.1; default: 28.5 if it was fetched, else the machine's",
+    )
     parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
     parser.add_argument(
         "--attach",
@@ -52,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if os.geteuid() != 0:
         parser.error("a lab needs root")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    engine = find_engine(options.engine) if options.engine else None
+    engine = find_engine(options.engine) if options.engine else main_engine()
     plugins = find_plugins(options.plugins) if options.plugins else None
     log: list[str] = []
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, main_engine
 from tests.soak.figures import Figures
 from tests.soak.keeping import Keeping
 from tests.soak.machine import Machine
@@ -49,7 +49,7 @@ def test_losses_are_found() -> None:
     """Each loss is reported once it has happened, with its round and its container; before there is no difference."""
     if os.geteuid() != 0:
         pytest.skip("a lab, which makes namespaces and mounts, needs root")
-    with Lab() as lab:
+    with Lab(engine=main_engine()) as lab:
         machine = Machine(lab, ["lan6"])
         world = World()
         for operation in OPERATIONS:

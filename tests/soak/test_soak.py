@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, main_engine
 from tests.soak.generator import Generator
 from tests.soak.lists import PUBLISHING
 from tests.soak.machine import Machine
@@ -27,7 +27,7 @@ def test_a_short_soak() -> None:
     if os.geteuid() != 0:
         pytest.skip("a lab, which makes namespaces and mounts, needs root")
     log: list[str] = []
-    with Lab() as lab:
+    with Lab(engine=main_engine()) as lab:
         generator = Generator(SEED, LISTS, PUBLISHING, 0.3, troubles=TROUBLES)
         figures = Soak(Machine(lab, LISTS), generator, log.append).run(OPERATIONS)
     report = "\n".join((*log, *figures.differences, str(figures)))

@@ -16,7 +16,8 @@ from typing import Protocol
 import pytest
 
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
+from tests.lab import DAEMON_COMMAND, MAIN_ENGINE, Engine, Lab, Plugins, find_engine, find_plugins, main_engine
+from tests.skipped import report_not_tested
 from tests.system.attached import Attached, describe, has_moved_too_many, read_attached
 from tests.system.impossible import judge
 from tests.system.scene import Scene
@@ -88,10 +89,7 @@ def cleanup_limit_s() -> float:
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:
     """The Docker engine of the labs, e.g. for `engine.version >= (28,)`."""
-    found = _chosen_engine(request.config)
-    if found is None:
-        raise LabError("dockerd is not installed; run `make setup`")
-    return found
+    return _chosen_engine(request.config)
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +200,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     since, what = marker.args
     engine = _chosen_engine(item.config)
-    if engine is not None and engine.version < tuple(map(int, since.split("."))):
+    if engine.version < tuple(map(int, since.split("."))):
         pytest.skip(f"{since} is the first engine that {what}; this is {engine.name}")
 
 
@@ -245,19 +243,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _chosen_engine(config: pytest.Config) -> Engine | None:
-    wanted: str | None = config.getoption("--engine", None)
-    return find_engine(wanted) if wanted else machine_engine()
+def _chosen_engine(config: pytest.Config) -> Engine:
+    requested: str | None = config.getoption("--engine", None)
+    return find_engine(requested) if requested else main_engine()
 
 
 def _has_moved_too_many(config: pytest.Config, modes: Counter[str]) -> bool:
-    engine = _chosen_engine(config)
-    in_sandbox = (
-        config.getoption("--attach", AttachOption.MOVE) not in {AttachOption.AUTO, AttachOption.MOVE}
-        and engine is not None
-        and engine.version >= (28,)
-    )
-    return in_sandbox and has_moved_too_many(modes)
+    in_sandbox = config.getoption("--attach", AttachOption.MOVE) not in {AttachOption.AUTO, AttachOption.MOVE}
+    return in_sandbox and _chosen_engine(config).version >= (28,) and has_moved_too_many(modes)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -272,3 +265,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     modes = config.stash.get(_MODES, Counter())
     failed = "; too many were moved, so this run FAILED" if _has_moved_too_many(config, modes) else ""
     terminalreporter.write_line(f"{describe(modes)}{failed}")
+    if config.getoption("--engine", None) is None and not hasattr(config, "workerinput"):
+        _report_missing_main_engine(terminalreporter)
+
+
+def _report_missing_main_engine(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report that the tests ran on the machine's engine because the main one could not be had."""
+    used = main_engine()
+    if not used.is_main:
+        missing = (
+            f"Docker Engine {MAIN_ENGINE}, which most hosts have, is not here, so {used.name} was tested; "
+            "`python -m tests.lab.fetch_engines` fetches it"
+        )
+        terminalreporter.section("NOT THE MAIN ENGINE", red=True)
+        terminalreporter.write_line(missing, red=True)
+        report_not_tested(missing)

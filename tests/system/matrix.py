@@ -4,9 +4,9 @@
 
 An engine that can make its rules with nftables is one more engine when it does.
 
-Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on the engines that `make system`
-does not use, the first of them with other plugins than the machine's. There, an engine that cannot be fetched is
-reported and is no failure. Further arguments are passed to pytest.
+Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on what `make system` does not
+use: other engines, other plugins, and the daemon's default mode. There, an engine that cannot be fetched is reported
+and is no failure. Further arguments are passed to pytest.
 """
 
 import argparse
@@ -34,6 +34,7 @@ TESTS: Final = str(Path(__file__).parent.relative_to(Path(__file__).parents[2]))
 REPOSITORY: Final = Path(__file__).parents[2]
 PYTEST: Final = (sys.executable, "-m", "pytest", TESTS)
 _WITH_SANDBOX_AT_JOIN: Final = (28,)
+"""The first engine on which the daemon attaches containers in several modes: see docs/attach-modes.md."""
 NO_TESTS: Final = 5
 """pytest's exit status when it has selected none, e.g. by `-k`."""
 
@@ -68,9 +69,7 @@ class Run:
 def main(arguments: Sequence[str]) -> int:
     """Fetch, run, and print what was run, and what was not and why; return 1 if a test failed or could not run."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
-    parser.add_argument(
-        "--smoke", action="store_true", help="a few tests, on the engines and plugins that `make system` does not use"
-    )
+    parser.add_argument("--smoke", action="store_true", help="a few tests, on what `make system` does not use")
     options, for_pytest = parser.parse_known_args(arguments)
     if options.smoke:
         for_pytest = ["-m", "smoke", *for_pytest]
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     runs = [
         Run(engine, plugins, attach)
         for engine, plugins in choose_pairs((*known, *with_nftables(known)), known_plugins(), smoke=options.smoke)
-        for attach in choose_modes(engine, known, smoke=options.smoke)
+        for attach in choose_modes(engine, smoke=options.smoke)
     ]
     for run in runs:
         print(f"\n== engine {run.engine.name}, plugins {run.plugins.name}, attach {run.attach}", flush=True)
@@ -117,26 +116,23 @@ def choose_pairs(
 ) -> Iterator[tuple[Engine, Plugins]]:
     """Yield the pairs to run; the first engine and the first plugins are the machine's own.
 
-    The smoke tests run once for each other engine. The first of these has the last plugins, so that all are used.
+    The smoke tests run once for each engine. All but the machine's have the last plugins.
     """
-    if not smoke:
+    if smoke:
+        yield from ((engine, plugins[-1 if number else 0]) for number, engine in enumerate(engines))
+    else:
         yield from itertools.product(engines, plugins)
-    elif len(engines) > 1 or len(plugins) > 1:
-        first, *others = engines[1:] or engines
-        yield first, plugins[-1]
-        yield from ((engine, plugins[0]) for engine in others)
 
 
-def choose_modes(engine: Engine, engines: Sequence[Engine], *, smoke: bool) -> tuple[AttachOption, ...]:
+def choose_modes(engine: Engine, *, smoke: bool) -> tuple[AttachOption, ...]:
     """Return how the daemon attaches containers, in one run for each.
 
-    Before Engine 28 all modes are *move*. Of the smoke tests only those on the newest engine run in other modes.
+    Before Engine 28 all modes are *move*. `make system` runs on the main engine in mode *fast*, so its smoke tests run
+    in the other.
     """
-    if engine.version < _WITH_SANDBOX_AT_JOIN:
-        return (AttachOption.MOVE,)
-    if smoke:
-        return (AttachOption.FAST if engine == engines[-1] else AttachOption.MOVE,)
-    return AttachOption.MOVE, AttachOption.FAST
+    if engine.version < _WITH_SANDBOX_AT_JOIN or (smoke and engine.is_main):
+        return (AttachOption.AUTO,)
+    return AttachOption.AUTO, AttachOption.FAST
 
 
 def _execute(run: Run, for_pytest: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import LabError, NoSuchEdition, find_engine, known_engines
+from tests.lab import LabError, NoSuchEdition, find_engine, known_engines, main_engine
 from tests.lab.fetch_engines import main
 
 # Packages of trixie are of version 26.1.5, those of sid of 28.5.2; containerd has versions of its own.
@@ -57,6 +57,7 @@ def test_each_suite_gives_an_engine(cache: Path, tmp_path: Path, capsys: pytest.
     assert main([]) == 0
     found = [engine for engine in known_engines() if engine.directory is not None]
     assert [engine.version for engine in found] == [(26, 1, 5), (28, 5, 2)]
+    assert main_engine() == found[1]
     for wanted in ("28", "28.5", "28.5.2"):
         engine = find_engine(wanted)
         assert engine.name == "28.5.2"
@@ -78,6 +79,7 @@ def test_an_unreachable_suite_does_not_prevent_the_others(
     assert "(trixie)" in output.out
     assert "the engine of sid cannot be had: apt-get: exit status 100: E: no such suite" in output.err
     assert find_engine("26").name == "26.1.5"
+    assert main_engine() == known_engines()[0]  # the main one is not there
 
 
 def test_an_engine_that_does_not_run_is_not_kept(
