@@ -25,6 +25,7 @@ from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
 from cnm_bridge.server.serving.pending_connections import HIDDEN
 from cnm_bridge.system.log import Seldom, configure_logging
+from cnm_bridge.system.log_writer import LogWriter
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.systemd import notifying, take_watchdog_s
 from cnm_bridge.system.process.tuning import (
@@ -50,6 +51,7 @@ def run(
     settings: Settings,
     listeners: Sequence[Listener],
     source: SettingsSource,
+    output: LogWriter,
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
@@ -63,7 +65,7 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listeners, source, admin=admin, scrapes=scrapes, restoring=restoring))
+        asyncio.run(serve(settings, listeners, source, output, admin=admin, scrapes=scrapes, restoring=restoring))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
@@ -72,6 +74,7 @@ async def serve(
     settings: Settings,
     listeners: Sequence[Listener],
     source: SettingsSource,
+    output: LogWriter,
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
@@ -96,9 +99,9 @@ async def serve(
         settle_memory()
         _log_state(store)
         _log_exposure(listeners)
-        daemon = assemble(settings, store, plugin_descriptors=descriptors)
+        daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _check_sight(daemon)
-        reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
+        reloading = Reloading(settings, source, reload, _appliers(daemon.networks, output))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         daemon.ipam.releases.add_unfinished()
@@ -203,11 +206,11 @@ def _check_sight(daemon: Daemon) -> None:
         daemon.resources.kernel.distrust_processes()
 
 
-def _appliers(networks: NetworkRoom) -> Mapping[str, Callable[[Settings], None]]:
+def _appliers(networks: NetworkRoom, output: LogWriter) -> Mapping[str, Callable[[Settings], None]]:
     """Return the functions that apply new values of the settings that can change while the daemon runs."""
 
     def apply_logging(changed: Settings) -> None:
-        configure_logging(changed.log_level, changed.log_format)
+        configure_logging(changed.log_level, changed.log_format, output)
 
     return {
         "cni_conf_dirs": lambda changed: networks.directories.look_in(changed.cni_conf_dirs),

@@ -24,6 +24,7 @@ from cnm_bridge.server.admin.http import answering_admin
 from cnm_bridge.server.admin.requests import settings_request
 from cnm_bridge.server.api import CallsUnderWay
 from cnm_bridge.server.server import answering
+from cnm_bridge.system.log_writer import LogWriter
 from cnm_bridge.system.process.network_sockets import Listener
 
 
@@ -64,13 +65,16 @@ class Daemon:
         return answering_admin(listener, (self.admin.metrics,), is_brief=True)
 
 
-def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
+def assemble(
+    settings: Settings, store: Store, *, plugin_descriptors: int | None = None, log_output: LogWriter | None = None
+) -> Daemon:
     """Make all objects and connect them.
 
     Args:
         settings: The settings.
         store: The records.
         plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
+        log_output: What writes the log; its dropped lines are a metric.
     """
     calls = CallsUnderWay()
     resources = make_resources(settings, store, plugin_descriptors)
@@ -85,7 +89,13 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     )
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints, ipam=ipam)
     admin = make_admin(
-        resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
+        resources,
+        networks=networks,
+        teardown=teardown,
+        recovery=recovery,
+        endpoints=endpoints,
+        ipam=ipam,
+        log_output=log_output,
     )
     forgetters = (
         teardown.in_use.forget,

@@ -22,6 +22,7 @@ from cnm_bridge.server.admin.requests import admin_requests
 from cnm_bridge.server.admin.status import Status
 from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
 from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.system.log_writer import LogWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def make_admin(
     recovery: RecoveryRoom,
     endpoints: EndpointRoom,
     ipam: IpamRoom,
+    log_output: LogWriter | None,
 ) -> AdminRoom:
     """Return the objects of the room."""
     addresses = IpamDocuments(
@@ -77,6 +79,7 @@ def make_admin(
         directories=networks.directories,
         journal=resources.journal,
         state_dir=resources.settings.state_dir,
+        log_output=log_output,
     )
     documents = EndpointDocuments(
         store=resources.store,

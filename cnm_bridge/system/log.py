@@ -7,18 +7,21 @@ variables, `cnm_bridge.system.trace` the field `trace_id`. If stderr leads to th
 priority (sd-daemon(3)), so that `journalctl -p warning` shows what it should.
 """
 
-import io
 import logging
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from cnm_bridge.core.settings import LogFormat, LogLevel
+from cnm_bridge.system.log_writer import LogWriter
 from cnm_bridge.system.process.systemd import is_journal
+
+log = structlog.get_logger()
 
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     # Tracebacks must not contain local variables: configurations may contain credentials.
@@ -31,6 +34,9 @@ _PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug
 
 
 _SELDOM_S: Final = 60.0
+
+_CLOSE_S: Final = 1.0
+"""How long the end of the daemon waits for a log that no one reads."""
 
 
 class Seldom:
@@ -50,26 +56,24 @@ class Seldom:
         return count
 
 
-class _Tolerant(io.TextIOBase):
-    """A stream on which what cannot be written, for example on a full disk, is lost: no call fails for that."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
+@contextmanager
+def log_output() -> Iterator[LogWriter]:
+    """Yield what writes the log to stderr; at the end wait for the last lines, for a limited time."""
+    writer = LogWriter(sys.stderr.fileno(), _report_dropped)
+    try:
+        yield writer
+    finally:
+        writer.close(_CLOSE_S)
 
 
-def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
+def _report_dropped(count: int) -> None:
+    log.warning("log.lines_dropped", count=count, consequence="no one read the log, or it could not be written")
+
+
+def configure_logging(level: LogLevel, fmt: LogFormat, output: LogWriter | TextIO) -> None:
     """Configure structlog, and log the warnings of other libraries in the same form."""
     text = fmt is LogFormat.TEXT or (fmt is LogFormat.AUTO and sys.stderr.isatty())
-    stderr = cast(TextIO, _Tolerant(sys.stderr))
+    stream = cast(TextIO, output)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -86,9 +90,9 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(stderr),
+        logger_factory=structlog.WriteLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],

@@ -29,6 +29,7 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.daemon import serve
 from cnm_bridge.server.reloading import SettingsSource
+from cnm_bridge.system.log import log_output
 from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener
 from tests.system.scene import PREV_RESULT
 
@@ -162,7 +163,7 @@ def wait_gone(path: Path) -> None:
 async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
     """Measure each number of ports, with another plugin that publishes."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, log_output() as output:
         directory = Path(name)
         for part in ("bin", "conf"):
             (directory / part).mkdir()
@@ -187,6 +188,7 @@ async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
                     settings,
                     [Listener(sock, capacity=PLUGIN_SOCKET)],
                     SettingsSource(read=lambda: settings, options={}),
+                    output,
                 )
             )
             await call(settings.socket, "CreateNetwork", json.dumps(network).encode())

@@ -69,7 +69,7 @@ def log_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8", buffering=1) as opened:
         monkeypatch.setattr(sys, "stderr", opened)
-        configure_logging(LogLevel.DEBUG, LogFormat.JSON)
+        configure_logging(LogLevel.DEBUG, LogFormat.JSON, opened)
         yield file
         monkeypatch.undo()
         structlog.configure(**before)

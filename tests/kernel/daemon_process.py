@@ -63,7 +63,11 @@ class RunningDaemon:
 
 @contextmanager
 def running_daemon(
-    directory: Path, *options: str, descriptors: int | None = None, env: Mapping[str, str] | None = None
+    directory: Path,
+    *options: str,
+    descriptors: int | None = None,
+    env: Mapping[str, str] | None = None,
+    stderr: int | None = None,
 ) -> Iterator[RunningDaemon]:
     """Run the daemon during the block; stop it at the end, and check that it ends without an error.
 
@@ -72,6 +76,7 @@ def running_daemon(
         options: Further options of `cni-bridge serve`.
         descriptors: The limit of open files; None for that of this process.
         env: Further variables.
+        stderr: Where it logs; None for a file that `RunningDaemon.log` reads.
     """
     directory.mkdir(exist_ok=True)
     limit = () if descriptors is None else ("prlimit", f"--nofile={descriptors}:{descriptors}")
@@ -81,7 +86,7 @@ def running_daemon(
         *("--run-dir", str(directory / "run"), "--docker-host", f"unix://{directory}/no-docker.sock", *options),
     )
     with _log_path(directory).open("ab") as log:
-        process = subprocess.Popen(command, stderr=log, env={**os.environ, **(env or {})})
+        process = subprocess.Popen(command, stderr=log if stderr is None else stderr, env={**os.environ, **(env or {})})
     try:
         daemon = RunningDaemon(directory=directory, process=process)
         wait_until(lambda: daemon.is_answering() or process.poll() is not None, "the daemon is ready")

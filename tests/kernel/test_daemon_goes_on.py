@@ -26,6 +26,7 @@ from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.server.reloading import Reloading, SettingsSource
+from cnm_bridge.system.log import log_output
 from cnm_bridge.system.process.network_sockets import Listener
 from cnm_bridge.system.process.sockets import listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
@@ -70,9 +71,9 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
         cni_gc=True,
     )
     source = SettingsSource(read=lambda: settings, options={})
-    with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged:
+    with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source))
+            tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source, output))
             await again.wait()
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
@@ -98,9 +99,9 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
     with watchdog(tmp_path) as (notified, variables), listening(tmp_path / "s") as sock:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        with structlog.testing.capture_logs() as logged:
+        with structlog.testing.capture_logs() as logged, log_output() as output:
             async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source))
+                tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source, output))
                 while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
                     pass
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -43,6 +43,7 @@ class Figures:
         pending_releases: Number of such addresses whose release has failed at least once.
         holds: (network, phase) → number of keys (`cni.sticky`) that have addresses.
         direct_addresses: (network, address) → 1, for the addresses that Docker does not know.
+        dropped_lines: Number of lines of the log that could not be written.
     """
 
     endpoints: Mapping[tuple[str, ...], int]
@@ -62,6 +63,7 @@ class Figures:
     pending_releases: int
     holds: Mapping[tuple[str, ...], int]
     direct_addresses: Mapping[tuple[str, ...], int]
+    dropped_lines: int
 
 
 def render_metrics(counts: EventCounts, figures: Figures) -> bytes:
@@ -99,6 +101,7 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
     yield _value("engine_up", "1 if the Docker engine answers, else 0.", int(figures.engine_is_up))
     yield _counter("reconcile_rounds", "Completed rounds of reconcile.", {(): figures.rounds})
     yield _value("reconcile_last_round_timestamp_seconds", "When the last one ended.", figures.last_round)
+    yield _counter("log_lines_dropped", "Lines of the log that could not be written.", {(): figures.dropped_lines})
     yield _value("state_size_bytes", "Size of the database's files.", figures.state_bytes)
     yield _value("state_damaged_copies", "Copies of damaged files and records.", figures.damaged_copies)
     yield _gauge("ipam_addresses", "Addresses that can be assigned.", figures.addresses, "network", "subnet")

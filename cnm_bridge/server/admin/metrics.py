@@ -31,6 +31,7 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.event_counts import EventCounts
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.log_writer import LogWriter
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
@@ -41,6 +42,7 @@ class Metrics:
 
     Attributes:
         state_dir: The directory of the records.
+        log_output: What writes the log; None if that is not the daemon's own.
     """
 
     store: Store
@@ -52,6 +54,7 @@ class Metrics:
     directories: ConfigurationDirectories
     journal: Journal
     state_dir: Path
+    log_output: LogWriter | None
     _counts: EventCounts = field(default_factory=EventCounts, init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +128,7 @@ class Metrics:
                 tuple(key): number for key, number in Counter((one.section, one.phase.value) for one in holds).items()
             },
             direct_addresses=direct,
+            dropped_lines=self.log_output.dropped if self.log_output else 0,
         )
         return render_metrics(counts, figures)
 

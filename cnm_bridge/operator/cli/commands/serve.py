@@ -85,9 +85,8 @@ def serve(context: click.Context, /, **given: object) -> None:
             from cnm_bridge.daemon import run  # noqa: PLC0415
             from cnm_bridge.server.reloading import SettingsSource  # noqa: PLC0415
             from cnm_bridge.server.restoring import Restoring  # noqa: PLC0415
-            from cnm_bridge.system.log import configure_logging  # noqa: PLC0415
+            from cnm_bridge.system.log import configure_logging, log_output  # noqa: PLC0415
 
-            configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(
                 read=lambda: settings_from(_read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
@@ -95,7 +94,17 @@ def serve(context: click.Context, /, **given: object) -> None:
             plugins = Listener(sockets.plugin, capacity=PLUGIN_SOCKET)
             admin = Listener(sockets.admin.sock)
             restoring = Restoring(run_directory, sockets.admin)
-            run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes, restoring=restoring)
+            with log_output() as output:
+                configure_logging(settings.log_level, settings.log_format, output)
+                run(
+                    settings,
+                    [plugins, *further],
+                    source,
+                    output,
+                    admin=admin,
+                    scrapes=scrapes,
+                    restoring=restoring,
+                )
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)

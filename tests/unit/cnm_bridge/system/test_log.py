@@ -18,9 +18,10 @@ status = os.fstat(2)
 if sys.argv[2] == "journal":
     os.environ["JOURNAL_STREAM"] = f"{status.st_dev}:{status.st_ino}"
 import structlog
-from cnm_bridge.system.log import configure_logging
+from cnm_bridge.system.log import configure_logging, log_output
 from cnm_bridge.core.settings import LogFormat, LogLevel
-configure_logging(LogLevel.DEBUG, LogFormat(sys.argv[1]))
+output = log_output()
+configure_logging(LogLevel.DEBUG, LogFormat(sys.argv[1]), output.__enter__())
 log = structlog.get_logger()
 log.debug("some.event")
 log.warning("other.event", error="first\\nsecond")
@@ -30,6 +31,7 @@ try:
     raise ValueError("broken")
 except ValueError:
     log.exception("rpc.bug")
+output.__exit__(None, None, None)
 """
 
 

@@ -36,5 +36,6 @@ def render_example() -> bytes:
             pending_releases=11,
             holds={("blue", "held"): 12},
             direct_addresses={("lan", "10.1.2.9"): 1},
+            dropped_lines=13,
         ),
     )
