@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`GET /metrics`: what the daemon counts, in Prometheus' text format.
 
-Calls and executions are counted when they happen. The rest is read by a scrape, in a thread, so that it delays none of
-Docker's calls.
+Calls and executions are counted when they happen. The rest is read by a scrape, in a thread, and at most once a second:
+however many scrape, that delays none of Docker's calls.
 """
 
 import asyncio
@@ -35,8 +35,11 @@ from cnm_bridge.system.log_writer import LogWriter
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
+_VALID_S: Final = 1.0
+"""How long an answer serves further scrapes."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True)
 class Metrics:
     """Builds the answers to scrapes.
 
@@ -56,6 +59,9 @@ class Metrics:
     state_dir: Path
     log_output: LogWriter | None
     _counts: EventCounts = field(default_factory=EventCounts, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _answer: bytes = field(default=b"", init=False)
+    _valid_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.journal.add_listener(self._counts.note)
@@ -63,9 +69,16 @@ class Metrics:
     @property
     def request(self) -> Request:
         """The request of a scraper."""
-        return Request(path="/metrics", answer=self._answer, content_type=_CONTENT_TYPE)
+        return Request(path="/metrics", answer=self._give, content_type=_CONTENT_TYPE)
 
-    async def _answer(self, _: Mapping[str, str]) -> bytes:
+    async def _give(self, _: Mapping[str, str]) -> bytes:
+        async with self._lock:
+            if time.monotonic() >= self._valid_until:
+                self._answer = await self._read()
+                self._valid_until = time.monotonic() + _VALID_S
+            return self._answer
+
+    async def _read(self) -> bytes:
         pending = [one for one in self.teardowns.all.values() if one.attempts]
         since = min((one.failure.since for one in pending if one.failure is not None), default=None)
         read = partial(
