@@ -103,6 +103,30 @@ def test_a_taken_address(scene: Scene, kind: str) -> None:
     assert command in error
 
 
+@pytest.mark.smoke
+def test_a_container_that_is_the_gateway(scene: Scene) -> None:
+    """A router or VPN container starts without a gateway of its own, also again; others reach the world through it."""
+    subnet = scene.subnet()
+    router = f"10.80.{subnet.number}.9"
+    ipam: JsonObject = {
+        "type": "host-local",
+        "ranges": [[{"subnet": subnet.ipv4}]],
+        "routes": [{"dst": "0.0.0.0/0", "gw": router}],
+    }
+    plugins: Sequence[JsonObject] = ({**bridge(subnet)[0], "ipam": ipam}, {"type": "firewall"})
+    network = scene.network(scene.configure(plugins))
+    container = scene.run(f"name={network},driver-opt=cni.ips={router}", "--sysctl", "net.ipv4.ip_forward=1")
+    for _ in range(2):
+        assert str(container.link().addresses[0].ip) == router
+        assert container.ip("route", "show", "default") == ()
+        scene.lab.docker("restart", "-t", "0", container.name)
+    client = scene.run(network)
+    assert [route["gateway"] for route in client.ip("route", "show", "default")] == [router]
+    assert reaches(client, router)
+    done = scene.lab.run("cni-bridge", "check", container.name, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""

@@ -161,7 +161,16 @@ def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
         and route.type == UNICAST
         and (route.gateway is None or route.gateway.version == route.destination.version)
         and not comes_by_itself(route, snapshot)
+        and not leads_to_itself(route, snapshot)
     )
+
+
+def leads_to_itself(route: Route, snapshot: Snapshot) -> bool:
+    """Return whether the next hop of a route is an address of the link: the container is that router.
+
+    libnetwork looks for the link that leads to a next hop, and here finds `lo`, so that the container would not start.
+    """
+    return any(address.address.ip == route.gateway for address in snapshot.addresses)
 
 
 def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:

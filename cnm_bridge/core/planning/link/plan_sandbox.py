@@ -38,6 +38,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import (
     describe_join,
     further_addresses,
     given_addresses,
+    leads_to_itself,
     prefix_route,
     reported_addresses,
     without_prefix_route,
@@ -55,12 +56,14 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
     Args:
         snapshot: The state that the plugins created.
         internal: Whether the network is internal; if so, default routes of all tables are left out.
+            Those that lead back to the container always are.
     """
     chosen = chosen_routes(snapshot, internal=internal)
     replaced, further, fallbacks = [], [], []
     has_ipv6 = _wants_ipv6(snapshot)
     for route in snapshot.routes:
-        if (internal and route.destination in DEFAULT_ROUTES) or (not has_ipv6 and _is_link_local(route)):
+        is_unwanted = route.destination in DEFAULT_ROUTES and (internal or leads_to_itself(route, snapshot))
+        if is_unwanted or (not has_ipv6 and _is_link_local(route)):
             continue
         plain = _as_programmed(route) if route in chosen else _as_implied(route, snapshot)
         if plain is not None:

@@ -109,6 +109,14 @@ def test_a_default_route_without_a_gateway_is_connected() -> None:
     assert reply.routes == (connected("0.0.0.0/0"),)
 
 
+def test_a_router_is_not_its_own_gateway() -> None:
+    """The gateway of the list is the container itself: Docker could not reach it, and the container would not start."""
+    itself = (address("10.22.0.2/16"), route("10.22.0.0/16", protocol=2), route("0.0.0.0/0", "10.22.0.2"))
+    of_ipv6 = (address("fd00:22::2/64"), route("fd00:22::/64", protocol=2), route("::/0", "fd00:22::2", metric=1024))
+    reply = joined(*itself, *of_ipv6, route("10.99.0.0/16", "10.22.0.2"))
+    assert (reply.gateway, reply.gateway_ipv6, reply.routes) == (None, None, ())
+
+
 def test_the_default_route_with_the_lowest_metric_is_the_gateway() -> None:
     """Of two default routes Docker receives the preferred one."""
     reply = joined(

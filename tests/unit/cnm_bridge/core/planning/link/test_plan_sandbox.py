@@ -212,6 +212,13 @@ def test_a_default_route_through_the_other_family_is_a_fallback() -> None:
     assert plan.routes == ()
 
 
+def test_a_default_route_to_the_container_itself_is_not_synced() -> None:
+    """It leads nowhere; a route to another network is as the plugins made it."""
+    further = route("10.99.0.0/16", "10.22.0.2")
+    plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "10.22.0.2"), further)
+    assert (plan.fallbacks, plan.routes) == ((), (further,))
+
+
 def test_default_routes_of_internal_networks_are_not_synced() -> None:
     """This holds for every table and metric."""
     plan = planned(
