@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from pathlib import Path
 from typing import NewType
 
-from cni_bridge_spec import JsonObject, find_str
+from cni_bridge_spec import JsonObject, find_object, find_str
 from cni_bridge_state.errors import NotJoined
 from cni_bridge_state.phases import Phase
 
@@ -278,6 +278,13 @@ class EndpointRecord:
     created_at: int | None = None
     configuration_digest: str | None = None
     requested_ports: tuple[PortRequest, ...] = ()
+
+    @property
+    def mac(self) -> str | None:
+        """The MAC of its link, in lower case: the one that Docker chose, or that of the snapshot. None if unknown."""
+        if self.requested.mac:
+            return self.requested.mac.lower()
+        return find_str(find_object(self.snapshot or {}, "link") or {}, "mac")
 
     @property
     def sandbox(self) -> Path:

@@ -68,6 +68,7 @@ class Store:
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
         self._by_address = Index[EndpointRecord](lambda record: record.addresses)
+        self._by_mac = Index[EndpointRecord](lambda record: ((record.attachment.network, record.mac),))
         self._by_sandbox = Index[EndpointRecord](lambda record: (record.sandbox,) if record.sandbox_key else ())
         self._by_attachment: dict[AttachmentId, EndpointId] = {}
         self._on_removed: list[Callable[[EndpointId], None]] = []
@@ -197,6 +198,14 @@ class Store:
         """Return the endpoints that have any of some addresses in `EndpointRecord.addresses`, by ID."""
         return tuple(sorted(self._by_address.find(*addresses), key=lambda record: record.id))
 
+    def sharing_mac(self, record: EndpointRecord, mac: str) -> tuple[EndpointId, ...]:
+        """Return the other endpoints on the CNI network of an endpoint whose link has, or will have, a MAC.
+
+        Those that are being torn down are left out: a container that starts again often gets the MAC that it had.
+        """
+        found = self._by_mac.find((record.attachment.network, mac))
+        return tuple(sorted(one.id for one in found if one.id != record.id and one.phase is not Phase.DELETING))
+
     def endpoints_in_sandbox(self, sandbox: Path) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were joined to a sandbox, by ID."""
         return tuple(sorted(self._by_sandbox.find(sandbox), key=lambda record: record.id))
@@ -302,6 +311,7 @@ class Store:
         self._in_order = None
         self._endpoints[record.id] = record
         self._by_address.add(record)
+        self._by_mac.add(record)
         self._by_sandbox.add(record)
         self._by_attachment[record.attachment.id] = record.id
 
@@ -326,5 +336,6 @@ class Store:
         record = self._endpoints.pop(endpoint_id, None)
         if record is not None:
             self._by_address.discard(record)
+            self._by_mac.discard(record)
             self._by_sandbox.discard(record)
             self._by_attachment.pop(record.attachment.id, None)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Container
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches
+from tests.lab import Container, Engine
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches, wait_logged
 
 MAC = "02:11:22:33:44:55"
 OTHER = "02:11:22:33:44:66"
@@ -78,6 +78,76 @@ def macs(container: Container, *networks: str) -> list[str]:
     shown = [container.endpoint(network).mac for network in networks]
     assert sorted(shown) == sorted(link.mac for link in container.links())
     return shown
+
+
+def of_macvlan(subnet: Subnet) -> Sequence[JsonObject]:
+    """Return a macvlan with a MAC."""
+    return ({**macvlan(subnet)[0], "mac": MAC},)
+
+
+def of_bridge(subnet: Subnet) -> Sequence[JsonObject]:
+    """Return a bridge with a MAC in its arguments."""
+    main, *others = bridge(subnet)
+    return {**main, "args": {"cni": {"mac": MAC}}}, *others
+
+
+def of_tuning(subnet: Subnet) -> Sequence[JsonObject]:
+    """Return a list whose last plugin sets a MAC."""
+    return *ptp(subnet), {"type": "tuning", "mac": MAC}
+
+
+@pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
+@pytest.mark.parametrize("plugins", [of_macvlan, of_bridge, of_tuning])
+def test_the_mac_that_the_list_gives(
+    scene: Scene, engine: Engine, plugins: Callable[[Subnet], Sequence[JsonObject]], mode: str
+) -> None:
+    """The link has it in every mode, and Docker and cni-bridge show it; `--mac-address` goes before it."""
+    if mode != "move" and engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    network = scene.network(scene.configure(plugins(scene.subnet())), "-o", f"cni.attach={mode}")
+    container = scene.run(network)
+    assert container.link().mac == MAC
+    assert container.endpoint(network).mac == MAC
+    assert MAC in scene.lab.run("cni-bridge", "inspect", container.name).stdout
+    done = scene.lab.run("cni-bridge", "check", container.name, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_an_updater_that_hands_a_mac_back(scene: Scene) -> None:
+    """The next container with the old address gets another MAC than the one that is in use, also after a restart."""
+    network, subnet = scene.bridge_network()
+    former = scene.run(network)
+    address, mac = former.endpoint(network).addresses[0].ip, former.link().mac
+    scene.lab.docker("rm", "--force", former.name)
+    made_again = scene.run(network, "--mac-address", mac)
+    assert made_again.endpoint(network).addresses[0].ip != address
+    container = scene.run(f"name={network},driver-opt=cni.ips={address}")
+    other = container.link().mac
+    assert other == container.endpoint(network).mac != mac == made_again.link().mac
+    scene.lab.docker("restart", "-t", "0", container.name)
+    assert container.link().mac != mac
+    assert all(reaches(one, subnet.gateway) for one in (container, made_again))
+
+
+def test_a_given_mac_that_a_link_has_already(scene: Scene) -> None:
+    """The log says so, as Docker accepts it and both containers lose packets."""
+    network, _ = scene.bridge_network()
+    taken = scene.run(network, "--mac-address", MAC)
+    scene.run(network, "--mac-address", MAC.upper())
+    assert taken.endpoint(network).endpoint_id in wait_logged(scene.lab, "endpoint.mac_taken")
+
+
+def test_a_mac_and_rules_against_spoofing(scene: Scene) -> None:
+    """The rules of `bridge` are for the MAC that `tuning` sets; a list in which they are not is refused."""
+    subnet = scene.subnet()
+    main: JsonObject = {**bridge(subnet)[0], "macspoofchk": True}
+    network = scene.network(scene.configure([main, {"type": "tuning", "capabilities": {"mac": True}}]))
+    container = scene.run(network, "--mac-address", MAC)
+    assert container.link().mac == MAC
+    assert reaches(container, subnet.gateway)
+    wrong = scene.configure([main, {"type": "tuning", "mac": MAC}])
+    assert "leave out macspoofchk" in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={wrong}")
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")

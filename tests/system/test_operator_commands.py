@@ -182,11 +182,11 @@ def test_the_mac_of_a_moved_link(scene: Scene) -> None:
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
-@pytest.mark.usefixtures("sandbox_before_join")
-@pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:ac:00:00:07",)])
-def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:AC:00:00:07",)])
+@pytest.mark.parametrize("mode", ["auto", "fast"])
+def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str], mode: str) -> None:
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
-    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", "cni.attach=hybrid")
+    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
     container = scene.run(network, *options)
     assert checked(scene.lab, container.name) == (0, set()), command(scene.lab, "check", container.name).stdout
     assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac

@@ -279,11 +279,6 @@ def _describe_change(plugin: PluginConfiguration) -> str | None:
     return f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=hybrid is possible"
 
 
-def _sets_mac(plugin: PluginConfiguration) -> bool:
-    """Return whether a chained plugin sets a MAC that Docker has not learnt."""
-    return plugin.type == "tuning" and "mac" in plugin.document
-
-
 def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
     """Return why an engine cannot attach in the sandbox, None if it can or is unknown."""
     if release is None or release.makes_sandbox_first:
@@ -305,6 +300,5 @@ def find_obstacle(network: NetworkConfigurationList, static_versions: Collection
             network.cni_version not in (static_versions or ()),
             f"plugin {STATIC} does not support CNI version {network.cni_version}",
         ),
-        (any(map(_sets_mac, others)), "plugin tuning sets a MAC"),
     )
     return next((text for applies, text in obstacles if applies), None)

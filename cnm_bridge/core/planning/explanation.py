@@ -98,6 +98,8 @@ class Explanation:
         if self.plan.requested.mac:
             by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        elif self.plan.own_mac and self.plan.options.client_id is None:
+            lines.append(f"MAC            {self.plan.own_mac}, which the configuration gives")
         if self.plan.options.sticky is not None:
             lines.append(
                 f"key            {self.plan.options.sticky}: what follows reserves its addresses; a container gets "

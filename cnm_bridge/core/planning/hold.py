@@ -89,9 +89,13 @@ def plan_again(record: HoldRecord) -> ReservationRecord:
 
 
 def hold_mac(plan: Plan, result: Result) -> str | None:
-    """Return the MAC of a new hold: the user's, or one made of its first address; None if links have no own one."""
-    if plan.requested.mac:
-        return plan.requested.mac.lower()
+    """Return the MAC of a new hold: the user's or the list's, or one made of its first address.
+
+    It is None if links have no own one.
+    """
+    chosen = plan.requested.mac or plan.own_mac
+    if chosen:
+        return chosen.lower()
     if not result.ips or not can_choose_mac(plan.configuration):
         return None
     return address_mac(plan.configuration.name, result.ips[0].address)
@@ -183,7 +187,7 @@ def with_hold(plan: Plan, record: HoldRecord) -> Plan:
     network = with_reservation(plan.configuration, reserved)
     configuration = with_plugins(network, network.plugins[1:])
     args, capability_args = dict(without_addresses(plan.args)), dict(plan.capability_args)
-    mac = plan.requested.mac or record.mac
+    mac = plan.requested.mac or plan.own_mac or record.mac
     mac_plan = None if mac is None else plan_mac(configuration, mac)
     if mac_plan is not None:
         args |= dict(mac_plan.args)
@@ -194,7 +198,7 @@ def with_hold(plan: Plan, record: HoldRecord) -> Plan:
         args=tuple({**dict(ANY_ARGS), **args}.items()) if args else (),
         capability_args=capability_args,
         addresses=tuple(ip.address.ip for ip in reserved.ips),
-        own_mac=None if plan.requested.mac else record.mac,
+        own_mac=None if plan.requested.mac else mac,
     )
 
 

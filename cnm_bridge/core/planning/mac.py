@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The MACs that this driver makes, and those that a link cannot have; pure."""
+"""The MACs that this driver makes, those that a list gives, and those that a link cannot have; pure."""
 
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from ipaddress import IPv4Interface, IPv6Interface
+from itertools import count
 from typing import Final
 
-from cni_invoker import NetworkConfigurationList
+from cni_bridge_spec import JsonObject, find_object, find_str
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import attachment_with_identifier
 
@@ -15,13 +18,75 @@ _MULTICAST: Final = 0x01
 _LOCAL: Final = 0x02
 """Bits of the first byte (IEEE 802)."""
 
+_SEPARATORS: Final = {ord(separator): None for separator in ":-."}
+
 _MAC_IS_FIXED: Final = frozenset({"calico"})
 """Plugins that accept no MAC, and whose agent keeps a static neighbour entry with theirs (Calico: felix)."""
 
 
-def address_mac(network: str, address: IPv4Interface | IPv6Interface) -> str:
-    """Return the MAC that is made of a list's name and an address."""
-    return local_mac(sha256(f"{network} {address.ip}".encode()).digest()[:_BYTES])
+def address_mac(
+    network: str, address: IPv4Interface | IPv6Interface, is_taken: Callable[[str], bool] = lambda _: False
+) -> str:
+    """Return the MAC that is made of a list's name and an address: the first one that no other link has.
+
+    Another link may have it from the user: a container that is made again is often given the MAC of the former one.
+    """
+    texts = (f"{network} {address.ip} {number}" if number else f"{network} {address.ip}" for number in count())
+    made = (local_mac(sha256(text.encode()).digest()[:_BYTES]) for text in texts)
+    return next(mac for mac in made if not is_taken(mac))
+
+
+def plugins_mac(network: NetworkConfigurationList, args: Mapping[str, str], capability_args: JsonObject) -> str | None:
+    """Return the MAC that the plugins of a list set with these arguments: the last one's; None if nothing says it.
+
+    Args:
+        network: The list.
+        args: CNI_ARGS.
+        capability_args: Capability arguments.
+
+    Raises:
+        JsonError: A MAC is not a string.
+        Refused: All packets of the link would be dropped, because of rules for another MAC.
+    """
+    macs = [(plugin, _mac_of(plugin, args, capability_args)) for plugin in network.plugins]
+    main, made_for = macs[0]
+    later, mac = next(((plugin, mac) for plugin, mac in reversed(macs) if mac is not None), macs[0])
+    if main.document.get("macspoofchk") is True and mac != made_for:
+        raise Refused(
+            f"plugin {later.type} of CNI configuration {network.name} gives the link the MAC {mac}, but plugin "
+            f"{main.type} has macspoofchk, and drops all packets that have not the MAC with which it made the link "
+            f"({made_for or 'a random one'}); give {main.type} the MAC, with "
+            f'"args": {{ "cni": {{ "mac": "{mac}" }} }}, or leave out macspoofchk'
+        )
+    return mac
+
+
+def _mac_of(plugin: PluginConfiguration, args: Mapping[str, str], capability_args: JsonObject) -> str | None:
+    """Return the MAC that a plugin sets, with the precedence that it gives its sources (plugins 1.1.1 and 1.9.1)."""
+    document = plugin.document
+    passed = find_str(capability_args, "mac") if "mac" in plugin.capabilities else None
+    match plugin.type:
+        case "bridge":
+            found = passed or _argument_of(document) or args.get("MAC")
+        case "macvlan" | "tap":
+            found = passed or args.get("MAC") or find_str(document, "mac")
+        case "tuning":
+            found = _argument_of(document) or passed or args.get("MAC") or find_str(document, "mac")
+        case _:
+            found = passed
+    return None if found is None else _as_kernel_shows(found)
+
+
+def _argument_of(document: JsonObject) -> str | None:
+    return find_str(find_object(find_object(document, "args") or {}, "cni") or {}, "mac")
+
+
+def _as_kernel_shows(mac: str) -> str:
+    """Return a MAC in any notation that Go's `net.ParseMAC` reads; what is none is left to the plugin."""
+    try:
+        return bytes.fromhex(mac.translate(_SEPARATORS)).hex(":")
+    except ValueError:
+        return mac
 
 
 def client_mac(network: str, client_id: str) -> str:

@@ -5,7 +5,7 @@
 CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot work, and `cni-bridge explain` shows it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
@@ -31,7 +31,8 @@ from cnm_bridge.core.planning.addresses.addressing import (
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
-from cnm_bridge.core.planning.mac import address_mac, client_mac, refuse_fixed_mac, refuse_multicast
+from cnm_bridge.core.planning.link.expected_link import with_mac
+from cnm_bridge.core.planning.mac import address_mac, client_mac, plugins_mac, refuse_fixed_mac, refuse_multicast
 from cnm_bridge.core.planning.options.cni_options import Options, origin_of
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
@@ -79,7 +80,8 @@ class Plan:
         options: The options of the network and the endpoint.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         attach: The attach mode, and why.
-        own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
+        own_mac: The MAC that Docker learns before the link exists, if it chose none: the one that the list gives, or
+            else one that this driver made.
         source_digest: A digest of the list on disk, None if it is not on disk.
     """
 
@@ -164,8 +166,10 @@ def _plan(wanted: PlanRequest) -> Plan:
     args = {**dict(options.args), **dict(addressing.args)}
     capability_args = {**capabilities, **addressing.capability_args}
     mac_plan = None
-    own_mac = None if options.client_id is None else client_mac(network.name, options.client_id)
-    mac = requested.mac or own_mac
+    listed_mac = plugins_mac(configuration, args, capability_args)
+    mac = requested.mac
+    if mac is None and listed_mac is None and options.client_id is not None:
+        mac = client_mac(network.name, options.client_id)
     if mac:
         refuse_multicast(mac)
         refuse_fixed_mac(network)
@@ -173,6 +177,7 @@ def _plan(wanted: PlanRequest) -> Plan:
         if mac_plan is not None:
             args |= dict(mac_plan.args)
             capability_args |= mac_plan.capability_args
+            plugins_mac(configuration, args, capability_args)
     if options.labels:
         configuration = with_labels(configuration, options.labels)
     return Plan(
@@ -184,7 +189,7 @@ def _plan(wanted: PlanRequest) -> Plan:
         options=options,
         source_digest=None if options.inline is not None else configuration_digest(network.document),
         passes_mac=mac_plan is not None and bool(requested.mac),
-        own_mac=own_mac if mac_plan is not None and not requested.mac else None,
+        own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None else None),
     )
 
 
@@ -201,17 +206,24 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return args
 
 
-def with_address_mac(plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface]) -> Plan:
+def with_address_mac(
+    plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface], is_taken: Callable[[str], bool]
+) -> Plan:
     """Return the plan of a link whose addresses are reserved, with the MAC that Docker learns before the link exists.
 
     It is made of the list's name and the first address, unless one was chosen. A container that comes back
     with its address then has the MAC that its neighbours know, on whichever host. Plugins that take one receive it
     (`reserved_list.py`).
+
+    Args:
+        plan: The plan.
+        addresses: The reserved addresses.
+        is_taken: Whether another link on the network has a MAC.
     """
     has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
     if has_mac or not plan.attach.mode.has_reservation or not addresses:
         return plan
-    mac = address_mac(plan.configuration.name, addresses[0])
+    mac = address_mac(plan.configuration.name, addresses[0], is_taken)
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 
@@ -222,11 +234,12 @@ def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
 
 
-def with_own_mac(plan: Plan, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot of a link that Docker moves, with the MAC that this driver chose: Docker sets it."""
-    if plan.own_mac is None or choose_interface(snapshot, RequestedInterface()).mac is None:
+def with_moved_mac(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot of a link that Docker moves, with the MAC that Docker gives it."""
+    mac = plan.requested.mac or plan.own_mac
+    if mac is None or choose_interface(snapshot, RequestedInterface()).mac is None:
         return snapshot
-    return replace(snapshot, link=replace(snapshot.link, mac=plan.own_mac))
+    return with_mac(snapshot, mac.lower())
 
 
 def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:

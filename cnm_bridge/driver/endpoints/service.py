@@ -45,6 +45,7 @@ from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
 
+_BRIDGE: Final = "bridge"
 _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
 
 
@@ -177,7 +178,14 @@ class EndpointService:
                     await self.store.put_endpoint(planned)
                     record = await self._attacher(planned).prepare(planned, plan)
                 log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
+                self._warn_of_mac(record, plan)
                 return record
+
+    def _warn_of_mac(self, record: EndpointRecord, plan: Plan) -> None:
+        """Log that the MAC that was given for a link is on its bridge already: neither container is reachable then."""
+        sharing = self.store.sharing_mac(record, record.mac) if record.mac else ()
+        if sharing and plan.configuration.plugins[0].type == _BRIDGE:
+            log.warning("endpoint.mac_taken", mac=record.mac, taken_by=sharing)
 
     async def _attach(
         self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord

@@ -121,9 +121,6 @@ class EndpointDocuments:
 
 
 def _find_mac(endpoint: Endpoint) -> str | None:
-    requested = endpoint.record.requested.mac
-    if requested and not endpoint.record.attachment.mode.in_sandbox:
-        return requested.lower()  # libnetwork sets it when it moves the link, after the snapshot
     if endpoint.snapshot is not None:
         return endpoint.snapshot.link.mac
     interfaces = endpoint.result.interfaces if endpoint.result else ()

@@ -26,6 +26,7 @@ from cni_bridge_state import (
     Phase,
     RecordDamaged,
     RecordNotFound,
+    RequestedInterface,
     SchemaTooNew,
     StateLocked,
     StateUnusable,
@@ -161,6 +162,25 @@ async def test_endpoints_are_found_by_address_and_sandbox(store: Store, endpoint
     assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2")) == (["e", "f"], ["e"], [])
     await store.remove_endpoint(other.id)
     assert found("10.0.0.1") == ["e"]
+
+
+async def test_a_mac_that_several_links_have(store: Store, endpoint: EndpointRecord) -> None:
+    """Given by Docker or in the snapshot, on the same CNI network, and not of an endpoint that is being torn down."""
+    mac = "02:00:00:00:00:0a"
+    given = replace(endpoint, requested=RequestedInterface(mac=mac.upper()))
+    made = replace(endpoint, requested=RequestedInterface(), snapshot={"link": {"mac": mac}})
+    elsewhere = replace(made.attachment, configuration={"name": "elsewhere"})
+    ids = (one, two, three, four) = [EndpointId(digit * 64) for digit in "1234"]
+    await store.put_endpoint(replace(given, id=one))
+    await store.put_endpoint(replace(made, id=two))
+    await store.put_endpoint(replace(made, id=three, attachment=elsewhere))
+    await store.put_endpoint(replace(made, id=four, snapshot=None))
+    asking = replace(given, id=EndpointId("f" * 64))
+    assert store.sharing_mac(asking, mac) == (one, two)
+    assert store.sharing_mac(replace(given, id=one), mac) == (two,)
+    for endpoint_id in ids[:2]:
+        await store.put_endpoint(replace(store.get_endpoint(endpoint_id), phase=Phase.DELETING))
+    assert store.sharing_mac(asking, mac) == ()
 
 
 def test_the_sandbox_of_an_endpoint(endpoint: EndpointRecord) -> None:

@@ -141,12 +141,22 @@ def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address
 
 
 def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
-    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC."""
-    if any("mac" in plugin.capabilities for plugin in network.plugins):
-        return Addressing(configuration=network, capability_args={"mac": mac})
-    if any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins):
-        return Addressing(configuration=network, args=(("MAC", mac),))
-    return None
+    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC.
+
+    Each plugin receives it in the way that it reads: `bridge` makes its `macspoofchk` rules for the MAC that it knows,
+    even if `tuning` is the one with the capability.
+    """
+    is_capability = any(_MAC in plugin.capabilities for plugin in network.plugins)
+    is_argument = any(
+        plugin.type in _READ_MAC_ARGUMENT and _MAC not in plugin.capabilities for plugin in network.plugins
+    )
+    if not is_capability and not is_argument:
+        return None
+    return Addressing(
+        configuration=network,
+        args=(("MAC", mac),) if is_argument else (),
+        capability_args={_MAC: mac} if is_capability else {},
+    )
 
 
 def receives_mac(

@@ -129,22 +129,34 @@ def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
     )
 
 
+def with_mac(snapshot: Snapshot, mac: str) -> Snapshot:
+    """Return the snapshot of a link that gets another MAC when Docker moves it.
+
+    The address that the kernel derives from the MAC is left out: the kernel replaces it.
+    """
+    return replace(
+        snapshot,
+        link=replace(snapshot.link, mac=mac),
+        addresses=tuple(one for one in snapshot.addresses if not is_automatic(one, snapshot)),
+    )
+
+
 def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
     """Return the snapshot of a finished link that libnetwork moves, as Docker has learnt it before.
 
     If the plugins removed the route of a prefix that Docker knows, the kernel will add it again with the address, and
     it must be removed. Such an address becomes one without the route of its prefix. The MAC is the one that libnetwork
-    will set, and the address that the kernel derives from it replaces the former. The expected settings are added.
+    will set. The expected settings are added.
     """
     bare = set(reported_addresses(expected)).difference(reported_addresses(snapshot))
     sysctls = {sysctl.name: sysctl for sysctl in (*snapshot.sysctls, *expected.sysctls)}
+    if expected.link.mac is not None:
+        snapshot = with_mac(snapshot, expected.link.mac)
     return replace(
         snapshot,
-        link=replace(snapshot.link, mac=expected.link.mac or snapshot.link.mac),
         addresses=tuple(
             replace(one, flags=one.flags | NO_PREFIX_ROUTE) if one.address in bare else one
             for one in snapshot.addresses
-            if not is_automatic(one, snapshot)
         ),
         sysctls=tuple(sysctls.values()),
     )

@@ -18,7 +18,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
-from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_own_mac, with_sysctls
+from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
@@ -45,7 +45,7 @@ class MoveAttacher:
         """Run the plugins in the staging namespace, and move the link to the host namespace."""
         record, snapshot = await self.run_plugins(record)
         refuse_ignored(plan, snapshot)
-        snapshot = with_own_mac(plan, with_sysctls(plan, snapshot))
+        snapshot = with_moved_mac(plan, with_sysctls(plan, snapshot))
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         await self.store.put_endpoint(record)
         return record

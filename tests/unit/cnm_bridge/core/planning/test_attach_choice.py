@@ -28,7 +28,7 @@ VERSIONS = ("0.4.0", "1.0.0")
 HOST_LOCAL: JsonObject = {"type": "host-local"}
 BRIDGE: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
 ACME: JsonObject = {"type": "acme", "ipam": {"type": "acme-ipam"}}
-TUNED: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"})
+TWICE: Final[tuple[JsonObject, ...]] = (BRIDGE, ACME)
 VRF: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "vrf"})
 DHCP: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
 PTP: JsonObject = {"type": "ptp", "ipam": HOST_LOCAL}
@@ -75,7 +75,7 @@ TO_EXPLAIN = "; hybrid is not possible: "
 
 @pytest.mark.parametrize("release", [OLD, NEW, None])
 @pytest.mark.parametrize(
-    "plugins", [[BRIDGE], [ACME], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TUNED]
+    "plugins", [[BRIDGE], [ACME], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TWICE]
 )
 def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: EngineRelease | None) -> None:
     """With every engine, and whether or not `static` is installed: Docker knows such a link."""
@@ -87,19 +87,21 @@ def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: En
 @pytest.mark.parametrize(
     ("plugins", "need", "mode", "reason"),
     [
+        # a MAC that a chained plugin sets is known from the list
+        ([BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
         # a list that cannot be moved: hybrid, if the IPAM plugin runs by itself
         (VRF, None, AttachMode.HYBRID, "of plugin vrf: a VRF cannot be moved into the container"),
         ([{"type": "vlan", "ipam": HOST_LOCAL}, {"type": "vrf"}], None, AttachMode.HYBRID, "of plugin vrf: "),
         ([*VRF, {"type": "istio-cni"}], None, AttachMode.HYBRID, "of plugin vrf: "),
         ([DHCP], None, AttachMode.DIRECT, f"moves none{TO_EXPLAIN}IPAM plugin dhcp is not known to work without"),
         ([ACME, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme is not known to leave"),
-        ([*TUNED, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin tuning sets a MAC"),
+        ([*TWICE, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme has an IPAM plugin as well"),
         # the whole name of the link, which mode move refuses
         ([BRIDGE], NAMED, AttachMode.HYBRID, f"com.docker.network.endpoint.ifname {NEEDS_SANDBOX}"),
         ([BRIDGE, {"type": "istio-cni"}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
         ([{"type": "vlan", "ipam": HOST_LOCAL}], NAMED, AttachMode.HYBRID, NEEDS_SANDBOX),
         ([ACME], NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin acme is not known to leave"),
-        (TUNED, NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin tuning sets a MAC"),
+        (TWICE, NAMED, AttachMode.DIRECT, f"{NEEDS_SANDBOX}{TO_EXPLAIN}plugin acme has an IPAM plugin as well"),
         (VRF, NAMED, AttachMode.HYBRID, "of plugin vrf: "),
         # addresses of Docker's IPAM, which mode move refuses for plugins that remove the route of the prefix
         ([PTP], POOL, AttachMode.HYBRID, "plugin ptp would give a moved link another prefix than Docker's IPAM"),
@@ -230,7 +232,7 @@ def test_fast_moves_while_the_release_is_not_known() -> None:
         ([{"type": "host-device", "ipam": HOST_LOCAL}], "would not learn the MAC"),
         ([{"type": "vlan", "ipam": HOST_LOCAL}], "would not learn the MAC"),
         ([BRIDGE, {"type": "istio-cni"}], "plugin istio-cni is not known to leave addresses and MAC as they are"),
-        (TUNED, "plugin tuning sets a MAC"),
+        (TWICE, "plugin acme has an IPAM plugin as well"),
     ],
 )
 def test_fast_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], reason: str) -> None:
@@ -312,8 +314,8 @@ def test_hybrid_is_refused_for_a_list_that_cannot_do_it() -> None:
         choose({"type": "macvlan", "ipam": {"type": "dhcp"}}, option=AttachOption.HYBRID)
     with pytest.raises(Refused, match=r"blue: plugin acme is not known .*; move is possible"):
         choose({"type": "acme"}, option=AttachOption.HYBRID)
-    with pytest.raises(Refused, match=r"blue: plugin tuning sets a MAC; move is possible"):
-        choose(*TUNED, option=AttachOption.HYBRID)
+    with pytest.raises(Refused, match=r"blue: plugin acme has an IPAM plugin as well; move is possible"):
+        choose(*TWICE, option=AttachOption.HYBRID)
 
 
 @pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
@@ -352,17 +354,17 @@ def test_fast_does_what_move_refuses(plugins: list[JsonObject]) -> None:
 
 
 def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
-    """Mode *hybrid* would refuse the MAC at Join."""
-    with pytest.raises(BadOption, match=r"ifname.*plugin tuning sets a MAC.*cni.ifname-prefix"):
-        choose(*TUNED, option=AttachOption.FAST, need=NAMED)
+    """Mode *hybrid* cannot do it, and mode *move* gives no whole names."""
+    with pytest.raises(BadOption, match=r"ifname.*plugin acme has an IPAM plugin as well.*cni.ifname-prefix"):
+        choose(*TWICE, option=AttachOption.FAST, need=NAMED)
 
 
 @pytest.mark.parametrize(
     ("option", "plugins", "release", "remedy"),
     [
         (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=hybrid"),
-        (AttachOption.MOVE, TUNED, NEW, "because cni.attach=move; choose cni.attach=direct"),
-        (AttachOption.FAST, TUNED, NEW, "because plugin tuning sets a MAC; choose cni.attach=direct"),
+        (AttachOption.MOVE, TWICE, NEW, "because cni.attach=move; choose cni.attach=direct"),
+        (AttachOption.FAST, TWICE, NEW, "because plugin acme has an IPAM plugin as well; choose cni.attach=direct"),
         (AttachOption.FAST, [ACME], NEW, "; choose cni.attach=direct"),
         (AttachOption.FAST, [BRIDGE], OLD, "; use Docker Engine 28 or newer"),
     ],

@@ -25,6 +25,8 @@ from cnm_bridge.core.planning.plan import (
 )
 
 MAC = "02:11:22:33:44:55"
+IN_ARGS = (("IgnoreUnknown", "1"), ("MAC", MAC))
+LISTED = "02:AA:BB:CC:DD:EE"
 HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}
 
 
@@ -236,15 +238,18 @@ def test_docker_and_options_may_request_the_same_address() -> None:
     [
         ({"type": "x", "capabilities": {"mac": True}}, (), {"mac": MAC}),
         ({"type": "bridge", "capabilities": {"mac": True}}, (), {"mac": MAC}),
-        ({"type": "macvlan"}, (("IgnoreUnknown", "1"), ("MAC", MAC)), {}),
+        ({"type": "macvlan"}, IN_ARGS, {}),
         ({"type": "ptp"}, (), {}),
+        ([{"type": "bridge"}, {"type": "tuning", "capabilities": {"mac": True}}], IN_ARGS, {"mac": MAC}),
+        ([{"type": "ptp"}, {"type": "tuning", "capabilities": {"mac": True}}], (), {"mac": MAC}),
     ],
 )
 def test_a_mac_is_passed_to_plugins_that_read_it(
-    plugin: JsonObject, args: tuple[tuple[str, str], ...], capability_args: JsonObject
+    plugin: JsonObject | list[JsonObject], args: tuple[tuple[str, str], ...], capability_args: JsonObject
 ) -> None:
-    """It is a capability arg, else an argument for plugins that read it, else Docker sets it."""
-    planned = plan(plugin, requested=RequestedInterface(mac=MAC))
+    """It is a capability arg or an argument, for each plugin what it reads; if none does, Docker sets it."""
+    plugins = plugin if isinstance(plugin, list) else [plugin]
+    planned = plan(*plugins, requested=RequestedInterface(mac=MAC))
     assert (planned.args, planned.capability_args) == (args, capability_args)
     assert planned.passes_mac is bool(args or capability_args)
 
@@ -377,24 +382,103 @@ def test_a_plugin_whose_mac_is_fixed() -> None:
     assert plan({"type": "calico"}).own_mac is None
 
 
+def with_cni_mac(plugin: str) -> JsonObject:
+    """Return a plugin with a MAC in `args.cni`."""
+    return {"type": plugin, "ipam": HOST_LOCAL, "args": {"cni": {"mac": LISTED}}}
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        [{"type": "macvlan", "ipam": HOST_LOCAL, "mac": LISTED}],
+        [{"type": "tap", "ipam": HOST_LOCAL, "mac": LISTED.replace(":", "-")}],
+        [with_cni_mac("bridge")],
+        [{"type": "ptp", "ipam": HOST_LOCAL}, {"type": "tuning", "mac": LISTED}],
+        [{"type": "bridge", "ipam": HOST_LOCAL}, with_cni_mac("tuning"), {"type": "firewall"}],
+        [with_cni_mac("bridge"), {"type": "tuning", "mac": LISTED}],
+    ],
+)
+def test_the_mac_of_the_list_goes_before_ours(plugins: list[JsonObject]) -> None:
+    """Docker learns it before the link exists, and no plugin receives another one."""
+    planned = with_address_mac(in_mode(AttachMode.HYBRID, plan(*plugins)), FIRST, is_free)
+    assert planned.own_mac == LISTED.lower()
+    assert (planned.args, planned.capability_args) == ((), {})
+
+
+def test_a_mac_that_no_plugin_reads() -> None:
+    """`macvlan` reads `mac` and not `args.cni.mac`, `bridge` the latter only, `ptp` none."""
+    ignored: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL, "mac": LISTED}
+    for plugin in (with_cni_mac("macvlan"), with_cni_mac("ptp"), ignored):
+        assert plan(plugin).own_mac is None
+
+
+def test_the_mac_of_an_option_goes_before_ours() -> None:
+    """An argument or a capability of the user's is what plugins receive."""
+    argument = plan({"type": "bridge", "ipam": HOST_LOCAL}, args_MAC=MAC)
+    assert with_address_mac(in_mode(AttachMode.HYBRID, argument), FIRST, is_free).own_mac == MAC
+
+
+def test_a_users_mac_goes_before_that_of_the_list() -> None:
+    """The plugin receives it."""
+    planned = plan({"type": "macvlan", "mac": LISTED}, requested=RequestedInterface(mac=MAC))
+    assert (planned.own_mac, planned.args) == (None, IN_ARGS)
+
+
+SPOOFING: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL, "macspoofchk": True}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "mac"),
+    [
+        ([SPOOFING, {"type": "tuning", "mac": LISTED}], None),
+        ([{**SPOOFING, **with_cni_mac("bridge"), "macspoofchk": True}, {"type": "tuning", "mac": MAC}], None),
+        ([{**with_cni_mac("bridge"), "macspoofchk": True}, {"type": "tuning", "capabilities": {"mac": True}}], MAC),
+    ],
+)
+def test_a_mac_that_spoofing_rules_would_drop(plugins: list[JsonObject], mac: str | None) -> None:
+    """The container would start and reach nothing: the error names both plugins and what to change."""
+    with pytest.raises(Refused, match=r"plugin tuning .* plugin bridge has macspoofchk.*leave out macspoofchk"):
+        plan(*plugins, requested=RequestedInterface(mac=mac))
+
+
+def test_a_mac_that_spoofing_rules_are_made_for() -> None:
+    """All plugins set the same one."""
+    tuning: JsonObject = {"type": "tuning", "capabilities": {"mac": True}}
+    assert plan(SPOOFING, tuning, requested=RequestedInterface(mac=MAC)).passes_mac
+    assert plan({**with_cni_mac("bridge"), "macspoofchk": True}, {"type": "tuning", "mac": LISTED}).own_mac
+
+
+def test_a_mac_that_is_taken() -> None:
+    """Another link has it from the user: the next one that is made of the address is given, the same one each time."""
+    bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
+    first = with_address_mac(bridge, FIRST, is_free).own_mac
+    other, again = (with_address_mac(bridge, FIRST, lambda mac: mac == first).own_mac for _ in range(2))
+    assert other == again != first
+
+
+def is_free(mac: str) -> bool:
+    """No other link has a MAC."""
+    return not mac
+
+
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
     """In mode *hybrid*, if none was chosen and the plugin makes a link that may have any."""
     bridge = plan({"type": "bridge", "ipam": HOST_LOCAL})
-    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST)
+    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST, is_free)
     assert first.own_mac is not None
     assert int(first.own_mac[:2], 16) & 3 == 2
     assert first.capability_args == {"mac": first.own_mac}
-    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST).own_mac is None
+    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST, is_free).own_mac is None
     ipvlan = in_mode(AttachMode.HYBRID, plan({"type": "ipvlan", "ipam": HOST_LOCAL}))
-    assert with_address_mac(ipvlan, FIRST).own_mac is None
+    assert with_address_mac(ipvlan, FIRST, is_free).own_mac is None
     given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
-    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST).own_mac is None
+    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST, is_free).own_mac is None
 
 
 def test_an_address_determines_the_mac() -> None:
     """It is the same for the same address, whatever its prefix length, and another one for another address."""
     bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
-    first, again, second = (with_address_mac(bridge, [ip_interface(text)]).own_mac for text in FEW)
+    first, again, second = (with_address_mac(bridge, [ip_interface(text)], is_free).own_mac for text in FEW)
     assert first == again != second
 
 

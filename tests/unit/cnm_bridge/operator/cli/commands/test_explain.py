@@ -62,7 +62,7 @@ def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins)
         "CNI_CONTAINERID": "ENDPOINT-ID",
         "CNI_NETNS": "/run/x/netns/ENDPOINT-ID",
         "CNI_IFNAME": "eth0",
-        "CNI_ARGS": "IgnoreUnknown=1;A=1",
+        "CNI_ARGS": "IgnoreUnknown=1;A=1;MAC=02:11:22:33:44:55",
         "CNI_PATH": f"{tmp_path}/bin",
     }
     assert tuning["stdin"]["runtimeConfig"] == {"mac": "02:11:22:33:44:55"}
