@@ -53,7 +53,7 @@ def with_reservation(
         received: The configuration that the IPAM plugin received, if the list was changed after that.
     """
     main, *others = network.plugins
-    first = main.document if reserved is None else _with_static(main, reserved)
+    first = main.document if reserved is None else with_static(main, reserved)
     ipam = ipam_configuration(main) if received is None else received
     documents = [ipam, first, *(other.document for other in others)]
     document = {**network.document, "plugins": list(documents)}
@@ -74,8 +74,8 @@ def ipam_configuration(main: PluginConfiguration) -> JsonObject:
     return document
 
 
-def _with_static(main: PluginConfiguration, reserved: Result) -> JsonObject:
-    """Return the configuration of the first plugin with `static` as IPAM plugin."""
+def with_static(main: PluginConfiguration, reserved: Result) -> JsonObject:
+    """Return the configuration of the first plugin with `static` as IPAM plugin, which gives a result again."""
     document: dict[str, JsonValue] = {**main.document, "ipam": _static(reserved)}
     capabilities = (main.capabilities - {_ADDRESSES}) | ({_MAC} if main.type in _TAKE_MAC else set())
     document["capabilities"] = dict.fromkeys(sorted(capabilities), True)

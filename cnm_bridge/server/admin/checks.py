@@ -9,25 +9,20 @@ that the slots for Docker's calls stay free.
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_objects
 from cni_bridge_state import EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, PluginFailed, Result, Runtime
-from cni_invoker.advanced import RULES_BY_ADDRESS, with_plugins
+from cni_invoker import CniError, PluginFailed, Runtime
 from cni_invoker.errors import VerbUnsupported
 from cnm_bridge.core.link_state import KernelError, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.expected_artifacts import (
-    find_missing_reservations,
-    find_missing_rules,
-    is_compared,
-    makes_nothing,
-)
-from cnm_bridge.core.planning.link.endpoint_replies import DEFAULT_ROUTES, choose_interface, known_addresses
+from cnm_bridge.core.planning.expected_artifacts import find_missing_reservations, find_missing_rules
+from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.link.plan_sandbox import find_differences, find_missing_addresses
+from cnm_bridge.core.planning.plugin_checks import plan_checks
 from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.document import get_endpoint
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
@@ -44,11 +39,6 @@ _KEPT_S: Final = 5.0
 
 _REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
 _NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
-
-_SBR: Final = "sbr"
-_IPV4: Final = 4
-
-_DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
 
 
 @dataclass(slots=True)
@@ -123,43 +113,24 @@ class EndpointChecks:
             return None
 
     async def _plugins(self, endpoint: Endpoint, found: Snapshot, notes: list[str]) -> AsyncIterator[_Finding]:
-        """Run the CHECK of each plugin of the chain, with the link's present name and namespace."""
-        assert endpoint.sandbox is not None  # noqa: S101  # the link is in it
-        network, result = endpoint.chain, endpoint.result
-        if network.disable_check:
+        """Run the CHECK of each plugin of the list."""
+        if endpoint.network.disable_check:
             notes.append("the list has disableCheck, so no plugin was asked")
             return
-        is_moved = not endpoint.record.attachment.mode.in_sandbox
-        netns = endpoint.sandbox if is_moved else endpoint.netns
-        attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
-        given = None if result is None else _as_found(result, attachment.netns, found)
-        given_to_maker, reason = given, _unsuitable_addresses(endpoint)
-        if given is not None and reason is not None:
-            given_to_maker = Result.from_document({**given.document, "ips": [], "routes": []})
-            notes.append(f"plugin {network.plugins[0].type}: addresses and routes are left out of its CHECK: {reason}")
-        for plugin in network.plugins:
-            if is_compared(plugin.document) or makes_nothing(
-                plugin.document, endpoint.record.attachment.capability_args
-            ):
-                continue
-            if endpoint.snapshot is None and plugin.type not in RULES_BY_ADDRESS:
-                continue  # the result of its ADD is lost, except for the addresses
+        for one in plan_checks(endpoint, found):
             try:
                 async with asyncio.timeout(_LIMIT_S):
-                    prev_result = given_to_maker if plugin is network.plugins[0] else given
-                    await self.runtime.check(with_plugins(network, [plugin]), attachment, prev_result)
+                    await self.runtime.check(one.network, one.attachment, one.result)
             except VerbUnsupported as exc:
                 notes.append(f"no plugin was asked: {exc}")
                 return
             except CniError as exc:
                 if isinstance(exc, PluginFailed) and exc.crash is not None:
-                    notes.append(
-                        f"plugin {plugin.type}: its CHECK crashed ({exc.crash}), so what it made is not checked"
-                    )
+                    notes.append(f"plugin {one.type}: its CHECK crashed ({exc.crash}), so what it made is not checked")
                 else:
-                    yield plugin.type, str(exc)
+                    yield one.type, str(exc)
             except TimeoutError:
-                yield plugin.type, f"CHECK did not end within {_LIMIT_S:g} s"
+                yield one.type, f"CHECK did not end within {_LIMIT_S:g} s"
 
 
 def _parse_since(parameters: Mapping[str, str]) -> float:
@@ -188,51 +159,6 @@ def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Ite
     given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
     for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
         yield "rule", f"{one} is missing"
-
-
-def _unsuitable_addresses(endpoint: Endpoint) -> str | None:
-    """Return why the CHECK of the plugin that makes the link cannot succeed, whatever state the link is in, or None.
-
-    All these plugins expect each address with its prefix, and in the main table a route to its subnet and the routes of
-    the result (plugins 1.1.1 and 1.9.1, `ValidateExpectedInterfaceIPs`). Missing addresses are found elsewhere.
-    """
-    record, result, snapshot = endpoint.record, endpoint.result, endpoint.snapshot
-    if result is None or snapshot is None:
-        return None
-    if any(plugin.type == _SBR for plugin in endpoint.chain.plugins):
-        return "it looks for routes in the main table, and sbr has moved them to another one"
-    if record.attachment.mode.in_sandbox:
-        return None
-    chosen = choose_interface(snapshot, record.requested)
-    for address in result.addresses_of(record.attachment.ifname):
-        told = chosen.address if address.version == _IPV4 else chosen.address_ipv6
-        if told is not None and told.ip == address.ip and told != address:
-            return f"it expects {address}, and Docker gives the link {told}"
-    return None
-
-
-def _as_found(result: Result, netns: str, found: Snapshot) -> Result:
-    """Return the result of ADD as it is now: with the link's name, MAC and namespace, without a default route it lost.
-
-    libnetwork renames the link, and keeps the default routes of one network of a container only. Plugins such as `ptp`
-    choose a MAC, and it is replaced by the one that Docker knows; whether the link has that one is compared elsewhere.
-    """
-    document = result.document
-    has_default = {route.destination.version for route in found.routes if route.destination in DEFAULT_ROUTES}
-    present = {"name": found.link.name, **({} if found.link.mac is None else {"mac": found.link.mac})}
-    interfaces: list[JsonValue] = [
-        {**one, **present, "sandbox": netns} if find_str(one, "sandbox") else one
-        for one in get_objects(document, "interfaces")
-    ]
-    routes: list[JsonValue] = [
-        route for route in get_objects(document, "routes") if _is_kept(get_str(route, "dst"), has_default)
-    ]
-    changed = {key: value for key, value in (("interfaces", interfaces), ("routes", routes)) if key in document}
-    return Result.from_document({**document, **changed})
-
-
-def _is_kept(destination: str, has_default: Iterable[int]) -> bool:
-    return destination not in _DEFAULTS or (6 if ":" in destination else 4) in has_default
 
 
 def _render(record: EndpointRecord, findings: Iterable[_Finding], notes: Iterable[str]) -> JsonObject:
