@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
+from cnm_bridge.core.planning.addresses.address_ranges import overlap
 from cnm_bridge.system.kernel import KernelView
 
 _BRIDGE: Final = "bridge"
@@ -44,6 +45,21 @@ class HostRoute:
     destination: IpNetwork
     link: str
     has_next_hop: bool = False
+
+    def occupies(self, subnet: IpNetwork, links: Mapping[str, HostLink]) -> bool:
+        """Return whether packets to a new network with this subnet could be meant for others.
+
+        A shorter prefix that is not that of an address of the host leads to a router or into a tunnel, as the default
+        route and those of a VPN do (0.0.0.0/1, 10.0.0.0/8). The network's own route is preferred to it.
+
+        Args:
+            subnet: The subnet.
+            links: The links of the host, by name.
+        """
+        link = links.get(self.link)
+        is_own = link is not None and any(address.network == self.destination for address in link.addresses)
+        is_close = is_own or self.destination.prefixlen >= subnet.prefixlen
+        return is_close and overlap(subnet, self.destination)
 
 
 async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:

@@ -253,6 +253,8 @@ def test_collisions_change_nothing(scene: Scene) -> None:
     ):
         done = command(lab, "create", name, "--subnet", chosen)
         assert done.returncode == 1
+        allowed = command(lab, "create", "--dry-run", name, "--subnet", chosen, "--allow-overlap")
+        assert (allowed.returncode == 0) == ("--allow-overlap" in done.stderr) == (name == "free")
         assert reason in done.stderr
     refused = command(lab, "create", "free", "--parent", "uplink", "--subnet", subnet.ipv4)
     assert (refused.returncode, "did you mean uplink0" in refused.stderr) == (1, True)

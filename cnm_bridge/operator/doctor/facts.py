@@ -278,12 +278,10 @@ class ClockFacts:
     Attributes:
         now: Its time, in seconds since 1970.
         newest_state: The time of the newest file of the state; None if there is none.
-        is_synchronized: Whether systemd says that it is synchronized; None if that is unknown.
     """
 
     now: float
     newest_state: float | None = None
-    is_synchronized: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

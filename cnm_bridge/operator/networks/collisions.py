@@ -52,8 +52,9 @@ def find_collisions(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     yield from _find_parent(wanted, host) if wanted.parent is not None else _find_bridge(wanted, host)
     for one in wanted.ranges:
         found = next(_find_overlaps(one, wanted, host), None)  # one that is taken is often taken several times
-        if found is not None:
-            yield f"{found}; choose another --subnet" + ("" if wanted.parent is None else " or --range")
+        if found is not None and not wanted.may_overlap:
+            others = "--subnet" if wanted.parent is None else "--subnet or --range"
+            yield f"{found}; choose another {others}; or add --allow-overlap if nothing has the same addresses"
 
 
 def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
@@ -127,7 +128,7 @@ def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationLis
 def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> Iterator[str]:
     """Yield the routes and addresses of the host in a subnet, without those of its own bridge."""
     for route in host.routes:
-        if route.destination.prefixlen and route.link != bridge and overlap(subnet, route.destination):
+        if route.link != bridge and route.occupies(subnet, host.links):
             through = f" through {route.link}" if route.link else ""
             yield f"{subnet} overlaps the host's route to {route.destination}{through}"
     for name, found in host.links.items():

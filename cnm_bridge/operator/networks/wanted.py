@@ -63,6 +63,7 @@ class WantedNetwork:
         is_isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
         has_limits: Whether the bandwidth of containers is limited; only used for a bridge.
+        may_overlap: Whether others may have addresses of its subnets.
     """
 
     name: str
@@ -73,6 +74,7 @@ class WantedNetwork:
     is_isolated: bool = False
     mtu: int | None = None
     has_limits: bool = False
+    may_overlap: bool = False
 
     @property
     def has_dhcp(self) -> bool:
@@ -93,6 +95,7 @@ def parse_wanted(
     isolated: bool = False,
     mtu: int | None = None,
     limits: bool = False,
+    may_overlap: bool = False,
 ) -> WantedNetwork:
     """Return the network that an operator's options describe.
 
@@ -109,6 +112,7 @@ def parse_wanted(
         isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes.
         limits: Whether the bandwidth of containers is limited.
+        may_overlap: Whether others may have addresses of its subnets.
 
     Raises:
         BadOption: A value is invalid, or two options exclude each other.
@@ -138,6 +142,7 @@ def parse_wanted(
         is_isolated=isolated,
         mtu=mtu,
         has_limits=limits,
+        may_overlap=may_overlap,
     )
 
 

@@ -102,6 +102,7 @@ def network() -> None:
     "--isolated", "--internal", "isolated", is_flag=True, help="Containers reach each other, and nothing else."
 )
 @click.option("--mtu", type=int, metavar="BYTES", help="The MTU of the containers' links.")
+@click.option("--allow-overlap", is_flag=True, help="Make it although others have addresses of its subnet.")
 @click.option(
     "-o",
     "--option",
@@ -131,6 +132,7 @@ def create(
     no_masquerade: bool,
     isolated: bool,
     mtu: int | None,
+    allow_overlap: bool,
     options: tuple[str, ...],
     dry_run: bool,
     name: str,
@@ -147,7 +149,8 @@ def create(
     bridges, files, names. Docker gets the flags that this engine needs. The commands that do the same are shown.
     """
     pairs = _parse(options)
-    makes_list = any((subnets, gateways, ranges, parent, parent_type, dhcp, no_masquerade, mtu is not None))
+    of_links = (parent, parent_type, dhcp, no_masquerade, mtu is not None, allow_overlap)
+    makes_list = any((subnets, gateways, ranges, *of_links))
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
     settings = _settings(context, given, is_needed=not dry_run)
@@ -165,6 +168,7 @@ def create(
                 isolated=isolated,
                 mtu=mtu,
                 limits=not BANDWIDTH_OPTIONS.isdisjoint(pairs),
+                may_overlap=allow_overlap,
             )
             planned = asyncio.run(plan_network(settings, wanted, pairs))
         else:

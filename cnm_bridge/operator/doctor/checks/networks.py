@@ -165,7 +165,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 advice="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
             )
         for route in facts.routes if links else ():
-            if route.destination.prefixlen == 0 or route.link in links or not overlap(one.subnet, route.destination):
+            if route.link in links or not route.occupies(one.subnet, facts.links):
                 continue
             if route.destination.num_addresses == 1 and one.contains(route.destination.network_address):
                 continue  # of a container, as plugin ptp makes it

@@ -11,7 +11,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, Verdict
-from cnm_bridge.operator.plugin_needs import bridges, forwarding_links
+from cnm_bridge.operator.plugin_needs import bridges, forwarding_links, is_masqueraded
 
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
 _FEW: Final = 3
@@ -70,13 +70,17 @@ def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
 
 
 def _check_routed(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
-    """Examine a network to which the host forwards: the plugin `firewall` accepts no new connections to containers."""
-    links = forwarding_links(configured.network)
+    """Examine a network to which the host forwards: the plugin `firewall` accepts no new connections to containers.
+
+    Behind masquerading, no other host knows the containers' addresses. Half of all addresses are the default route of a
+    VPN.
+    """
+    links = () if is_masqueraded(configured.network) else forwarding_links(configured.network)
     for subnet in _subnets(configured) if links else ():
         others = [
             route.destination
             for route in facts.routes
-            if route.has_next_hop and route.destination.prefixlen and route.destination.version == subnet.version
+            if route.has_next_hop and route.destination.prefixlen > 1 and route.destination.version == subnet.version
         ]
         dropped = []
         for other in others:

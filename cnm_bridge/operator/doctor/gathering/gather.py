@@ -88,7 +88,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed
             ),
         ),
-        clock=await gather_clock(settings.state_dir),
+        clock=gather_clock(settings.state_dir),
     )
 
 

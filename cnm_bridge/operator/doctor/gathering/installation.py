@@ -108,16 +108,9 @@ def gather_space(settings: Settings) -> dict[Path, int]:
     }
 
 
-async def gather_clock(state_dir: Path) -> ClockFacts:
+def gather_clock(state_dir: Path) -> ClockFacts:
     """Return facts about the clock."""
-    lines = (
-        await read_lines("timedatectl", "show", "--property=NTPSynchronized", "--value") if _SYSTEMD.exists() else None
-    )
-    return ClockFacts(
-        now=time.time(),
-        newest_state=_newest(state_dir),
-        is_synchronized=None if not lines or lines[0] not in {"yes", "no"} else lines[0] == "yes",
-    )
+    return ClockFacts(now=time.time(), newest_state=_newest(state_dir))
 
 
 def _newest(state_dir: Path) -> float | None:

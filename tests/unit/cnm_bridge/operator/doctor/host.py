@@ -72,7 +72,7 @@ HEALTHY = Facts(
             "docker.service": UnitFacts(state="enabled"),
         },
     ),
-    clock=ClockFacts(now=1000.0, newest_state=900.0, is_synchronized=True),
+    clock=ClockFacts(now=1000.0, newest_state=900.0),
 )
 
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Each thing that is in the way of a network is found, alone, with its place and a remedy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
@@ -65,6 +65,19 @@ def test_nothing_is_in_the_way(wanted: WantedNetwork) -> None:
     assert list(find_collisions(wanted, HOST)) == []
 
 
+@pytest.mark.parametrize("destinations", [("0.0.0.0/1", "128.0.0.0/1"), ("10.0.0.0/8",)])
+def test_routes_of_a_vpn(destinations: Sequence[str]) -> None:
+    """They lead to its router or tunnel, whose addresses are others."""
+    host = replace(HOST, routes=(*HOST.routes, *(route(one, "tun0") for one in destinations)))
+    assert list(find_collisions(BLUE, host)) == []
+
+
+def test_an_overlap_that_is_allowed() -> None:
+    """An operator may have reasons; then nothing is refused."""
+    host = replace(HOST, docker_subnets=(("shop", ip_network("10.22.4.0/24")),))
+    assert list(find_collisions(replace(BLUE, may_overlap=True), host)) == []
+
+
 def test_a_bridge_of_before() -> None:
     """The plugin leaves it behind, with its address and route; the same network can be made again."""
     former = replace(
@@ -107,8 +120,12 @@ def test_a_bridge_of_before() -> None:
             ("has the address 10.22.7.7 of the list red", "another --subnet"),
         ),
         (
-            {"routes": (route("10.0.0.0/8", "wg0"),)},
-            ("overlaps the host's route to 10.0.0.0/8 through wg0", "another --subnet"),
+            {"links": {"eth9": link("10.0.0.7/8", kind=None)}, "routes": (route("10.0.0.0/8", "eth9"),)},
+            ("overlaps the host's route to 10.0.0.0/8 through eth9", "another --subnet; or add --allow-overlap"),
+        ),
+        (
+            {"routes": (route("10.22.0.0/16", "wg0"),)},
+            ("overlaps the host's route to 10.22.0.0/16 through wg0", "another --subnet"),
         ),
         (
             {"routes": (route("10.22.0.0/24", ""),)},

@@ -267,7 +267,6 @@ def test_space_and_clock_and_rights() -> None:
     installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
     assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
     assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, newest_state=2000.0))) == ["clock-behind"]
-    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, is_synchronized=False))) == ["clock-not-synchronized"]
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, selinux="enforcing"))) == [
         "selinux-enforcing"

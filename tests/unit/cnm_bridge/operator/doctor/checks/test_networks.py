@@ -3,7 +3,7 @@
 """Each fault of configurations, plugins and addresses is found, with the command that fixes it, and nothing else."""
 
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -16,7 +16,7 @@ from cnm_bridge.operator.doctor.facts import (
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
-from cnm_bridge.operator.host_links import HostRoute
+from cnm_bridge.operator.host_links import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only, with_network
 
 
@@ -75,7 +75,10 @@ def test_a_full_range() -> None:
 @pytest.mark.parametrize(
     ("destination", "link", "expected"),
     [
-        ("10.22.0.0/16", "eth0", ["addresses-overlap-route"]),
+        ("10.22.0.0/16", "eth0", ["addresses-overlap-route"]),  # the LAN
+        ("10.22.0.0/28", "wg0", ["addresses-overlap-route"]),
+        ("10.22.0.0/27", "wg0", []),
+        ("0.0.0.0/1", "wg0", []),
         ("10.22.0.0/30", "docker0", ["addresses-overlap-route"]),
         ("10.22.0.0/28", "cni-blue", []),  # its own
         ("0.0.0.0/0", "eth0", []),
@@ -85,7 +88,8 @@ def test_a_full_range() -> None:
 def test_a_range_that_overlaps_a_route(destination: str, link: str, expected: list[str]) -> None:
     """Packets for one of them would go to the other."""
     route = HostRoute(destination=ip_network(destination), link=link)
-    assert codes(replace(HEALTHY, routes=(route,))) == expected
+    lan = {"eth0": HostLink(mtu=1500, addresses=(ip_interface("10.22.0.9/16"),))}
+    assert codes(replace(HEALTHY, routes=(route,), links=lan)) == expected
 
 
 def test_routes_to_single_containers() -> None:

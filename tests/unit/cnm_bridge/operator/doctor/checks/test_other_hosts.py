@@ -55,7 +55,7 @@ def test_a_bridge_whose_frames_pass(facts: Facts) -> None:
 
 def routed(*routes: str, rules: Sequence[str] = ()) -> Facts:
     """Return a host with the plugin `firewall`, and routes to other hosts."""
-    facts = with_network(BRIDGE, FIREWALL)
+    facts = with_network({**BRIDGE, "ipMasq": False}, FIREWALL)
     found = tuple(HostRoute(destination=ip_network(route), link="eth0", has_next_hop=True) for route in routes)
     firewall = replace(facts.firewall, rules=(*DOCKER, ":CNI-FORWARD - [0:0]", "-A FORWARD -j CNI-FORWARD", *rules))
     return replace(facts, routes=found, firewall=firewall)
@@ -70,9 +70,11 @@ def test_a_routed_network_that_accepts_no_new_connections() -> None:
 
 
 def test_a_routed_network_that_accepts_them() -> None:
-    """A rule accepts them; or there are no routes to other hosts but the default one."""
+    """A rule accepts them; the routes are the default one and those of a VPN; or the containers are masqueraded."""
     assert codes(routed("10.22.1.0/28", rules=["-A DOCKER-USER -s 10.22.0.0/16 -d 10.22.0.0/16 -j ACCEPT"])) == []
-    assert codes(routed("0.0.0.0/0")) == []
+    assert codes(routed("0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1")) == []
+    masqueraded = with_network({**BRIDGE, "ipMasq": True}, FIREWALL).networks
+    assert codes(replace(routed("10.22.1.0/28"), networks=masqueraded)) == []
 
 
 def swarm(*, is_direct: bool, is_of_swarm: bool = True, ipam: str = "host-local") -> Facts:
