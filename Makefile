@@ -8,6 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE # the tests start Python hundreds of times, whi
 PACKAGES := docker.io strace containernetworking-plugins dnsmasq-base iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
+COMMANDS := packaging/cni-invoker extras/cni_ipam_etcd extras/cnm extras/netavark
+DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
 .PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
@@ -21,7 +23,7 @@ setup: ## install what is missing: Debian packages (needs root) and a virtual en
 
 venv: $(READY)
 
-$(READY): setup.cfg pyproject.toml packaging/cni-invoker/setup.cfg
+$(READY): pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg)
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
 	@for package in $$(packaging/leveldb-packages); do \
 	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || { \
@@ -30,7 +32,7 @@ $(READY): setup.cfg pyproject.toml packaging/cni-invoker/setup.cfg
 	python3 -m venv $(VENV)
 	@# First, because removing an older cni-bridge, which had both commands, also removes cni-invoker's.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable packaging/cni-invoker --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev]'
 	@touch $@
 
 demo: setup ## see it work: two containers on a CNI network, in a private lab
@@ -61,13 +63,13 @@ fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side;
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
 quick:
-	$(BIN)/pytest --numprocesses 4 --hypothesis-profile quick -m 'not slow' tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 4 --hypothesis-profile quick -m 'not slow' tests/unit tests/contract extras/*/tests/unit
 
 fast: # all that need no root
-	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract extras/*/tests/unit
 
 coverage: venv ## which lines the fast tests run, without those of processes that they start
-	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract extras/*/tests/unit
 
 interrupted: setup ## no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
 	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
@@ -75,7 +77,7 @@ interrupted: setup ## no lost DEL: RUNS=10000 of cni_invoker, killed and hindere
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
 	@$(BIN)/python -m tests.lab.fetch_etcd || true
-	$(BIN)/pytest --numprocesses 2 tests/kernel
+	$(BIN)/pytest --numprocesses 2 tests/kernel extras/*/tests/kernel
 
 crash: setup
 	$(BIN)/pytest --numprocesses 4 tests/crash
@@ -122,7 +124,7 @@ bench: setup ## what we cost beyond the plugins, measured side by side (needs ro
 	$(BIN)/python -m tests.bench.containers
 
 $(RELEASE): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable packaging/cni-invoker --editable '.[dev,release]'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev,release]'
 	@touch $@
 
 man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
@@ -142,11 +144,9 @@ plots: venv ## the picture of docs/performance.md, from the table beside it
 reference: venv ## docs/cni-invoker-api.md, from the docstrings of the library
 	$(BIN)/python packaging/api_reference.py
 
-wheels: man ## source archives and wheels of cni-invoker, pytest-cni and cni-bridge, into dist
+wheels: man ## source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist packaging/cni-invoker >/dev/null
-	$(BIN)/python -m build --outdir dist packaging/pytest-cni >/dev/null
-	$(BIN)/python -m build --outdir dist . >/dev/null
+	for one in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$one >/dev/null; done
 	ls dist
 
 constraints: wheels ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
@@ -215,5 +215,5 @@ test-podman: setup ## the driver `cni` with Debian 13's podman and netavark, wit
 	$(BIN)/pytest tests/install/test_podman.py
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build packaging/cni-invoker/build packaging/pytest-cni/build dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(DISTRIBUTIONS:%=%/build) dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info extras/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,10 @@ import pytest
 from packaging.requirements import Requirement
 
 import cni_invoker
+import cni_ipam_etcd
 import cnm_bridge
+import cnm_plugin
+import netavark_plugin
 import pytest_cni
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.commands.serve import serve
@@ -59,10 +62,13 @@ def test_constraints_fit_the_requirements() -> None:
     assert [entry.partition("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("settings", ["setup.cfg", "packaging/pytest-cni/setup.cfg"])
+EXTRAS = {"cni_ipam_etcd": cni_ipam_etcd, "cnm": cnm_plugin, "netavark": netavark_plugin, "pytest_cni": pytest_cni}
+
+
+@pytest.mark.parametrize("settings", ["setup.cfg", *(f"extras/{name}/setup.cfg" for name in EXTRAS)])
 def test_all_distributions_have_one_version(settings: str) -> None:
     """The others require the library of the same release."""
-    assert cni_invoker.__version__ == cnm_bridge.__version__ == pytest_cni.__version__
+    assert {package.__version__ for package in (cni_invoker, cnm_bridge, *EXTRAS.values())} == {cnm_bridge.__version__}
     (required,) = re.findall(r"^    cni-invoker (.*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
     assert cni_invoker.__version__ in Requirement(f"cni-invoker {required}").specifier
 

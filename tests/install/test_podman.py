@@ -82,9 +82,9 @@ def booted(directory: Path) -> Iterator[Machine]:
     except FetchError as exc:
         pytest.skip(f"Debian 13 is not available: {exc}")
     with Machine(directory / "trixie", archive) as machine:
-        for package in ("cni_invoker", "netavark_plugin"):
-            place = machine.path("/usr/lib/python3/dist-packages") / package
-            shutil.copytree(ROOT / package, place, ignore=shutil.ignore_patterns("__pycache__"))
+        for package in (ROOT / "cni_invoker", ROOT / "extras/netavark/src/netavark_plugin"):
+            place = machine.path("/usr/lib/python3/dist-packages") / package.name
+            shutil.copytree(package, place, ignore=shutil.ignore_patterns("__pycache__"))
         put(machine, "/usr/lib/netavark/cni", COMMAND, mode=0o755)
         put(machine, "/etc/containers/containers.conf", CONF)
         put(machine, "/etc/cni/net.d/blue.conflist", json.dumps(the_list(dnsname=False)))

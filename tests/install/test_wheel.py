@@ -18,9 +18,6 @@ PYTHONS = ("3.11", *VERSIONS)
 OUR_PACKAGES = {
     "cni_bridge": {
         "cnm_bridge",
-        "cnm_plugin",
-        "cni_ipam_etcd",
-        "netavark_plugin",
         "cni_bridge_spec",
         "cni_bridge_state",
     },

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +64,11 @@ def private_namespaces() -> int:
     """Move this process into namespaces of its own; gives the inode of the machine's network namespace."""
     if os.geteuid() != 0:
         pytest.skip("making network namespaces needs root")
+    return _leave_machine()
+
+
+@cache  # the kernel tests of `extras` share it
+def _leave_machine() -> int:
     assert threading.active_count() == 1, f"threads would stay in the machine's namespaces: {threading.enumerate()}"
     machine = _network_namespace()
     libc = ctypes.CDLL(None, use_errno=True)

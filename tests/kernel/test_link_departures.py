@@ -11,7 +11,7 @@ import pytest
 
 from cnm_bridge.core.link_state import Placement
 from cnm_bridge.system.kernel import Kernel
-from tests.conftest import count_threads
+from conftest import count_threads
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, HOST_NAME, place_link, prepare
 

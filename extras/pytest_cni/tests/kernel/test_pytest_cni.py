@@ -14,7 +14,10 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
+KIT = Path(__file__).parents[2] / "src"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{KIT}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""The plugin is loaded once, by `-p`, also where a build has left its entry point."""
 PLUGINS = Path("/usr/lib/cni")
 SHELL = """#!/bin/sh
 # A plugin in a shell script: a link without addresses.
@@ -70,7 +73,7 @@ def judge(directory: Path, plugin: Path, **configuration: object) -> tuple[dict[
     done = subprocess.run(
         (*command, "--cni-plugin", str(plugin), "--cni-config", str(file)),
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
@@ -134,7 +137,7 @@ def test_a_plugin_that_is_missing(tmp_path: Path, private_namespaces: int) -> No
     done = subprocess.run(
         (sys.executable, "-m", "pytest", "-p", "pytest_cni.plugin", "--cni-plugin", "missing"),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,

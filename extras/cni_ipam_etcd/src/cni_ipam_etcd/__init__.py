@@ -4,3 +4,5 @@
 
 It imports nothing of the daemon, and little of anything, because it starts anew for each call.
 """
+
+__version__ = "0.1.0"

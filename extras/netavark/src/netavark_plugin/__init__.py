@@ -4,3 +4,5 @@
 
 It needs the library `cni_invoker`, and nothing of the daemon. `cnm_plugin` is the opposite: a CNI plugin.
 """
+
+__version__ = "0.1.0"
