@@ -127,6 +127,29 @@ def test_a_container_that_is_the_gateway(scene: Scene) -> None:
     assert done.returncode == 0, done.stdout
 
 
+LINK_LOCAL = "169.254.0.0/16"
+
+
+@pytest.mark.smoke
+def test_link_local_addresses(scene: Scene) -> None:
+    """`--link-local-ip` has its effect in every mode, also after a restart; `firewall` needs a rule for them."""
+    network, _ = scene.bridge_network()
+    first = scene.run(network, "--link-local-ip", "169.254.7.1")
+    second = scene.run(network, "--link-local-ip", "169.254.7.2", "--link-local-ip", "169.254.7.3")
+    for _ in range(2):
+        assert ip_interface("169.254.7.1/16") in first.link().addresses
+        assert {ip_interface(f"169.254.7.{host}/16") for host in (2, 3)} < set(second.link().addresses)
+        scene.lab.docker("restart", "-t", "0", first.name, second.name)
+    rule = ("CNI-ADMIN", "-s", LINK_LOCAL, "-d", LINK_LOCAL, "-j", "ACCEPT")
+    scene.lab.run("iptables", "-A", *rule)
+    try:
+        assert reaches(first, "169.254.7.3")
+    finally:
+        scene.lab.run("iptables", "-D", *rule)
+    done = scene.lab.run("cni-bridge", "check", first.name, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""

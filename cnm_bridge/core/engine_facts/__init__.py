@@ -10,6 +10,7 @@ from cnm_bridge.core.engine_facts.container import (
     has_name,
     has_other_network,
     is_only_network,
+    link_local_addresses,
 )
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
 from cnm_bridge.core.engine_facts.network import (
@@ -37,4 +38,5 @@ __all__ = [
     "is_on_this_host",
     "is_only_network",
     "is_unallocated",
+    "link_local_addresses",
 ]

@@ -17,6 +17,7 @@ start. A network that a running container is being connected to is not included 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_str, get_strings
@@ -122,6 +123,8 @@ def _own_name(document: JsonObject) -> str:
     return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
 
 
+_LINK_LOCAL_PREFIXES: Final = {4: 16, 6: 64}
+"""moby, `CreateOptionIpam`."""
 _RUNNING: Final = frozenset({"running", "paused"})
 _OF_ANOTHER: Final = "container:"
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -158,6 +161,30 @@ def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
     if all(find_str(get_object(networks, name), "EndpointID") != endpoint_id for name in networks):
         return None
     return find_str(settings, "SandboxKey") or None
+
+
+def link_local_addresses(
+    stored: JsonObject, network_id: str, network: str | None
+) -> tuple[IPv4Interface | IPv6Interface, ...]:
+    """Return the addresses of `--link-local-ip` of a container on a network, with the prefixes that Docker gives them.
+
+    Args:
+        stored: What dockerd has stored about the container, whose `NetworkSettings` are
+            `{"Networks": {"blue": {"NetworkID": "", "IPAMConfig": {"LinkLocalIPs": ["169.254.7.1"]}}}}`. `NetworkID` is
+            empty before the first start, and that of a removed network if `blue` was made again.
+        network_id: The network's ID.
+        network: Its name, None if it is not known.
+
+    Raises:
+        JsonError: A value has another type.
+        ValueError: One is no address.
+    """
+    networks = find_object(find_object(stored, "NetworkSettings") or {}, "Networks") or {}
+    entries = {name: get_object(networks, name) for name in networks}
+    joined = [entry for entry in entries.values() if find_str(entry, "NetworkID") == network_id]
+    named = [entry for name, entry in entries.items() if name == network or len(entries) == 1]
+    addresses = get_strings(find_object((joined or named or [{}])[0], "IPAMConfig") or {}, "LinkLocalIPs")
+    return tuple(ip_interface(f"{text}/{_LINK_LOCAL_PREFIXES[ip_address(text).version]}") for text in addresses)
 
 
 def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:

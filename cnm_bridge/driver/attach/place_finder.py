@@ -20,11 +20,12 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonError, JsonObject
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import Refused, endpoint_option
+from cnm_bridge.core.link_state import IpInterface, KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.planning.identity import with_identity
@@ -56,6 +57,7 @@ class Place:
         container: The container, None if it was not looked for or is not known.
         unknown: Why the container is not known.
         template: Where in `args` the plugins receive its identity, None for nowhere.
+        link_local: The addresses of `--link-local-ip`, which Docker adds only to a link that it moves.
     """
 
     obstacle: str | None
@@ -63,6 +65,7 @@ class Place:
     container: StartingContainer | None = None
     unknown: str = ""
     template: JsonObject | None = None
+    link_local: tuple[IpInterface, ...] = ()
 
     def identify(self, record: EndpointRecord) -> EndpointRecord:
         """Return a record whose plugins receive the identity of the container, if that is requested and possible.
@@ -132,11 +135,24 @@ class PlaceFinder:
             container=owner.container,
             unknown=owner.unknown,
             template=self._find_template(record),
+            link_local=await self._find_link_local(record, owner) if obstacle is None else (),
         )
 
     def _find_template(self, record: EndpointRecord) -> JsonObject | None:
         network = self.store.find_network(record.network_id)
         return None if network is None else parse_options(network.options).identity_args
+
+    async def _find_link_local(self, record: EndpointRecord, owner: SandboxOwner) -> tuple[IpInterface, ...]:
+        container_id = None if owner.process is None else container_of_cgroup(owner.process.cgroup)
+        if owner.process is None or container_id is None:
+            return ()
+        network = self.store.find_network(record.network_id)
+        try:
+            stored = await self.kernel.read_container(owner.process.pid, container_id) or {}
+            return link_local_addresses(stored, record.network_id, None if network is None else network.name)
+        except (JsonError, KernelError, ValueError) as exc:
+            log.info("container.addresses_unknown", endpoint_id=record.id, error=str(exc))
+            return ()
 
     async def _find_obstacle(self, record: EndpointRecord) -> str | None:
         release = self.release.current

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
 from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit
 from cnm_bridge.system.kernel.link_departures import LinkDepartures
@@ -26,6 +27,7 @@ from cnm_bridge.system.kernel.namespaces.netns import (
 )
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.sandbox.docker_files import read_stored
 from cnm_bridge.system.kernel.sandbox.pin import Finish, Pin
 from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container
 from cnm_bridge.system.kernel.sysctl import Baseline, take_baseline
@@ -324,6 +326,19 @@ class Kernel(KernelView):
         def work() -> FileEdit:
             with attempt("edit", f"resolv.conf of container {container_id}"):
                 return edit_in_container(self._processes / str(pid), container_id, edit)
+
+        return await run_in_thread(work)
+
+    async def read_container(self, pid: int, container_id: str) -> JsonObject | None:
+        """Return what dockerd has stored about a container, see `read_stored`; `pid` is its first process.
+
+        Raises:
+            KernelError: The process has ended.
+        """
+
+        def work() -> JsonObject | None:
+            with attempt("read", f"what Docker has stored about container {container_id}"):
+                return read_stored(self._processes / str(pid), container_id, "config.v2.json")
 
         return await run_in_thread(work)
 

@@ -23,7 +23,7 @@ from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError, LinkMissing, Snapshot, Sysctl
+from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.planning.addresses.addressing import receives_mac, requested_addresses
@@ -128,7 +128,7 @@ class SandboxAttacher:
         except BaseException:
             await self._restore(Endpoint(joining), pin)
             raise
-        return await self._run_in_sandbox(joining, pin, expected)
+        return await self._run_in_sandbox(joining, pin, expected, place.link_local)
 
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
@@ -176,7 +176,9 @@ class SandboxAttacher:
         if record.attachment.has_reservation:
             self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
 
-    async def _run_in_sandbox(self, record: EndpointRecord, pin: Path, expected: Snapshot) -> EndpointRecord:
+    async def _run_in_sandbox(
+        self, record: EndpointRecord, pin: Path, expected: Snapshot, link_local: tuple[IpInterface, ...]
+    ) -> EndpointRecord:
         endpoint = Endpoint(record)
 
         async def save_result(result: Result) -> None:
@@ -190,7 +192,7 @@ class SandboxAttacher:
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)
-        snapshot = await self._finish(endpoint, pin, expected)
+        snapshot = await self._finish(endpoint, pin, expected, link_local)
         if endpoint.reserved is None:
             requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
             refuse_unexpected(endpoint.network, expected, snapshot, requested)
@@ -203,12 +205,15 @@ class SandboxAttacher:
         self.sandbox_sync.join(Endpoint(record))
         return record
 
-    async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
+    async def _finish(
+        self, endpoint: Endpoint, pin: Path, expected: Snapshot, link_local: tuple[IpInterface, ...]
+    ) -> Snapshot:
         finish = Finish(
             mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
             sysctls=expected.sysctls,
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
+            addresses=link_local,
             keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:

@@ -23,6 +23,7 @@ from cnm_bridge.core.link_state import (
     IPV6_LINK_LOCAL,
     SCOPE_LINK,
     Address,
+    IpInterface,
     LinkMissing,
     NamespaceMissing,
     Route,
@@ -33,7 +34,7 @@ from cnm_bridge.core.link_state import (
     without_announced,
 )
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace, pin_namespace
-from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (
     Link,
     add_altname,
@@ -62,6 +63,7 @@ class Finish:
         sysctls: Its settings, which override those of the plugins.
         without_defaults: Whether to remove all its default routes, because the network is internal.
         families: The address families (4, 6) whose default route libnetwork adds again.
+        addresses: Addresses that it has besides those of the plugins, as Docker adds them to a link that it moves.
         keeps_ipv6: Whether IPv6 stays on even if the plugins configured none, for router advertisements.
     """
 
@@ -69,6 +71,7 @@ class Finish:
     sysctls: tuple[Sysctl, ...] = ()
     without_defaults: bool = False
     families: frozenset[int] = frozenset()
+    addresses: tuple[IpInterface, ...] = ()
     keeps_ipv6: bool = False
 
 
@@ -136,6 +139,7 @@ class Pin:
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in sysctls:
                 write_setting(sysctl.name, sysctl.value)
+            add_addresses(netlink, link, wanted.addresses)
             self._mark(netlink, link)  # last: a marked link in a running container is taken for a complete one
             defaults.forget()
         return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=(*held_back, *sysctls))

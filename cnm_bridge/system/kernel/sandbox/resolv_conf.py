@@ -9,21 +9,17 @@ then opened through that one: what is opened is what was examined.
 
 import os
 import stat
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject, as_object, parse_json
+from cni_bridge_spec import JsonObject
 from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit
+from cnm_bridge.system.kernel.sandbox.docker_files import ID, POINT, ROOT, Mount, parse_mounts, paths_of, read_beside
 
 _PATH: Final = "/etc/resolv.conf"
-_ID, _DEVICE, _ROOT, _POINT = 0, 2, 3, 4
-"""Fields of mountinfo (proc(5)): the ID of a mount, its device, the file on that, and where it is mounted."""
-_OWN_MOUNTS: Final = Path("/proc/self/mountinfo")
 _LARGEST: Final = 1 << 16
-_LARGEST_RECORD: Final = 1 << 20
 _RECORD: Final = "hostconfig.json"
 _NOT_DOCKERS: Final = f"the container's {_PATH} is not the file that Docker mounts there"
 
@@ -52,10 +48,10 @@ def edit_in_container(process: Path, container_id: str, edit: Edit) -> FileEdit:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             return FileEdit(obstacle=_NOT_DOCKERS)
         with open(open_at("mountinfo", os.O_RDONLY, directory), "rb", closefd=False) as mountinfo:
-            mounts = _parse(mountinfo.read())
+            mounts = parse_mounts(mountinfo.read())
         mount_id, source = _mount_id(found), f"/{container_id}/resolv.conf"
-        mount = next((one for one in mounts if one[_ID] == mount_id), None)
-        if mount is None or mount[_POINT] != _PATH or not mount[_ROOT].endswith(source):
+        mount = next((one for one in mounts if one[ID] == mount_id), None)
+        if mount is None or mount[POINT] != _PATH or not mount[ROOT].endswith(source):
             return FileEdit(obstacle=_NOT_DOCKERS)
         file = open_at(f"/proc/self/fd/{found}", os.O_RDWR)
         text = os.pread(file, _LARGEST, 0).decode("utf-8", "replace")
@@ -67,31 +63,13 @@ def edit_in_container(process: Path, container_id: str, edit: Edit) -> FileEdit:
     return edited
 
 
-def _host_config(descriptor: int, mount: Sequence[str]) -> JsonObject | None:
-    """Return what the container was made with; None if that cannot be read.
-
-    dockerd writes it beside the file that it mounts, before it starts the container. The API does not say it at that
-    time: an inspect waits for the start that waits for us (moby #50586).
-    """
-    for own in _parse(_OWN_MOUNTS.read_bytes()):
-        root = own[_ROOT].rstrip("/")
-        if own[_DEVICE] == mount[_DEVICE] and mount[_ROOT].startswith(f"{root}/"):
-            file = Path(own[_POINT] + mount[_ROOT].removeprefix(root))
-            with suppress(OSError, JsonError):  # another file system may be mounted on the way
-                if os.path.samestat(file.stat(), os.fstat(descriptor)):
-                    return as_object(parse_json(_read(file.with_name(_RECORD))), _RECORD)
+def _host_config(descriptor: int, mount: Mount) -> JsonObject | None:
+    """Return what the container was made with; None if that cannot be read."""
+    for path in paths_of(mount):
+        with suppress(OSError):  # another file system may be mounted on the way
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return read_beside(path, _RECORD)
     return None
-
-
-def _read(path: Path) -> bytes:
-    """Return a regular file, as far as it is not too long; a container may have made what is called so."""
-    with ExitStack() as stack:
-        file = _open(stack, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        return os.pread(file, _LARGEST_RECORD, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-
-
-def _parse(mountinfo: bytes) -> Sequence[Sequence[str]]:
-    return [line.split() for line in mountinfo.decode("utf-8", "replace").splitlines()]
 
 
 def _mount_id(descriptor: int) -> str:

@@ -4,7 +4,7 @@
 
 import pytest
 
-from cni_bridge_spec import JsonError, JsonObject
+from cni_bridge_spec import JsonError, JsonObject, JsonValue
 from cnm_bridge.core.engine_facts import (
     EngineNetwork,
     StartingContainer,
@@ -13,6 +13,7 @@ from cnm_bridge.core.engine_facts import (
     has_name,
     has_other_network,
     is_only_network,
+    link_local_addresses,
 )
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Containers": {}})
@@ -128,3 +129,47 @@ def test_a_container_that_is_joined_has_a_further_network(networks: dict[str, st
 def test_the_container_of_a_cgroup(cgroup: str, found: str | None) -> None:
     """Its ID is the last one in the path, with both cgroup drivers."""
     assert container_of_cgroup(cgroup) == found
+
+
+def stored(**networks: tuple[str, list[JsonValue]]) -> JsonObject:
+    """Return what dockerd stores of a container on networks with these IDs and link-local addresses."""
+    entries: JsonObject = {
+        name: {"NetworkID": network_id, "IPAMConfig": {"LinkLocalIPs": addresses}}
+        for name, (network_id, addresses) in networks.items()
+    }
+    return {"NetworkSettings": {"Networks": entries}}
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        (stored(blue=("", ["169.254.7.1", "fe80::77"])), None),
+        (stored(blue=("an earlier one", ["169.254.7.1", "fe80::77"])), None),
+        (stored(blue=("", ["169.254.7.1", "fe80::77"]), red=("", ["169.254.7.9"])), "blue"),
+        (stored(azure=(BLUE.id, ["169.254.7.1", "fe80::77"]), blue=("", ["169.254.7.9"])), "blue"),
+    ],
+)
+def test_link_local_addresses(document: JsonObject, name: str | None) -> None:
+    """Those of the network that is joined, also before the first start, with Docker's prefixes."""
+    found = link_local_addresses(document, BLUE.id, name)
+    assert list(map(str, found)) == ["169.254.7.1/16", "fe80::77/64"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"NetworkSettings": {"Networks": {}}},
+        {"NetworkSettings": {"Networks": {"blue": {"NetworkID": "", "IPAMConfig": None}}}},
+        stored(red=("", ["169.254.7.9"]), green=("", [])),
+    ],
+)
+def test_no_link_local_addresses(document: JsonObject) -> None:
+    """None are given, or the network is not listed yet: a running container is being connected to it."""
+    assert link_local_addresses(document, BLUE.id, "blue") == ()
+
+
+def test_what_is_no_address() -> None:
+    """It is an error."""
+    with pytest.raises(ValueError, match="local"):
+        link_local_addresses(stored(blue=("", ["local"])), BLUE.id, "blue")
