@@ -19,6 +19,7 @@ from cni_invoker.documents.jsontypes import (
     find_str,
     get_objects,
     get_str,
+    get_strings,
 )
 from cni_invoker.documents.schema import load_validator
 from cni_invoker.errors import BadResult
@@ -57,9 +58,20 @@ def check_result(document: JsonValue, cni_version: str) -> JsonObject:
         for route in routes(found, version):
             parse_cidr(get_str(route, "dst"))
             parse_address(find_str(route, "gw"))
+        _check_dns(found)
     except ValueError as exc:
         raise BadResult(str(exc)) from exc
     return {**copy_json(found), "cniVersion": version}
+
+
+def _check_dns(found: JsonObject) -> None:
+    """Raise ValueError if a value for resolv.conf would make a line of its own there."""
+    dns = find_object(found, "dns") or {}
+    for key in ("nameservers", "domain", "search", "options"):
+        value = dns.get(key) or ()
+        for one in (value,) if isinstance(value, str) else get_strings(dns, key):
+            if not one.isprintable():
+                raise ValueError(f"dns.{key}: {one!r:.100} has a line break or another control character")
 
 
 def assignments(found: JsonObject, version: str) -> Iterable[tuple[str, JsonObject]]:

@@ -12,6 +12,7 @@ import click
 
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.record import find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.cli.echo import echo
 from cni_invoker.config.directory import ConfigurationIndex
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json, render_json
 from cni_invoker.errors import CniError, ErrorCode, InvalidParameter, PluginFailed
@@ -95,14 +96,14 @@ class Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record."""
         if getattr(record, "event", "") == "plugin.stderr":
-            click.echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
+            echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
         elif record.levelno >= logging.WARNING:
-            click.echo(record.getMessage(), err=True)
+            echo(record.getMessage(), err=True)
 
 
 def print_json(value: JsonValue) -> None:
     """Print a document in the same format as cnitool and plugins written in Go."""
-    click.echo(render_json(value, indent=4))
+    echo(render_json(value, indent=4).decode())
 
 
 def print_error(exc: CniError) -> None:
@@ -115,7 +116,7 @@ def print_error(exc: CniError) -> None:
     if isinstance(exc, PluginFailed):
         error |= {"msg": exc.msg, "details": text}
     print_json(error)
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def print_usage_error(exc: click.UsageError) -> None:

@@ -20,6 +20,7 @@ import click
 from cni_invoker import __version__
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.runtime import CachedRuntime
+from cni_invoker.cli.echo import echo
 from cni_invoker.cli.forms import (
     Messages,
     find_configuration_dir,
@@ -84,7 +85,7 @@ def main() -> None:
     except click.ClickException as exc:
         exc.show()
     except click.Abort:
-        click.echo("interrupted; an attachment whose add has begun is cached and needs a del", err=True)
+        echo("interrupted; an attachment whose add has begun is cached and needs a del", err=True)
     except CniError as exc:
         print_error(exc)
     else:
@@ -175,7 +176,7 @@ def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
     if as_json:
         print_json(render_attachments(found))
     else:
-        click.echo(render_attachments_text(found))
+        echo(render_attachments_text(found))
 
 
 @_command("gc", "--valid web/eth0 blue")
@@ -240,7 +241,7 @@ def _validate(network: str, as_json: bool) -> None:
     if as_json:
         print_json(report.render_json())
     else:
-        click.echo(report.render_text())
+        echo(report.render_text())
     if not report.is_good:
         sys.exit(1)
 
@@ -256,7 +257,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json(render_index(index))
     else:
-        click.echo(render_index_text(index))
+        echo(render_index_text(index))
 
 
 @_command("replay", "recording")
@@ -269,7 +270,7 @@ def _replay(file: Path) -> None:
 
     async def show() -> None:
         async for judged in replay(file):
-            click.echo(str(judged))
+            echo(str(judged))
 
     try:
         _run(show)
@@ -315,7 +316,7 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
         except CacheError as exc:
             if not force:
                 raise
-            click.echo(f"no plugin was run: {exc}", err=True)
+            echo(f"no plugin was run: {exc}", err=True)
             await runtime.forget(network, attachment.key)
             return
         if cached is None:

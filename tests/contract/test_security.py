@@ -48,3 +48,18 @@ def test_the_state_directory_is_private(tmp_path: Path) -> None:
     """Records have copies of configurations, which may have credentials."""
     Store.open(tmp_path / "state").close()
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_commands_print_in_one_place() -> None:
+    """A name may have control characters, which that place escapes."""
+    printing = [
+        str(file.relative_to(ROOT))
+        for package in ("cnm_bridge/operator", "cni_invoker/cli")
+        for file in (ROOT / package).rglob("*.py")
+        if re.search(r"click\.s?echo\(|\bprint\(|sys\.stdout\.write\(", file.read_text("utf-8"))
+    ]
+    assert sorted(printing) == [
+        "cni_invoker/cli/echo.py",
+        "cnm_bridge/operator/cli/echo.py",
+        "cnm_bridge/operator/cli/output/shown.py",  # rich's tables
+    ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR
 from cnm_bridge.operator.cli.settings.options import find_mistakes, with_settings
@@ -34,4 +35,4 @@ def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
 def warn_of_mistakes(context: click.Context) -> None:
     """Print the mistakes in the configuration file that a command has ignored."""
     for mistake in find_mistakes(context):
-        click.echo(f"cni-bridge: {mistake}; it is ignored here, but the daemon does not start with it", err=True)
+        echo(f"cni-bridge: {mistake}; it is ignored here, but the daemon does not start with it", err=True)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
 
-import click
-
 from cnm_bridge.core.errors import BadOption, BridgeError
+from cnm_bridge.operator.cli.echo import echo
 
 
 class ExitStatus(IntEnum):
@@ -36,10 +35,10 @@ def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
         try:
             sys.exit(command(*args, **own))
         except PermissionError as exc:
-            click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
+            echo(f"cni-bridge: {describe_failure(exc)}", err=True)
             sys.exit(ExitStatus.FINDINGS)
         except BridgeError as exc:
-            click.echo(f"cni-bridge: {exc}", err=True)
+            echo(f"cni-bridge: {exc}", err=True)
             default = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
             sys.exit(getattr(exc, "exit_status", default))
 

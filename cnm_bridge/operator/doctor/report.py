@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
+from cni_invoker.printable import printable
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.checks.engine import check_engine
 from cnm_bridge.operator.doctor.checks.firewall import check_firewall
@@ -74,14 +75,15 @@ class Report:
         """
         if quick:
             counting = [finding for finding in self.findings if finding.severity is not Severity.NOTE]
-            return "\n".join((self.summary, *(f"{one.severity}: {one.subject}: {one.text}" for one in counting)))
+            lines = [printable(f"{one.severity}: {one.subject}: {one.text}") for one in counting]
+            return "\n".join((self.summary, *lines))
         width = max(len(subject) for subject, _ in self.examined)
-        lines = [f"{subject.ljust(width)}  {text}" for subject, text in self.examined]
+        lines = [f"{printable(subject).ljust(width)}  {printable(text)}" for subject, text in self.examined]
         for one in self.findings:
             lines += [
                 "",
-                f"{one.severity.upper()}  {one.subject} ({one.code})",
-                f"    {one.text}",
+                f"{one.severity.upper()}  {printable(one.subject)} ({one.code})",
+                f"    {printable(one.text)}",
                 *([f"    fix: {one.fix}"] if one.fix else []),
                 *([f"    {'or' if one.fix else 'do'}: {one.advice}"] if one.advice else []),
             ]

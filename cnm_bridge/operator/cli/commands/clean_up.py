@@ -10,6 +10,7 @@ import click
 
 from cni_bridge_spec import JsonObject, find_int, find_str, get_bool, get_objects, get_str, get_strings
 from cni_bridge_state import HoldPhase
+from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
@@ -198,7 +199,7 @@ def show_left(
         removed: What has just been removed.
     """
     teardowns, leftovers = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
-    parts: list[Table | str] = ["\n".join(f"removed {what}" for what in removed)] if removed else []
+    parts: list[Table | str] = ["\n".join(f"removed {printable(what)}" for what in removed)] if removed else []
     if teardowns:
         parts.append(Table(columns=_TEARDOWNS, rows=teardowns))
     if leftovers:

@@ -13,9 +13,11 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings, render_json
+from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows, templates_have, with_formats
 from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format
@@ -65,10 +67,10 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
         lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
         for event in lines:
             if chosen == "json":
-                click.echo(render_json(event).decode())
+                echo(render_json(event).decode())
             else:
                 readable = with_words(event)
-                click.echo(_fold(event_line(readable)) if chosen == "table" else chosen.render(readable))
+                echo(_fold(event_line(readable)) if chosen == "table" else chosen.render(readable))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
@@ -120,7 +122,7 @@ def event_line(event: JsonObject) -> str:
         None if count is None else str(count),
         find_str(event, "error"),
     )
-    return f"{str(event['time'])[11:23]}  {event['event']:<15} {'  '.join(filter(None, parts))}"
+    return f"{str(event['time'])[11:23]}  {event['event']:<15} {printable('  '.join(filter(None, parts)))}"
 
 
 def _fold(line: str) -> str:

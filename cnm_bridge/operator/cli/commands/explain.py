@@ -36,6 +36,7 @@ from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.completion import explained, option_keys
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown
@@ -152,7 +153,7 @@ async def _explain(
     given = with_spelling(given, settings.cni_arg_names)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
     if network.doubt is not None:
-        click.echo(f"cni-bridge: {network.doubt}", err=True)
+        echo(f"cni-bridge: {network.doubt}", err=True)
     docker = network.docker
     pools = () if docker is None else docker.pools
     internal = internal or (docker is not None and docker.internal)
@@ -167,7 +168,7 @@ async def _explain(
     except EngineUnavailable:
         release = None
     if release is None and (network.options.attach or settings.attach) is not AttachOption.MOVE:
-        click.echo(
+        echo(
             "cni-bridge: the attach mode may be another one: it depends on the release of the Docker Engine, which is "
             "not known here",
             err=True,

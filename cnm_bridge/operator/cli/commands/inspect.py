@@ -20,6 +20,7 @@ from cni_bridge_spec import (
     get_strings,
     render_json,
 )
+from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command
@@ -114,7 +115,7 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
         "capabilities": _json(get_object(document, "capabilityArgs")),
         "teardown": _teardown(document),
     }
-    yield "\n".join(f"{name:<14} {value}" for name, value in lines.items() if value)
+    yield "\n".join(f"{name:<14} {printable(value)}" for name, value in lines.items() if value)
     yield Table(columns=_PLUGINS, rows=[_plugin(one) for one in get_objects(document, "plugins")])
     owned = get_object(document, "owned")
     result = find_object(document, "result")
@@ -125,7 +126,7 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
     }
     for title, texts in found.items():
         if texts:
-            yield "\n".join((f"{title}:", *(f"  {text}" for text in texts)))
+            yield "\n".join((f"{title}:", *(f"  {printable(text)}" for text in texts)))
 
 
 def _plugin(plugin: JsonObject) -> JsonObject:

@@ -17,6 +17,7 @@ import click
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.types import Directory, File
 from cnm_bridge.operator.whole_file import write_whole
@@ -79,11 +80,11 @@ def install_spec(
             if other != file:
                 other.unlink()
     except (Refused, OSError) as exc:
-        click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
+        echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)
-    click.echo(str(file))
+    echo(str(file))
     if (_SOCKETS / f"{name}.sock").exists():
-        click.echo(f"cni-bridge: Docker uses {_SOCKETS}/{name}.sock as long as that exists", err=True)
+        echo(f"cni-bridge: Docker uses {_SOCKETS}/{name}.sock as long as that exists", err=True)
 
 
 def _render(name: str, address: str, tls: dict[str, Path | None]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import click
 
 from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
@@ -106,5 +107,5 @@ def serve(context: click.Context, /, **given: object) -> None:
                     restoring=restoring,
                 )
     except (BridgeError, OSError) as exc:
-        click.echo(f"cni-bridge: {describe_failure(exc)}", err=True)
+        echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)

@@ -30,6 +30,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure, exits
 from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown, Table
@@ -175,7 +176,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
                 "address": len(store.ipam.addresses()),
                 "hold": len(store.ipam.holds()),
             }
-            click.echo(", ".join(count(number, noun) for noun, number in numbers.items()), err=True)
+            echo(", ".join(count(number, noun) for noun, number in numbers.items()), err=True)
     except StateLocked as exc:
         _fail(f"{exc}; stop it first")
 
@@ -201,7 +202,7 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
         store = open_store(directory.absolute())
         try:
             for finding in store.findings:
-                click.echo(f"cni-bridge: {finding}", err=True)
+                echo(f"cni-bridge: {finding}", err=True)
             yield store
         finally:
             store.close()
@@ -212,7 +213,7 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
 
 
 def _fail(text: str) -> NoReturn:
-    click.echo(f"cni-bridge: {text}", err=True)
+    echo(f"cni-bridge: {text}", err=True)
     sys.exit(1)
 
 

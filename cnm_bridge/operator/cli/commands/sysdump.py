@@ -20,6 +20,7 @@ from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
@@ -30,13 +31,15 @@ from cnm_bridge.operator.whole_file import write_whole
 _LIMIT_S: Final = 30.0
 _CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DOCUMENTS: Final = ("status", "endpoints", "leftovers", "state")
+_CONTAINERS: Final = r"{{.ID}}\t{{.Names}}\t{{.Image}}\t{{.Status}}\t{{.Ports}}\t{{.Networks}}"
+"""What is shown of containers: not their commands, which may have passwords."""
 _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "doctor.json": (sys.executable, "-m", "cnm_bridge", "doctor", "--json"),
     "log.txt": ("journalctl", "--unit=cni-bridge", "--lines=5000", "--no-pager", "--output=short-iso"),
     "docker/version.txt": ("docker", "version"),
     "docker/info.txt": ("docker", "info"),
     "docker/networks.txt": ("docker", "network", "ls", "--no-trunc"),
-    "docker/containers.txt": ("docker", "ps", "--all", "--no-trunc"),
+    "docker/containers.txt": ("docker", "ps", "--all", "--no-trunc", "--format", _CONTAINERS),
     "host/uname.txt": ("uname", "-a"),
     "host/links.txt": ("ip", "-details", "link"),
     "host/addresses.txt": ("ip", "address"),
@@ -80,6 +83,7 @@ def sysdump(
     It has the daemon's documents, state, events and log, the findings of doctor, the CNI configurations, and what the
     kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are
     removed, in texts that are not JSON or TOML with the rest of the line; how many, and from which files, is printed.
+    The commands that containers run are not in it.
     A secret under another name is not recognised, so look at it before you publish it; names, addresses and image
     names are in it as well.
 
@@ -89,11 +93,11 @@ def sysdump(
     if target.exists():
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")
     if os.geteuid():
-        click.echo("cni-bridge: run as root (sudo): what only root can read is missing in the file", err=True)
+        echo("cni-bridge: run as root (sudo): what only root can read is missing in the file", err=True)
     files = dict(_collect(socket, cni_conf_dirs, cni_bin_dirs))
     write_whole(target, _pack(files.items(), target.name.partition(".")[0]))
-    click.echo(target)
-    click.echo(f"cni-bridge: {describe_redacted(files)}", err=True)
+    echo(target)
+    echo(f"cni-bridge: {describe_redacted(files)}", err=True)
     return ExitStatus.FINE
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import click
-
 from cni_bridge_spec import JsonObject, JsonValue
+from cni_invoker.printable import printable
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, shorten, table
 from cnm_bridge.operator.cli.output.template import Template
 
@@ -78,18 +78,18 @@ def render(shown: Shown, fmt: Format, *, no_trunc: bool) -> None:
         BadOption: A template names a value that does not exist.
     """
     for note in shown.notes:
-        click.echo(f"cni-bridge: {note}", err=True)
+        echo(f"cni-bridge: {printable(note)}", err=True)
     if fmt == "json":
-        click.echo(json.dumps(shown.document, indent=2))
+        echo(json.dumps(shown.document, indent=2))
     elif isinstance(fmt, Template):
         if shown.rows:
             fmt.refuse_unknown(shown.rows)
         for row in shown.rows:
-            click.echo(fmt.render(row))
+            echo(fmt.render(row))
     elif sys.stdout.isatty():
         _print_rich(shown.parts, no_trunc=no_trunc)
     else:
-        click.echo("\n\n".join(_plain(part, no_trunc=no_trunc) for part in shown.parts))
+        echo("\n\n".join(_plain(part, no_trunc=no_trunc) for part in shown.parts))
 
 
 def _plain(part: Table | str, *, no_trunc: bool) -> str:
@@ -109,7 +109,8 @@ def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
         if number:
             console.print()
         if isinstance(part, str):
-            console.print(Text(part), soft_wrap=True)  # a command that is wrapped cannot be pasted
+            text = Text(printable(part, keep="\n\t"))
+            console.print(text, soft_wrap=True)  # a command that is wrapped cannot be pasted
             continue
         heads, keys = zip(*part.columns, strict=True)
         rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in part.rows]
@@ -135,5 +136,5 @@ def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = printable(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
     return text if no_trunc or key not in _IDS else text[:SHORT]

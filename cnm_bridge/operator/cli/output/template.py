@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, render_json
+from cni_invoker.printable import printable
 from cnm_bridge.core.errors import BadOption
 
 _ACTION: Final = re.compile(r"\{\{(.*?)\}\}")
@@ -114,4 +115,4 @@ def _capitalized(name: str) -> str:
 def _plain(value: str | int | None) -> str:
     if value is None:
         return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else printable(str(value))

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from cni_bridge_spec import JsonValue
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.config_file import fits
 from cnm_bridge.operator.cli.settings.options import settings_from
@@ -34,7 +35,7 @@ def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settin
         own = settings_from(values)
         if isinstance(exc.__cause__, PermissionError) or own.admin_path.exists():
             reason = exc.message if isinstance(exc, click.BadParameter) else exc
-            click.echo(
+            echo(
                 f"cni-bridge: the daemon's settings are not known, and those of this command count: {reason}", err=True
             )
         return own

@@ -47,6 +47,24 @@ BRIDGE: JsonObject = {
 }
 
 
+@pytest.mark.parametrize("version", ["0.2.0", "0.4.0", "1.1.0"])
+@pytest.mark.parametrize(
+    "dns",
+    [
+        {"nameservers": ["10.1.0.1\nnameserver 192.0.2.1"]},
+        {"domain": "example\r"},
+        {"search": ["a", "b\noptions rotate"]},
+        {"options": ["ndots:2\x0bx"]},
+        {"search": ["a\u2028b"]},
+    ],
+)
+def test_a_line_break_in_a_value_for_resolv_conf(version: str, dns: JsonObject) -> None:
+    """It would add a line to the file, so that is no result; the error names the value."""
+    (key,) = dns
+    with pytest.raises(BadResult, match=rf"dns\.{key}: '.*' has a line break or another control character"):
+        Result.from_document({"cniVersion": version, "ips": [], "dns": dns})
+
+
 def test_a_result_of_1_1_0_is_parsed() -> None:
     """Every key of the newest version has a typed field."""
     result = Result.from_document(BRIDGE)

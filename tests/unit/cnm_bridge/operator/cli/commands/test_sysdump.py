@@ -159,6 +159,23 @@ def test_a_bundle_without_a_daemon(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_no_command_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command line may have a password under any name, and is of no use for a report."""
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text('#!/bin/sh\necho "docker $*"\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    assert run(str(tmp_path / "dump.tar.gz"), where=tmp_path).returncode == 0
+    with tarfile.open(tmp_path / "dump.tar.gz") as archive:
+        file = archive.extractfile("dump/docker/containers.txt")
+        assert file is not None
+        called = file.read().decode()
+    assert called.startswith("docker ps --all --no-trunc --format {{.ID}}")
+    assert "Command" not in called
+
+
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """The error says what is wrong; there is no file, not even a part of one."""
     done = run(str(tmp_path / "dump.tar.gz"), where=tmp_path, limit=100)
