@@ -198,13 +198,13 @@ class Store:
         """Return the endpoints that have any of some addresses in `EndpointRecord.addresses`, by ID."""
         return tuple(sorted(self._by_address.find(*addresses), key=lambda record: record.id))
 
-    def sharing_mac(self, record: EndpointRecord, mac: str) -> tuple[EndpointId, ...]:
-        """Return the other endpoints on the CNI network of an endpoint whose link has, or will have, a MAC.
+    def endpoints_with_mac(self, network: str, mac: str) -> tuple[EndpointId, ...]:
+        """Return the endpoints on a CNI network whose link has, or will have, a MAC, in lower case.
 
         Those that are being torn down are left out: a container that starts again often gets the MAC that it had.
         """
-        found = self._by_mac.find((record.attachment.network, mac))
-        return tuple(sorted(one.id for one in found if one.id != record.id and one.phase is not Phase.DELETING))
+        found = self._by_mac.find((network, mac))
+        return tuple(sorted(one.id for one in found if one.phase is not Phase.DELETING))
 
     def endpoints_in_sandbox(self, sandbox: Path) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were joined to a sandbox, by ID."""

@@ -7,7 +7,7 @@ key receives them from the IPAM plugin `static`, as in mode *hybrid* (`core/mode
 never handed over, and nothing else can get an address between two containers (docs/decisions, 56).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from ipaddress import ip_interface
 from typing import Final
@@ -88,17 +88,22 @@ def plan_again(record: HoldRecord) -> ReservationRecord:
     )
 
 
-def hold_mac(plan: Plan, result: Result) -> str | None:
+def hold_mac(plan: Plan, result: Result, find_holders: Callable[[str], Sequence[str]]) -> str | None:
     """Return the MAC of a new hold: the user's or the list's, or one made of its first address.
 
     It is None if links have no own one.
+
+    Args:
+        plan: The plan of the key's first container.
+        result: What the IPAM plugin has reserved.
+        find_holders: Returns the endpoints on the network that have a MAC.
     """
     chosen = plan.requested.mac or plan.own_mac
     if chosen:
         return chosen.lower()
     if not result.ips or not can_choose_mac(plan.configuration):
         return None
-    return address_mac(plan.configuration.name, result.ips[0].address)
+    return address_mac(plan.configuration.name, result.ips[0].address, find_holders)
 
 
 def change_of(plan: Plan) -> HoldChange:

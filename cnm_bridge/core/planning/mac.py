@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The MACs that this driver makes, those that a list gives, and those that a link cannot have; pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Interface, IPv6Interface
 from itertools import count
@@ -25,15 +25,20 @@ _MAC_IS_FIXED: Final = frozenset({"calico"})
 
 
 def address_mac(
-    network: str, address: IPv4Interface | IPv6Interface, is_taken: Callable[[str], bool] = lambda _: False
+    network: str, address: IPv4Interface | IPv6Interface, find_holders: Callable[[str], Sequence[str]]
 ) -> str:
     """Return the MAC that is made of a list's name and an address: the first one that no other link has.
 
     Another link may have it from the user: a container that is made again is often given the MAC of the former one.
+
+    Args:
+        network: The list's name.
+        address: The address.
+        find_holders: Returns the endpoints on the network that have a MAC.
     """
     texts = (f"{network} {address.ip} {number}" if number else f"{network} {address.ip}" for number in count())
     made = (local_mac(sha256(text.encode()).digest()[:_BYTES]) for text in texts)
-    return next(mac for mac in made if not is_taken(mac))
+    return next(mac for mac in made if not find_holders(mac))
 
 
 def plugins_mac(network: NetworkConfigurationList, args: Mapping[str, str], capability_args: JsonObject) -> str | None:

@@ -207,7 +207,7 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def with_address_mac(
-    plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface], is_taken: Callable[[str], bool]
+    plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface], find_holders: Callable[[str], Sequence[str]]
 ) -> Plan:
     """Return the plan of a link whose addresses are reserved, with the MAC that Docker learns before the link exists.
 
@@ -218,12 +218,12 @@ def with_address_mac(
     Args:
         plan: The plan.
         addresses: The reserved addresses.
-        is_taken: Whether another link on the network has a MAC.
+        find_holders: Returns the endpoints on the network that have a MAC.
     """
     has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
     if has_mac or not plan.attach.mode.has_reservation or not addresses:
         return plan
-    mac = address_mac(plan.configuration.name, addresses[0], is_taken)
+    mac = address_mac(plan.configuration.name, addresses[0], find_holders)
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 

@@ -183,9 +183,10 @@ class EndpointService:
 
     def _warn_of_mac(self, record: EndpointRecord, plan: Plan) -> None:
         """Log that the MAC that was given for a link is on its bridge already: neither container is reachable then."""
-        sharing = self.store.sharing_mac(record, record.mac) if record.mac else ()
-        if sharing and plan.configuration.plugins[0].type == _BRIDGE:
-            log.warning("endpoint.mac_taken", mac=record.mac, taken_by=sharing)
+        found = self.store.endpoints_with_mac(record.attachment.network, record.mac) if record.mac else ()
+        others = [endpoint_id for endpoint_id in found if endpoint_id != record.id]
+        if others and plan.configuration.plugins[0].type == _BRIDGE:
+            log.warning("endpoint.mac_taken", mac=record.mac, taken_by=others)
 
     async def _attach(
         self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord

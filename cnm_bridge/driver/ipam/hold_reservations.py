@@ -18,6 +18,7 @@ the key continues under a new ID, and the old one stays RELEASING until its DEL 
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -68,11 +69,12 @@ class HoldReservations:
         """
         await self.store.ipam.put_hold(record)
         result = await self.plugins.add(record, record.reservation)
+        find_holders = partial(self.store.endpoints_with_mac, record.section)
         held = replace(
             record,
             phase=HoldPhase.HELD,
             addresses=tuple(str(ip.address) for ip in result.ips),
-            mac=record.mac if plan is None else hold_mac(plan, result),
+            mac=record.mac if plan is None else hold_mac(plan, result, find_holders),
             reservation=replace(record.reservation, result=result.document),
         )
         await self.store.ipam.put_hold(held)

@@ -175,12 +175,12 @@ async def test_a_mac_that_several_links_have(store: Store, endpoint: EndpointRec
     await store.put_endpoint(replace(made, id=two))
     await store.put_endpoint(replace(made, id=three, attachment=elsewhere))
     await store.put_endpoint(replace(made, id=four, snapshot=None))
-    asking = replace(given, id=EndpointId("f" * 64))
-    assert store.sharing_mac(asking, mac) == (one, two)
-    assert store.sharing_mac(replace(given, id=one), mac) == (two,)
+    name = endpoint.attachment.network
+    assert store.endpoints_with_mac(name, mac) == (one, two)
+    assert store.endpoints_with_mac("elsewhere", mac) == (three,)
     for endpoint_id in ids[:2]:
         await store.put_endpoint(replace(store.get_endpoint(endpoint_id), phase=Phase.DELETING))
-    assert store.sharing_mac(asking, mac) == ()
+    assert store.endpoints_with_mac(name, mac) == ()
 
 
 def test_the_sandbox_of_an_endpoint(endpoint: EndpointRecord) -> None:

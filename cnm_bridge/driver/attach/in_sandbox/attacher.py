@@ -14,6 +14,7 @@ staging namespace at Join, with the reserved addresses, and libnetwork moves the
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
@@ -87,7 +88,7 @@ class SandboxAttacher:
             self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
             reserved = await self.runtime.add(reservation, endpoint.attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
-            plan = with_address_mac(plan, addresses, lambda mac: bool(self.store.sharing_mac(record, mac)))
+            plan = with_address_mac(plan, addresses, partial(self.store.endpoints_with_mac, plan.configuration.name))
             attachment = replace(record.attachment, reservation=reserved.document, capability_args=plan.capability_args)
             record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
         chosen = plan.requested.mac or plan.own_mac

@@ -400,7 +400,7 @@ def with_cni_mac(plugin: str) -> JsonObject:
 )
 def test_the_mac_of_the_list_goes_before_ours(plugins: list[JsonObject]) -> None:
     """Docker learns it before the link exists, and no plugin receives another one."""
-    planned = with_address_mac(in_mode(AttachMode.HYBRID, plan(*plugins)), FIRST, is_free)
+    planned = with_address_mac(in_mode(AttachMode.HYBRID, plan(*plugins)), FIRST, nobody)
     assert planned.own_mac == LISTED.lower()
     assert (planned.args, planned.capability_args) == ((), {})
 
@@ -415,7 +415,7 @@ def test_a_mac_that_no_plugin_reads() -> None:
 def test_the_mac_of_an_option_goes_before_ours() -> None:
     """An argument or a capability of the user's is what plugins receive."""
     argument = plan({"type": "bridge", "ipam": HOST_LOCAL}, args_MAC=MAC)
-    assert with_address_mac(in_mode(AttachMode.HYBRID, argument), FIRST, is_free).own_mac == MAC
+    assert with_address_mac(in_mode(AttachMode.HYBRID, argument), FIRST, nobody).own_mac == MAC
 
 
 def test_a_users_mac_goes_before_that_of_the_list() -> None:
@@ -451,34 +451,36 @@ def test_a_mac_that_spoofing_rules_are_made_for() -> None:
 def test_a_mac_that_is_taken() -> None:
     """Another link has it from the user: the next one that is made of the address is given, the same one each time."""
     bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
-    first = with_address_mac(bridge, FIRST, is_free).own_mac
-    other, again = (with_address_mac(bridge, FIRST, lambda mac: mac == first).own_mac for _ in range(2))
+    first = with_address_mac(bridge, FIRST, nobody).own_mac
+    other, again = (
+        with_address_mac(bridge, FIRST, lambda mac: [mac] if mac == first else ()).own_mac for _ in range(2)
+    )
     assert other == again != first
 
 
-def is_free(mac: str) -> bool:
-    """No other link has a MAC."""
-    return not mac
+def nobody(_: str) -> tuple[str, ...]:
+    """No other endpoint has a MAC."""
+    return ()
 
 
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
     """In mode *hybrid*, if none was chosen and the plugin makes a link that may have any."""
     bridge = plan({"type": "bridge", "ipam": HOST_LOCAL})
-    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST, is_free)
+    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST, nobody)
     assert first.own_mac is not None
     assert int(first.own_mac[:2], 16) & 3 == 2
     assert first.capability_args == {"mac": first.own_mac}
-    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST, is_free).own_mac is None
+    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST, nobody).own_mac is None
     ipvlan = in_mode(AttachMode.HYBRID, plan({"type": "ipvlan", "ipam": HOST_LOCAL}))
-    assert with_address_mac(ipvlan, FIRST, is_free).own_mac is None
+    assert with_address_mac(ipvlan, FIRST, nobody).own_mac is None
     given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
-    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST, is_free).own_mac is None
+    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST, nobody).own_mac is None
 
 
 def test_an_address_determines_the_mac() -> None:
     """It is the same for the same address, whatever its prefix length, and another one for another address."""
     bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
-    first, again, second = (with_address_mac(bridge, [ip_interface(text)], is_free).own_mac for text in FEW)
+    first, again, second = (with_address_mac(bridge, [ip_interface(text)], nobody).own_mac for text in FEW)
     assert first == again != second
 
 
