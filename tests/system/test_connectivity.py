@@ -77,13 +77,14 @@ def test_a_start_that_fails(scene: Scene) -> None:
     assert containers(scene.lab) == []
 
 
-def test_an_interrupted_test_cleans_up(scene: Scene) -> None:
-    """Ctrl-C while the containers run."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_test_cleans_up(scene: Scene, number: signal.Signals) -> None:
+    """Ctrl-C, or a terminal that is closed, while the containers run."""
     network, _ = scene.bridge_network()
     # A job in the background ignores SIGINT, and so would all that it starts.
     running = scene.lab.spawn("env", "--default-signal=INT", *TEST, network)
     wait_until(lambda: len(containers(scene.lab)) > 0, "a container of the test")
-    running.kill(signal.SIGINT)
+    running.kill(number)
     assert running.wait(60.0) == 1
     assert containers(scene.lab) == []
     assert "cleanup" in running.tail()

@@ -2,13 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Problems of a host are planted; `cni-bridge doctor` finds each, and finds nothing after its fix was typed."""
 
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject, get_str
-from tests.lab import Lab
+from tests.lab import Lab, wait_until
 from tests.system.scene import Scene, bridge, ptp
 from tests.system.test_doctor import examine
 
@@ -150,3 +151,24 @@ def test_an_engine_with_nftables(private_scene: Scene) -> None:
     lab.run("sh", "-c", get_str(found["engine-needs-forwarding"], "fix"))
     lab.start_dockerd()
     assert "engine-needs-forwarding" not in examine(lab)[1]
+
+
+def test_a_killed_connectivity_test(private_scene: Scene) -> None:
+    """Its containers and its image are removed; those of a test that runs are no finding."""
+    lab = private_scene.lab
+    network, _ = private_scene.bridge_network()
+    images = lab.docker("images", "--quiet", "--no-trunc")
+    running = lab.spawn(sys.executable, "-m", "cnm_bridge", "test", network)
+    wait_until(lambda: len(left_containers(lab)) > 0, "a container of the test")
+    assert "test-left-behind" not in examine(lab)[1]
+    running.kill(signal.SIGKILL)
+    running.wait(60.0)
+    wait_until(lambda: len(left_containers(lab)) > 0, "what is left")
+    fix(lab, "test-left-behind")
+    assert left_containers(lab) == []
+    assert lab.docker("images", "--quiet", "--no-trunc") == images
+
+
+def left_containers(lab: Lab) -> list[str]:
+    """Return the names of the containers of `cni-bridge test`."""
+    return lab.docker("ps", "--all", "--filter", "name=cni-bridge-test", "--format", "{{.Names}}").split()

@@ -3,7 +3,6 @@
 """The two containers of a connectivity test."""
 
 import json
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -15,17 +14,17 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.view import parse_addresses
+from cnm_bridge.operator.probe_containers import MARK, new_names
 from cnm_bridge.system.process.commands import CompletedCommand
 
 PORT: Final = 8080
-MARK: Final = "cni-bridge-test"
 _SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"
 _GONE_S: Final = 30.0
 _PAUSE_S: Final = 0.2
 
 
 class Pair:
-    """Two containers with a web server each, on one network. All that it makes has `cni-bridge-test` in its name.
+    """Two containers with a web server each, on one network, with the names of `probe_containers`.
 
     Args:
         network: The name of the network.
@@ -39,10 +38,9 @@ class Pair:
         self._docker = docker
         self._network = network
         self._is_torn_down = is_torn_down
-        suffix = secrets.token_hex(4)
-        self.names = (f"{MARK}-{suffix}-a", f"{MARK}-{suffix}-b")
+        first, second, self._image = new_names()
+        self.names = (first, second)
         self.host_port = _free_port() if publishes else None
-        self._image = f"{MARK}:{suffix}"
         self._made: list[str] = []
         self._has_image = False
         self._endpoints: set[str] = set()

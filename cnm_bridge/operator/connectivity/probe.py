@@ -11,8 +11,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
+from cnm_bridge.operator.connectivity.pair import PORT, Pair
 from cnm_bridge.operator.connectivity.view import parse_gateways, parse_mtu, url
+from cnm_bridge.operator.probe_containers import MARK
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5

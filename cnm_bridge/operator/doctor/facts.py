@@ -115,6 +115,7 @@ class EngineFacts:
         unallocated: The networks of a swarm without a subnet, in an instance of global scope.
         needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
             not forward (seen with 29.7).
+        test_containers: The containers of `cni-bridge test` whose process has ended.
     """
 
     address: str
@@ -126,6 +127,7 @@ class EngineFacts:
     unstarted: Sequence[str] = ()
     unallocated: Sequence[str] = ()
     needs_forwarding: bool = False
+    test_containers: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,8 @@ from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.pair import Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, failed_steps, run_steps
 
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a stop by a service manager, a terminal that is closed."""
 _COLUMNS: Final = (("STEP", "step"), ("RESULT", "result"), ("DETAIL", "detail"))
 
 
@@ -68,7 +70,7 @@ def test(
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
-    after a failure and after Ctrl-C.
+    after a failure, after Ctrl-C, and when the terminal is closed.
     """
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)
@@ -78,7 +80,7 @@ def test(
 
 
 def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> tuple[list[Step], bool]:
-    """Run all steps, and clean up; return them, and whether Ctrl-C or SIGTERM interrupted them."""
+    """Run all steps, and clean up; return them, and whether one of `_ENDS` interrupted them."""
     try:
         target = None if outside is None else ip_address(outside)
     except ValueError as exc:
@@ -91,14 +93,16 @@ def _run(settings: Settings, network: str, outside: str | None, busybox: Path | 
     pair = Pair(docker, network, publishes=not no_ports, is_torn_down=partial(_are_torn_down, settings.admin_path))
     steps: list[Step] = []
     is_interrupted = False
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in _ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP after nohup
+            signal.signal(number, signal.default_int_handler)
     try:
         for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports):
             steps.append(step)  # noqa: PERF402 - an interruption keeps those that have ended
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ENDS:
             signal.signal(number, signal.SIG_IGN)
         left = pair.remove()
     outcome = Outcome.FAILED if left else Outcome.PASSED

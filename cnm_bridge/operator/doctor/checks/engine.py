@@ -10,6 +10,7 @@ from cnm_bridge.operator.doctor.checks.installation import start_daemon
 from cnm_bridge.operator.doctor.checks.kernel import SYSCTL_FILE
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.probe_containers import image_of
 
 _OLDEST: Final = (20, 10)
 _CRASHING: Final = ((29, 0, 0), (29, 0, 2))
@@ -18,7 +19,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def check_engine(facts: Facts) -> Iterator[Finding]:
-    """Find an engine that does not answer, is too old, crashes, or has no rights."""
+    """Find an engine that does not answer, is too old, crashes or has no rights, and what `cni-bridge test` left."""
     engine = facts.engine
     subject = f"engine at {engine.address}"
     if engine.version is None:
@@ -82,6 +83,16 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             else f"{start_daemon(facts)} sleep 5; {command}"
             if facts.installation.units is None
             else f"{start_daemon(facts)} && {command}",
+        )
+    if engine.test_containers:
+        names = " ".join(engine.test_containers)
+        images = " ".join(dict.fromkeys(map(image_of, engine.test_containers)))
+        yield Finding(
+            severity=Severity.WARNING,
+            code="test-left-behind",
+            subject=f"containers {names}",
+            text="`cni-bridge test` was killed, and left them; they have addresses of their network",
+            fix=f"docker rm --force --volumes {names} && docker rmi --force {images}",
         )
 
 

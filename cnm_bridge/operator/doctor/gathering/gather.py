@@ -37,6 +37,7 @@ from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
 from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
 from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.operator.plugin_needs import needed_modules
+from cnm_bridge.operator.probe_containers import find_left_behind
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
@@ -115,6 +116,7 @@ async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[Engi
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
         unallocated=unallocated,
         needs_forwarding=needs_forwarding,
+        test_containers=find_left_behind(one.name for one in containers),
     )
     return facts, containers
 

@@ -42,6 +42,16 @@ def test_notes_do_not_count() -> None:
     assert report.is_good
 
 
+def test_what_a_killed_connectivity_test_left() -> None:
+    """Its containers and its image are removed by one command."""
+    names = ("cni-bridge-test-7-00112233-a", "cni-bridge-test-7-00112233-b")
+    finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, test_containers=names)))
+    assert (finding.severity, finding.code) == (Severity.WARNING, "test-left-behind")
+    assert finding.fix == (
+        f"docker rm --force --volumes {' '.join(names)} && docker rmi --force cni-bridge-test:7-00112233"
+    )
+
+
 # The firewall
 
 
