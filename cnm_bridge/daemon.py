@@ -152,9 +152,7 @@ def _log_exposure(listeners: Sequence[Listener]) -> None:
 def _log_state(store: Store) -> None:
     """Log damaged and unmigrated records."""
     for finding in store.findings:
-        log.error(
-            "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
-        )
+        log.error("state.damaged", what=finding.what, lost=finding.lost, copy=str(finding.copy))
     if store.not_migrated is not None:
         consequence = (
             "no network or container can be created until the state can be written; stored records can be read"

@@ -21,23 +21,17 @@ class Damage:
 
     Attributes:
         what: What was damaged, and how.
-        lost: IDs of networks and endpoints that were lost; some may have been removed before.
-        outdated: IDs of networks and endpoints whose records may be outdated.
+        lost: How many records were lost by it, as far as it can be known.
         copy: Path of the damaged copy.
     """
 
     what: str
-    lost: tuple[str, ...]
-    outdated: tuple[str, ...]
+    lost: int
     copy: Path
 
     def __str__(self) -> str:
-        text = f"{self.what}; what was found is kept in {self.copy}"
-        if self.lost:
-            text += f"; lost, unless removed before: {', '.join(self.lost)}"
-        if self.outdated:
-            text += f"; perhaps of an earlier moment: {', '.join(self.outdated)}"
-        return text
+        records = "1 record was lost" if self.lost == 1 else f"{self.lost} records were lost"
+        return f"{self.what}; {records}; what was found is kept in {self.copy}"
 
 
 def copy_path(directory: Path, prefix: str, suffix: str = "") -> Path:

@@ -63,10 +63,7 @@ def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
 
 
 def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Damage, ...]:
-    return tuple(
-        Damage(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=place)
-        for key, _, error in damaged
-    )
+    return tuple(Damage(what=f"record {key}: {error.reason}", lost=1, copy=place) for key, _, error in damaged)
 
 
 def _describe(key: str, value: bytes, error: RecordDamaged) -> JsonObject:

@@ -11,16 +11,21 @@ A failed write, for example on a full disk, may leave half a record at the end o
 written after it would be lost at the next open, although they were acknowledged. So after a failure the files are
 closed and opened again before the next write, which truncates the log to its intact part. The failed write may also be
 complete but not synced; then the next write reverts it.
+
+Damaged files are repaired by LevelDB, in a copy. LevelDB does not report what a repair has lost, so each write also
+stores the number of keys. A repaired value may be wrong: the store checks the checksum of each.
 """
 
 import asyncio
 import errno
 import os
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import Final, Self
 
@@ -29,9 +34,9 @@ import plyvel
 from cni_bridge_state.damage import Damage
 from cni_bridge_state.directory import finish_replacement, lock_directory, release, replace
 from cni_bridge_state.errors import StateUnusable
-from cni_bridge_state.salvage.salvage import Salvage, find_fault, read_good
 
 _FILES: Final = "leveldb"
+_FIRST_MANIFEST: Final = "MANIFEST-000001"
 _BUFFER_BYTES: Final = 1 << 20
 """LevelDB's buffers in memory. The defaults add up to 16 MB, and each value is read only once."""
 
@@ -40,6 +45,9 @@ _LEFT_BYTES: Final = 1 << 14
 
 _BATCH: Final = 64
 """Number of writes that share a sync: the event loop ends all of them in one turn."""
+
+_COUNT: Final = "meta/count"
+"""The key of the number of all other keys."""
 
 Check = Callable[[Mapping[str, bytes]], None]
 
@@ -72,11 +80,11 @@ class Database:
     def open(cls, directory: Path, check: Check) -> Self:
         """Open the database in `directory`; create both if they do not exist.
 
-        Damaged files are set aside, and their intact content is written to new files; see `findings`.
+        Damaged files are set aside, and a repaired copy takes their place; see `findings`.
 
         Args:
             directory: The state directory.
-            check: Called with the salvaged content before it replaces the damaged files; if it raises, nothing changes.
+            check: Called with the repaired content before it replaces the damaged files; if it raises, nothing changes.
 
         Raises:
             StateLocked: Another process uses the directory.
@@ -85,7 +93,7 @@ class Database:
         lock_fd = lock_directory(directory)
         try:
             finish_replacement(directory, _FILES)
-            return cls(directory, lock_fd, _open_or_salvage(directory, check))
+            return cls(directory, lock_fd, _open_or_repair(directory, check))
         except (OSError, plyvel.Error) as exc:
             release(lock_fd)
             raise StateUnusable(directory, "open", _text(exc)) from exc
@@ -190,7 +198,8 @@ class Database:
                 self._db.close()
                 self._db = _open(self.path / _FILES)
                 self._is_sound = True
-            everything = {**undone, **changes}
+            added = sum((value is not None) - (key in self._values) for key, value in changes.items())
+            everything = {**undone, **changes, _COUNT: b"%d" % (len(self._values) + added)}
             if self._is_holding:
                 _require_space(self.path, everything)
             _put(self._db, everything, sync=sync)
@@ -225,41 +234,53 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """An open LevelDB, its content, and the damage that was found."""
+    """An open LevelDB, its content without the count, the count, and the damage that was found."""
 
     db: "plyvel.DB"
     values: dict[str, bytes]
+    count: int
     findings: tuple[Damage, ...] = ()
 
 
-def _open_or_salvage(directory: Path, check: Check) -> _Files:
+def _open_or_repair(directory: Path, check: Check) -> _Files:
     files = directory / _FILES
-    fault = find_fault(files) if files.is_dir() else None
+    fault = _find_fault(files) if files.is_dir() else None
     if fault is None:
         try:
             return _open_and_load(files)
         except plyvel.Error as exc:
             fault = _text(exc)
-            # A full or unreadable disk is not damage: new files would not help.
-            if not isinstance(exc, plyvel.CorruptionError) and not read_good(files).losses:
-                raise
-    salvage = read_good(files)
-    check(salvage.entries)
-    copy = replace(directory, _FILES, lambda new: _write_new(new, salvage.entries))
+    copy = replace(directory, _FILES, lambda new: _write_repaired(files, new, check))
     opened = _open_and_load(files)
-    return _Files(opened.db, opened.values, (_describe(fault, salvage, copy),))
+    finding = Damage(what=f"database damaged: {fault}", lost=max(opened.count - len(opened.values), 0), copy=copy)
+    return with_changes(opened, findings=(finding,))
 
 
-def _describe(fault: str, salvage: Salvage, copy: Path) -> Damage:
-    kept = {key.partition("/")[2] for key in salvage.entries}
-    named = sorted({name for loss in salvage.losses for name in loss.ids})
-    parts = [f"database damaged: {fault}", *(loss.what for loss in salvage.losses)]
-    return Damage(
-        what="; ".join(parts),
-        lost=tuple(name for name in named if name not in kept),
-        outdated=tuple(name for name in named if name in kept),
-        copy=copy,
-    )
+def _find_fault(files: Path) -> str | None:
+    """Return a fault for which LevelDB would begin anew or lose the newest writes silently; None if there is none."""
+    names = {path.name for path in files.iterdir()}
+    has_log, has_tables = (any(name.endswith(suffix) for name in names) for suffix in (".log", ".ldb"))
+    if "CURRENT" not in names:
+        # A database whose creation was interrupted has at most a first manifest.
+        later = any(name.startswith("MANIFEST-") and name != _FIRST_MANIFEST for name in names)
+        return "CURRENT is missing" if has_log or has_tables or later else None
+    if not has_log and (has_tables or _FIRST_MANIFEST not in names):
+        return "the log is missing"
+    return None
+
+
+def _write_repaired(damaged: Path, new: Path, check: Check) -> None:
+    """Write a repaired copy.
+
+    Raises:
+        plyvel.Error: LevelDB cannot repair it.
+        OSError: A file cannot be read or written.
+    """
+    shutil.copytree(damaged, new)
+    plyvel.repair_db(str(new), paranoid_checks=True)
+    opened = _open_and_load(new)
+    opened.db.close()
+    check(opened.values)
 
 
 def _open(files: Path) -> "plyvel.DB":
@@ -277,18 +298,12 @@ def _open_and_load(files: Path) -> _Files:
     db = _open(files)
     try:
         with db.iterator(verify_checksums=True, fill_cache=False) as entries:
-            return _Files(db, {key.decode("utf-8", "backslashreplace"): value for key, value in entries})
+            values = {key.decode("utf-8", "backslashreplace"): value for key, value in entries}
     except BaseException:
         db.close()
         raise
-
-
-def _write_new(files: Path, entries: Mapping[str, bytes]) -> None:
-    db = _open(files)
-    try:
-        _put(db, entries)
-    finally:
-        db.close()
+    count = values.pop(_COUNT, b"")
+    return _Files(db, values, int(count) if count.isdigit() else len(values))
 
 
 def _require_space(directory: Path, changes: Mapping[str, bytes | None]) -> None:

@@ -88,7 +88,7 @@ class Store:
             RecordDamaged: Its schema version is not a number from 1 on; nothing has been changed.
         """
         known = migrations.version
-        db = Database.open(directory, lambda salvaged: refuse_newer(directory, salvaged.get(SCHEMA_KEY), known))
+        db = Database.open(directory, lambda repaired: refuse_newer(directory, repaired.get(SCHEMA_KEY), known))
         try:
             refuse_newer(directory, db.get(SCHEMA_KEY), known)
             if db.get(SCHEMA_KEY) is None:

@@ -128,8 +128,8 @@ def test_no_space_to_open(disk: Path) -> None:
     store.close()
 
 
-async def test_no_space_to_salvage(disk: Path) -> None:
-    """Damage that is found on a full disk stays unchanged, and is salvaged when there is space."""
+async def test_no_space_to_repair(disk: Path) -> None:
+    """Damage that is found on a full disk stays unchanged, and is repaired when there is space."""
     directory = disk / "state"
     store = Store.open(directory)
     await store.put_network(network(1, 20_000))
@@ -164,7 +164,8 @@ async def test_no_space_to_migrate(disk: Path) -> None:
         assert store.not_migrated is not None
         assert "No space left" in store.not_migrated
         assert [record.id for record in store.endpoints()] == names
-        assert [finding.lost for finding in store.findings] == [("d" * 64,)]
+        (finding,) = store.findings
+        assert (finding.lost, "d" * 64 in finding.what) == (1, True)
         assert store.damaged_copies() == ()
         with pytest.raises(StateUnusable, match=f"cannot write the state in {directory}"):
             await store.put_network(network(1))

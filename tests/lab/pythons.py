@@ -31,8 +31,7 @@ _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/
 _SAME: Final = (
     "tests/contract/test_differential.py",
     "tests/contract/test_conformance_kit.py::test_the_published_verdicts",
-    "tests/unit/state/salvage/test_salvage.py::test_an_inverted_bit_in_the_log_costs_one_write",
-    "tests/unit/state/salvage/test_salvage.py::test_an_inverted_bit_in_a_table_costs_at_most_its_block",
+    "tests/unit/state/test_damaged_database.py::test_no_damage_prevents_a_start",
 )
 """Long tests beside libcni, and of thousands of damaged files: their outcome does not depend on the interpreter."""
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}

@@ -3,6 +3,7 @@
 """Writes that wait for the disk share the next sync; each has its own outcome."""
 
 import asyncio
+import struct
 import subprocess
 import sys
 import threading
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state.db import Database
-from cni_bridge_state.salvage.leveldb_log import read_log
 
 
 @pytest.fixture(name="db")
@@ -36,9 +36,18 @@ def busy(db: Database) -> Iterator[None]:
 
 
 def count_transactions(db: Database) -> int:
-    """Return how many transactions LevelDB's log has; each was synced."""
+    """Return how many transactions LevelDB's log has; each was synced.
+
+    The log consists of blocks of pieces: checksum, length, and whether a transaction begins (1, 2) or goes on (3, 4).
+    """
     (log,) = (db.path / "leveldb").glob("*.log")
-    return len(read_log(log.read_bytes()).records)
+    data, at, begun = log.read_bytes(), 0, 0
+    while at + 7 <= len(data):
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        begun += kind in {1, 2}
+        at += 7 + length
+        at += -at % 32768 if -at % 32768 < 7 else 0
+    return begun
 
 
 async def test_writes_that_wait_share_a_sync(tmp_path: Path) -> None:
