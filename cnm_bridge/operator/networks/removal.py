@@ -14,11 +14,11 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.planning.plugin_needs import bridges
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
 from cnm_bridge.operator.networks.list_document import bridge_name
-from cnm_bridge.operator.plugin_needs import bridges
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 

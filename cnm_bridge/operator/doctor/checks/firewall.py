@@ -8,10 +8,10 @@ from typing import Final
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.planning.plugin_needs import forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
-from cnm_bridge.operator.plugin_needs import forwarding_links, has_plugin, packet_filters
 
 _IPV4: Final = 4
 _FAMILIES: Final = {_IPV4: "iptables", 6: "ip6tables"}

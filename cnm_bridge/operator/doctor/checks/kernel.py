@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.planning.plugin_needs import forwarding_links, has_plugin, needed_modules
 from cnm_bridge.operator.doctor.facts import Facts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity
-from cnm_bridge.operator.plugin_needs import forwarding_links, has_plugin, needed_modules
 
 SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
 _NEEDED: Final = (5, 5)

@@ -14,9 +14,9 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.expected_artifacts import find_missing_rules
+from cnm_bridge.core.planning.plugin_needs import bridge_of, forwarding_links, has_plugin
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Finding, Severity
-from cnm_bridge.operator.plugin_needs import bridge_of, forwarding_links, has_plugin
 
 _IPV4: Final = 4
 _DEFAULT_MTU: Final = 1500

@@ -10,9 +10,9 @@ from typing import Final
 
 from cni_bridge_spec import JsonError
 from cnm_bridge.core.planning.addresses.address_ranges import find_pool_problem, find_ranges, overlap
+from cnm_bridge.core.planning.plugin_needs import forwarding_links
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
-from cnm_bridge.operator.plugin_needs import forwarding_links
 
 _NEARLY_FULL: Final = 0.9
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links, is_masqueraded
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, Verdict
-from cnm_bridge.operator.plugin_needs import bridges, forwarding_links, is_masqueraded
 
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
 _FEW: Final = 3

@@ -14,6 +14,7 @@ from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineR
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import ATTACH, CONFIGURATION, INLINE
+from cnm_bridge.core.planning.plugin_needs import needed_modules
 from cnm_bridge.core.settings import AttachOption, Scope, Settings
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
@@ -36,7 +37,6 @@ from cnm_bridge.operator.doctor.gathering.installation import (
 from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
 from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
 from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
-from cnm_bridge.operator.plugin_needs import needed_modules
 from cnm_bridge.operator.probe_containers import find_left_behind
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView

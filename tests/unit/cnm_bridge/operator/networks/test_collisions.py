@@ -12,11 +12,11 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.planning.plugin_needs import bridges
 from cnm_bridge.operator.host_links import HostLink, HostRoute
 from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import Backend, make_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
-from cnm_bridge.operator.plugin_needs import bridges
 
 BLUE = parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"])
 LAN = parse_wanted("lan", subnets=["192.0.2.0/24"], ranges=["192.0.2.64/26"], parent="eth0", mtu=1500)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which addresses an earlier run of the engine has left."""
+
+import os
+import time
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Interface
+from typing import Final, cast
+
+import pytest
+
+from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse, PoolId, ProcessRecord
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
+from cnm_bridge.system.kernel import Kernel
+
+ENGINE_AGE_S: Final = 100
+BOOT_S: Final = time.clock_gettime(time.CLOCK_BOOTTIME)
+ENGINE: Final = ProcessRecord(pid=7, started=int((BOOT_S - ENGINE_AGE_S) * os.sysconf("SC_CLK_TCK")))
+EARLIER: Final = AddressRecord(
+    id=AddressId("0" * 64),
+    pool=PoolId("lan,10.1.2.0/24,,5f0c81aa"),
+    section="lan",
+    phase=AddressPhase.RESERVED,
+    use=AddressUse.ANY,
+    address=IPv4Interface("10.1.2.5/24"),
+    name=None,
+    reservation=None,
+    created_at=int(time.time()) - ENGINE_AGE_S - 5,
+)
+
+
+@dataclass
+class Namespaces:
+    """Stands in for the namespaces of the host."""
+
+    used: frozenset[str] = frozenset()
+    are_visible: bool = True
+
+    async def addresses_in_use(self) -> frozenset[str]:
+        """Return the addresses of all namespaces."""
+        if not self.are_visible:
+            raise KernelError("look at", "processes", "not visible")
+        return self.used
+
+
+async def is_lost(record: AddressRecord, caller: ProcessRecord | None, namespaces: Namespaces) -> bool:
+    """Return whether a record is given back."""
+    return bool(await LostAddresses(cast("Kernel", namespaces)).find([record], caller))
+
+
+async def test_an_address_of_an_earlier_run_that_no_namespace_has() -> None:
+    """The engine that calls is younger than the record, so it cannot have the address."""
+    assert await is_lost(EARLIER, ENGINE, Namespaces(frozenset({"10.1.2.6"})))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(EARLIER, created_at=int(time.time()) - ENGINE_AGE_S + 5),
+        replace(EARLIER, phase=AddressPhase.PENDING, address=None),
+        replace(EARLIER, use=AddressUse.GATEWAY),
+    ],
+)
+async def test_other_records(record: AddressRecord) -> None:
+    """One of this run, one that has no address yet, and a gateway."""
+    assert not await is_lost(record, ENGINE, Namespaces())
+
+
+async def test_an_address_in_use() -> None:
+    """With live-restore, containers keep theirs while the engine is restarted."""
+    assert not await is_lost(EARLIER, ENGINE, Namespaces(frozenset({"10.1.2.5"})))
+
+
+async def test_what_is_not_known() -> None:
+    """Neither without the caller nor without the namespaces is anything given back."""
+    assert not await is_lost(EARLIER, None, Namespaces())
+    assert not await is_lost(EARLIER, ENGINE, Namespaces(are_visible=False))
