@@ -109,9 +109,9 @@ def test_addresses_that_docker_does_not_know(scene: Scene) -> None:
     assert f"joined  {address}" in command(lab, "events", *LAST).stdout
     metric = f'cni_bridge_direct_address_info{{address="{address}",network="{configuration}"}} 1.0'
     scrape = ("curl", "-sf", "--unix-socket", "/run/cni-bridge/admin.sock", "http://localhost/metrics")
-    assert metric in lab.run(*scrape).stdout
+    wait_until(lambda: metric in lab.run(*scrape).stdout, "the address is in the metrics")
     lab.docker("rm", "-f", container.name)
-    assert metric not in lab.run(*scrape).stdout
+    wait_until(lambda: metric not in lab.run(*scrape).stdout, "metrics are computed once a second")
 
 
 def completed(lab: Lab, *words: str) -> list[str]:
