@@ -15,6 +15,7 @@ from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.planning.addresses.address_ranges import parse_ranges, reservation_directories
+from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
@@ -105,8 +106,11 @@ async def _gather(
     try:
         parse_ranges(network)
         reserved = _reserved(network)
+        plugins_mac(network, {}, {})
     except JsonError as exc:
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
+    except Refused as exc:
+        problems = (*problems, str(exc))
     dhcp = await _examine_dhcp(network)
     return ConfiguredNetwork(
         network=network,

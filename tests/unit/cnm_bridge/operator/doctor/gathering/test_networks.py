@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.settings import AttachOption, Settings
@@ -28,6 +28,15 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
     (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, known=None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
+
+
+async def test_a_list_whose_packets_are_dropped(tmp_path: Path) -> None:
+    """A MAC that is set after the rules against spoofing were made: containers on the network are refused."""
+    plugins: list[JsonValue] = [{"type": "bridge", "macspoofchk": True}, {"type": "tuning", "mac": "02:00:00:00:00:01"}]
+    network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, known=None, quick=True)
+    (problem,) = found.problems
+    assert "leave out macspoofchk" in problem
 
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
