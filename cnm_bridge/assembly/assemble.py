@@ -102,7 +102,7 @@ def assemble(
         attach.sandbox_sync.forget,
         recovery.rebuild_endpoint.forget,
         endpoints.unpublished.forget,
-        endpoints.dns_files.forget,
+        endpoints.container_files.forget,
         endpoints.first_processes.forget,
         ipam.hold_settlements.note_endpoint_gone,
     )

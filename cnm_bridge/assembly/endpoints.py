@@ -13,7 +13,7 @@ from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
-from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
@@ -29,7 +29,7 @@ class EndpointRoom:
     joined: JoinedEndpoints
     port_publisher: PortPublisher
     unpublished: Unpublished
-    dns_files: DnsFiles
+    container_files: ContainerFiles
     first_processes: FirstProcesses
 
 
@@ -46,14 +46,14 @@ def make_endpoints(
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(resources.store, resources.engine_in_calls, resources.kernel)
     attempts = Attempts(resources.store, teardown.queue, attach.locks)
-    dns_files = DnsFiles(resources.store, resources.kernel, attach.owners)
+    container_files = ContainerFiles(resources.store, resources.kernel, resources.release)
     first_processes = FirstProcesses(resources.store, resources.kernel, attach.owners, attach.locks)
     joined = JoinedEndpoints(
         store=resources.store,
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
-        dns=dns_files,
+        files=container_files,
         teardowns=teardown.queue,
         evictions=teardown.evictions,
         locks=attach.locks,
@@ -80,6 +80,6 @@ def make_endpoints(
         joined=joined,
         port_publisher=port_publisher,
         unpublished=unpublished,
-        dns_files=dns_files,
+        container_files=container_files,
         first_processes=first_processes,
     )

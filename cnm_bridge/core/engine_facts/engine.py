@@ -73,6 +73,11 @@ class EngineRelease:
         """Whether it forgets a container's networks if its start fails at Join (moby #51758; seen with 29.7.2)."""
         return self >= _FORGETS_NETWORKS
 
+    @property
+    def mistakes_addresses(self) -> bool:
+        """Whether it takes IPv4 addresses of drivers for IPv6 addresses (moby `getEtcHostsAddrs`, without Unmap)."""
+        return self.major == _MISTAKES_ADDRESSES
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
@@ -82,3 +87,6 @@ DNS_BEFORE_START: Final = EngineRelease(28, 1)
 
 _FORGETS_NETWORKS: Final = EngineRelease(29, 1)
 """The first release for which the bug was reported."""
+
+_MISTAKES_ADDRESSES: Final = 28
+"""The major version with this bug, from 28.0 to 28.5."""

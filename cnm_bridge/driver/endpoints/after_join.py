@@ -14,7 +14,7 @@ from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.driver.endpoints.dns_files import DnsFiles
+from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts, Unpublished
@@ -34,7 +34,7 @@ class JoinedEndpoints:
     port_publisher: PortPublisher
     unpublished: Unpublished
     sandbox_sync: SandboxSync
-    dns: DnsFiles
+    files: ContainerFiles
     teardowns: TeardownQueue
     evictions: Evictions
     locks: KeyedLocks[EndpointId]
@@ -45,7 +45,7 @@ class JoinedEndpoints:
         self.missed_ports = MissedPorts(self.store, self._publish_missed)
 
     async def oper_info(self, request: EndpointReference) -> None:
-        """Sync the sandbox of an endpoint whose link may have been placed.
+        """Sync the sandbox of an endpoint whose link may have been placed, and edit its container's files.
 
         Errors are only logged: the engine sends this call several times while a container starts, and before 28.1 an
         error makes the start fail.
@@ -54,7 +54,7 @@ class JoinedEndpoints:
             await self.sandbox_sync.sync(request.endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.not_synced", error=str(exc))
-        await self.dns.apply(request.endpoint_id)
+        await self.files.apply(request.endpoint_id)
 
     async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
         """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
@@ -133,10 +133,15 @@ class JoinedEndpoints:
             if not await self.first_processes.has_ended(record):
                 await self.port_publisher.revoke(record)
 
+    async def leave(self, endpoint_id: EndpointId) -> None:
+        """Take an endpoint's addresses out of its container's /etc/hosts, and stop syncing and publishing."""
+        await self.files.withdraw(endpoint_id)
+        self.stop(endpoint_id)
+
     def stop(self, endpoint_id: EndpointId) -> None:
         """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
         self.sandbox_sync.forget(endpoint_id)
-        self.dns.forget(endpoint_id)
+        self.files.forget(endpoint_id)
         self.missed_ports.forget(endpoint_id)
         self.first_processes.forget(endpoint_id)
         self.port_publisher.interrupt(endpoint_id)

@@ -132,7 +132,7 @@ class EndpointService:
 
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
-        self.joined.stop(request.endpoint_id)
+        await self.joined.leave(request.endpoint_id)
         await self.rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
         if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
             return

@@ -13,7 +13,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Placement, SandboxPlan, Snapshot, attempt
-from cnm_bridge.core.planning.resolv_conf import Edit, FileEdit
+from cnm_bridge.core.planning.container_file import ContainerFile, Edit, FileEdit
 from cnm_bridge.system.kernel.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.netns import (
@@ -27,9 +27,9 @@ from cnm_bridge.system.kernel.namespaces.netns import (
 )
 from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.sandbox.container_file import edit_container_file
 from cnm_bridge.system.kernel.sandbox.docker_files import read_stored
 from cnm_bridge.system.kernel.sandbox.pin import Finish, Pin
-from cnm_bridge.system.kernel.sandbox.resolv_conf import edit_in_container
 from cnm_bridge.system.kernel.sysctl import Baseline, take_baseline
 from cnm_bridge.system.kernel.view import KernelView
 
@@ -313,21 +313,20 @@ class Kernel(KernelView):
         """
         await self._run(partial(self._reader.delete_host_link, link, altname))
 
-    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Edit) -> FileEdit:
-        """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.
+    async def edit_container_file(self, pid: int, file: ContainerFile, edit: Edit) -> FileEdit | None:
+        """Edit a file that dockerd mounts in the container of a process; return what `edit` returned.
 
-        The container decides which file system `/etc` is on, and that may hang. So this does not count among the
-        threads of all other operations.
+        None if another file is mounted there, which is left alone.
 
         Raises:
-            KernelError: It cannot be read or written.
+            KernelError: The process has ended, or the file cannot be read or written.
         """
 
-        def work() -> FileEdit:
-            with attempt("edit", f"resolv.conf of container {container_id}"):
-                return edit_in_container(self._processes / str(pid), container_id, edit)
+        def work() -> FileEdit | None:
+            with attempt("edit", f"/etc/{file.value} of process {pid}"):
+                return edit_container_file(self._processes / str(pid), file, edit)
 
-        return await run_in_thread(work)
+        return await self._run(work)
 
     async def read_container(self, pid: int, container_id: str) -> JsonObject | None:
         """Return what dockerd has stored about a container, see `read_stored`; `pid` is its first process.
@@ -340,7 +339,7 @@ class Kernel(KernelView):
             with attempt("read", f"what Docker has stored about container {container_id}"):
                 return read_stored(self._processes / str(pid), container_id, "config.v2.json")
 
-        return await run_in_thread(work)
+        return await self._run(work)
 
     def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
         return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,6 +15,7 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
     find_first_processes,
     find_latest_first_process,
+    find_outermost,
     find_recent_cgroups,
     find_start,
     is_inhabited,
@@ -28,6 +30,7 @@ from cnm_bridge.system.kernel.namespaces.reader import (
     mounted_namespaces,
 )
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.sandbox.container_file import has_container_files
 from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
 
 _AT_ONCE: Final = 8
@@ -189,6 +192,25 @@ class KernelView:
         Looks at each process of the host.
         """
         return await self._look_for(find_first_processes, sandbox) if self._sees_processes else ()
+
+    async def find_container_process(self, sandbox: Path) -> SandboxProcess | None:
+        """Return a process in a sandbox that sees the files that dockerd mounts in the container.
+
+        None if there is none or none is visible. It need not be of the container that the sandbox belongs to: those
+        that share a sandbox (`--network container:`) have the same files.
+
+        Raises:
+            KernelError: The sandbox does not exist, or `/proc` cannot be read.
+        """
+
+        def look(sandbox: Path, processes: Path) -> SandboxProcess | None:
+            for process in find_outermost(sandbox, processes):
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    if has_container_files(processes / str(process.pid)):
+                        return process
+            return None
+
+        return await self._look_for(look, sandbox) if self._sees_processes else None
 
     async def find_recent_cgroups(self) -> frozenset[str]:
         """Return the cgroups of the latest processes: the text of `/proc/<pid>/cgroup`. None if none is visible.

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
 
@@ -62,6 +63,24 @@ def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess
     return tuple(sorted(found, key=lambda process: process.started))
 
 
+def find_outermost(sandbox: Path, processes: Path) -> Iterator[SandboxProcess]:
+    """Yield the processes in a sandbox whose parents are outside, the one that was made last first.
+
+    One is the container's first process; with `docker exec` in a container on the host's PID namespace, for example,
+    there are others. Usually only the latest process IDs are looked at. Arguments and errors as above.
+    """
+    with open_namespace(sandbox) as fd:
+        wanted = namespace_id(fd)
+    seen: set[int] = set()
+    for pid in chain(_latest_ids(processes), _all_ids(processes)):
+        found = _find_outermost(pid, wanted, processes)
+        if found is not None and found.pid not in seen:
+            seen.add(found.pid)
+            described = _describe(found.pid, processes)
+            if described is not None:
+                yield described
+
+
 def find_recent_cgroups(processes: Path) -> frozenset[str]:
     """Return the cgroups of the processes that were made last, one of which may be that of a starting container.
 
@@ -95,10 +114,10 @@ def _find_all(sandbox: Path, ids: Iterable[int], processes: Path) -> Iterator[Sa
     with open_namespace(sandbox) as fd:
         wanted = namespace_id(fd)
     for pid in ids:
-        if _is_in(pid, wanted, processes):
-            found = _find_container_init(pid, wanted, processes)
-            if found is not None:
-                yield found
+        found = _find_outermost(pid, wanted, processes)
+        described = _describe(found.pid, processes) if found is not None and found.is_first else None
+        if described is not None:
+            yield described
 
 
 def _latest_ids(processes: Path) -> Iterator[int]:
@@ -124,8 +143,20 @@ def _namespace_of(pid: int, processes: Path) -> NamespaceId:
     return NamespaceId(device=found.st_dev, inode=found.st_ino)
 
 
-def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> SandboxProcess | None:
-    """Return the oldest ancestor of a process in a network namespace, if it has PID 1 in its own PID namespace.
+class _Outermost(NamedTuple):
+    """The oldest ancestor of a process in its network namespace.
+
+    Attributes:
+        pid: Its process ID.
+        is_first: Whether it has PID 1 in its own PID namespace.
+    """
+
+    pid: int
+    is_first: bool
+
+
+def _find_outermost(pid: int, namespace: NamespaceId, processes: Path) -> _Outermost | None:
+    """Return the oldest ancestor of a process in a network namespace; None if the process is not in it.
 
     Its parent is outside: the container runtime. A process in a container may make further PID namespaces, with or
     without containers; their first processes have ancestors in the sandbox.
@@ -138,10 +169,9 @@ def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> S
             status = (processes / str(pid) / "status").read_text("utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             return None
-        is_first = _IDS.findall(status)[0].split()[-1] == "1"
-        oldest = int(_TGID.findall(status)[0]) if is_first else None
+        oldest = _Outermost(int(_TGID.findall(status)[0]), _IDS.findall(status)[0].split()[-1] == "1")
         pid = int(_PPID.findall(status)[0])
-    return None if oldest is None else _describe(oldest, processes)
+    return oldest
 
 
 def _describe(pid: int, processes: Path) -> SandboxProcess | None:

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.system.kernel.sandbox.docker_files import parse_mounts, read_stored
+from cnm_bridge.system.kernel.sandbox.docker_files import read_mounts, read_stored
 
 ID: Final = "4f2a" * 16
 NAME: Final = "config.v2.json"
@@ -26,13 +26,14 @@ def process(tmp_path: Path, *sources: Path) -> Path:
     """Return the directory of a process into whose namespace files are mounted, as in `/proc`."""
     own = next(
         mount
-        for mount in reversed(parse_mounts(Path("/proc/self/mountinfo").read_bytes()))
-        if tmp_path.is_relative_to(mount[4]) and Path(mount[4]).stat().st_dev == tmp_path.stat().st_dev
+        for mount in reversed(read_mounts(Path("/proc/self")))
+        if tmp_path.is_relative_to(mount.point) and Path(mount.point).stat().st_dev == tmp_path.stat().st_dev
     )
-    roots = (own[3].rstrip("/") + str(source).removeprefix(own[4].rstrip("/")) for source in sources)
+    roots = (own.root.rstrip("/") + str(source).removeprefix(own.point.rstrip("/")) for source in sources)
     found = tmp_path / "process"
     found.mkdir(exist_ok=True)
-    (found / "mountinfo").write_text("".join(f"9 8 {own[2]} {root} /etc/x rw - ext4 /dev/x rw\n" for root in roots))
+    lines = (f"9 8 {own.device} {root} /etc/{Path(root).name} rw - ext4 /dev/x rw\n" for root in roots)
+    (found / "mountinfo").write_text("".join(lines))
     return found
 
 

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Edits the files that dockerd mounts in a container, such as `/etc/hosts`, where dockerd itself writes them."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.planning.container_file import ContainerFile, ContainerRecord, Edit, FileEdit
+from cnm_bridge.system.kernel.sandbox.docker_files import open_directory, open_file, read_document, read_mounts
+
+_LARGEST: Final = 1 << 16
+
+
+def has_container_files(process: Path) -> bool:
+    """Return whether a process sees files that dockerd mounts in containers.
+
+    Args:
+        process: The directory of the process in `/proc`.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    return any(mount.container_id for mount in read_mounts(process))
+
+
+def edit_container_file(process: Path, file: ContainerFile, edit: Edit) -> FileEdit | None:
+    """Edit a file in place; return what `edit` returned.
+
+    None if another file is mounted there (`-v FILE:/etc/hosts`), which is left alone.
+
+    Args:
+        process: The directory of a process of the container in `/proc`.
+        file: The file.
+        edit: Returns the new content.
+
+    Raises:
+        OSError: The process has ended, or the file cannot be written, or is not visible on this host.
+    """
+    mounts = [mount for mount in read_mounts(process) if mount.point == f"/etc/{file.value}"]
+    if not mounts or mounts[-1].container_id is None:  # the last one covers the others
+        return None
+    with ExitStack() as stack:
+        directory = open_directory(stack, mounts[-1])
+        descriptor = open_file(stack, file.value, os.O_RDWR, directory)
+        if descriptor is None:
+            return None
+        text = os.pread(descriptor, _LARGEST, 0).decode("utf-8", "replace")
+        container = ContainerRecord(
+            config=read_document(directory, "config.v2.json"), host_config=read_document(directory, "hostconfig.json")
+        )
+        edited = edit(text, container)
+        if edited.content is not None:
+            content = edited.content.encode()
+            os.pwrite(descriptor, content, 0)  # first: if the daemon is killed now, old lines follow the new ones
+            os.ftruncate(descriptor, len(content))
+    return edited
