@@ -55,7 +55,7 @@ def make_endpoints(
         sandbox_sync=attach.sandbox_sync,
         files=container_files,
         teardowns=teardown.queue,
-        evictions=teardown.evictions,
+        dead=teardown.dead,
         locks=attach.locks,
         first_processes=first_processes,
     )
@@ -68,7 +68,7 @@ def make_endpoints(
             attachers=attach.attachers,
             owners=teardown.owners,
             teardowns=teardown.queue,
-            evictions=teardown.evictions,
+            dead=teardown.dead,
             rebuild_endpoint=recovery.rebuild_endpoint,
             holds=ipam.holds,
             joined=joined,

@@ -51,7 +51,7 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         holds=Holds(
             store=resources.store,
             reservations=reservations,
-            evictions=teardown.evictions,
+            dead=teardown.dead,
             settlements=settlements,
         ),
         hold_settlements=settlements,

@@ -12,7 +12,7 @@ from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.recovery.comparison import Comparison
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.leftovers import EvictLeftovers, RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.lost_records import LostRecords
 from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, InventoryCheck, PluginGc
@@ -60,17 +60,9 @@ def make_recovery(
         locks=attach.locks,
         run_dir=resources.settings.run_dir,
         lost_records=lost_records,
-        disown=audit.disown,
-    )
-    evict_leftovers = EvictLeftovers(
         audit=audit,
-        networks=networks.service,
-        kernel=resources.kernel,
-        remove=remove_leftovers,
-        teardowns=teardown.queue,
-        run_dir=resources.settings.run_dir,
     )
-    teardown.evictions.when_none_is_dead(evict_leftovers)
+    teardown.dead.when_none_is_dead(remove_leftovers.on_network)
     engine = TrustedEngine(
         store=resources.store,
         engine=resources.engine,

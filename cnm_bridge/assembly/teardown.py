@@ -10,7 +10,7 @@ from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
@@ -29,7 +29,7 @@ class TeardownRoom:
     liveness: Liveness
     in_use: InUseCheck
     orphaned_plugins: OrphanedPlugins
-    evictions: Evictions
+    dead: DeadEndpoints
 
 
 def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
@@ -66,5 +66,5 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
         liveness=liveness,
         in_use=in_use,
         orphaned_plugins=orphaned_plugins,
-        evictions=Evictions(resources.store, liveness, in_use, queue),
+        dead=DeadEndpoints(resources.store, liveness, in_use, queue),
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A call that evicts dead endpoints waits for a limited time, whatever else holds their locks."""
+"""A call that tears dead endpoints down waits for a limited time, whatever else holds their locks."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.attach.liveness import Liveness
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -28,16 +28,17 @@ def make_kernel(few_processes: Path) -> Kernel:
 
 
 async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """While a call for the dead endpoint hangs with its lock, `evict_dead` gives up after its limit."""
+    """While a call for the dead endpoint hangs with its lock, `tear_down` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     in_use = InUseCheck(kernel, tmp_path / "run")
     teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
-    evictions = Evictions(store, Liveness(kernel), in_use, teardowns)
+    dead = DeadEndpoints(store, Liveness(kernel), in_use, teardowns)
+    clock = asyncio.get_running_loop().time
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):
         async with locks.hold(ID):
-            assert not await evictions.evict_dead(store.endpoints(), 0.5)
+            assert not await dead.tear_down(store.endpoints(), clock() + 0.5)
             assert store.get_endpoint(ID).phase is Phase.JOINED
-        await evictions.evict_dead(store.endpoints(), 0.5)
+        await dead.tear_down(store.endpoints(), clock() + 0.5)
     assert store.get_endpoint(ID).phase is Phase.DELETING  # it was found to be dead
-    assert evictions.find_evicting() == {ID}  # it has not been torn down
+    assert teardowns.leaving == {ID}  # it has not been torn down

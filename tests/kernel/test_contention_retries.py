@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A call that needs what a failed teardown holds repeats that teardown now, whatever pause it is in."""
+"""A call repeats the failed teardown that holds what it needs; a refused ADD is repeated after another teardown."""
 
 from dataclasses import replace
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.in_use_check import InUseCheck
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
@@ -25,13 +25,22 @@ from tests.records import NETWORK, endpoint, put
 ADDRESS = "10.1.0.2"
 HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
 
-
 INCOMPLETE_BRIDGE = PluginFailed(
     plugin="bridge",
     verb="ADD",
     path=Path("/opt/cni/bin/bridge"),
     code=999,
     msg="failed to set bridge addr: could not set bridge's mac: invalid argument",
+    exit_status=1,
+    signal=None,
+    duration_s=0.1,
+)
+REFUSED = PluginFailed(
+    plugin="macvlan",
+    verb="ADD",
+    path=Path("/opt/cni/bin/macvlan"),
+    code=100,
+    msg="the token is taken",
     exit_status=1,
     signal=None,
     duration_s=0.1,
@@ -46,9 +55,9 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    evictions = Evictions(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns)
+    dead = DeadEndpoints(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns)
     asking = EndpointReference(network_id=NETWORK, endpoint_id=EndpointId(SECOND))
-    return Contention(evictions, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
+    return Contention(dead, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
 
 
 async def fail_once(store: Store, teardowns: TeardownQueue) -> None:
@@ -110,9 +119,7 @@ async def test_an_address_whose_holder_fails_again(store: Store, kernel: Kernel,
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
         await fail_once(store, teardowns)
-        new = contention(store, kernel, tmp_path / "run", teardowns)
-        for _ in range(2):
-            await new.wait_for_addresses()
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 2
 
 
@@ -133,20 +140,60 @@ async def test_a_bridge_that_an_earlier_add_has_left(store: Store, kernel: Kerne
         await contending.wait_or_raise(INCOMPLETE_BRIDGE)
 
 
-async def test_a_slow_undo_is_waited_for_if_another_endpoint_has_left(
-    store: Store, kernel: Kernel, tmp_path: Path
-) -> None:
-    """While the other one leaves, and afterwards, because what it had is free. Without any it is not waited for."""
+async def test_an_add_is_repeated_three_times_at_most(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """A busy host frees something all the time: that would never end."""
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     async with running(teardowns):
-        await put(store, endpoint(FIRST, Phase.READY))
-        await teardowns.request(HOLDER)
-        waiting = contention(store, kernel, tmp_path / "run", teardowns)
-        waiting.note_leaving()
-        assert await waiting.extend_undo_s(EndpointId(SECOND)) > 0
-        await teardowns.wait_tried()
-        assert store.endpoints() == ()
-        assert await waiting.extend_undo_s(EndpointId(SECOND)) > 0
-        without = contention(store, kernel, tmp_path / "run", teardowns)
-        without.note_leaving()
-        assert await without.extend_undo_s(EndpointId(SECOND)) == 0
+        new = contention(store, kernel, tmp_path / "run", teardowns)
+        for _ in range(3):
+            new.note_attempt()
+            await tear_down(store, teardowns)
+            await new.wait_or_raise(REFUSED)
+        new.note_attempt()
+        await tear_down(store, teardowns)
+        with pytest.raises(PluginFailed, match="the token is taken"):
+            await new.wait_or_raise(REFUSED)
+
+
+async def test_a_teardown_that_ended_during_the_attempt(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It may have freed what the plugin refused; one that ended before, or on another network, has not."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
+    async with running(teardowns):
+        await tear_down(store, teardowns)
+        new = contention(store, kernel, tmp_path / "run", teardowns)
+        new.note_attempt()
+        await tear_down(store, teardowns, "other")
+        with pytest.raises(PluginFailed, match="the token is taken"):
+            await new.wait_or_raise(REFUSED)
+        again = contention(store, kernel, tmp_path / "run", teardowns)
+        await tear_down(store, teardowns)
+        await again.wait_or_raise(REFUSED)
+
+
+async def test_an_undo_of_another_call(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is neither waited for nor a reason for another attempt; if its call has given up, it is like any teardown."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
+    await put(store, endpoint(FIRST, Phase.PENDING))
+    assert await teardowns.begin_undo(HOLDER)
+    new = contention(store, kernel, tmp_path / "run", teardowns)
+    with pytest.raises(PluginFailed, match="the token is taken"):
+        await new.wait_or_raise(REFUSED)
+    async with running(teardowns):
+        assert await teardowns.wait_undone(HOLDER)
+    with pytest.raises(PluginFailed, match="the token is taken"):
+        await new.wait_or_raise(REFUSED)
+    await put(store, endpoint(FIRST, Phase.PENDING))
+    assert await teardowns.begin_undo(HOLDER)
+    assert not await teardowns.wait_undone(HOLDER)
+    async with running(teardowns):
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_or_raise(REFUSED)
+    assert store.endpoints() == ()
+
+
+async def tear_down(store: Store, teardowns: TeardownQueue, network: str = "lan") -> None:
+    """Tear an endpoint of a CNI network down."""
+    record = endpoint(FIRST, Phase.READY)
+    configuration = {**record.attachment.configuration, "name": network}
+    await put(store, replace(record, attachment=replace(record.attachment, configuration=configuration)))
+    await teardowns.request(HOLDER)
+    await teardowns.wait_tried()

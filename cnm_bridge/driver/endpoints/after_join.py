@@ -18,8 +18,8 @@ from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts, Unpublished
-from cnm_bridge.driver.teardown.contention import WAIT_LIMIT_S
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.contention import wait_deadline
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -36,7 +36,7 @@ class JoinedEndpoints:
     sandbox_sync: SandboxSync
     files: ContainerFiles
     teardowns: TeardownQueue
-    evictions: Evictions
+    dead: DeadEndpoints
     locks: KeyedLocks[EndpointId]
     first_processes: FirstProcesses
     missed_ports: MissedPorts = field(init=False)
@@ -83,11 +83,10 @@ class JoinedEndpoints:
         await self.sandbox_sync.sync(request.endpoint_id)
         if not request.ports:
             return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WAIT_LIMIT_S
+        deadline = wait_deadline()
         owners = await self._find_owners(request)
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_LIMIT_S):
+            async with asyncio.timeout_at(deadline):
                 await self.teardowns.wait_left([owner.id for owner in owners])
         try:
             await self._publish(request)
@@ -97,8 +96,7 @@ class JoinedEndpoints:
             self.missed_ports.keep(request)
             raise
         except Refused:
-            owners, limit_s = await self._find_owners(request), deadline - loop.time()
-            if not await self.evictions.evict_dead(owners, limit_s, until_all=True):
+            if not await self.dead.tear_down(await self._find_owners(request), deadline):
                 raise
             await self._publish(request)
 

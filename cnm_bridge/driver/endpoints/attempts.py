@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs the plugins of CreateEndpoint and Join, undoes a failure, and repeats what was refused and may become possible.
+"""Runs the plugins of CreateEndpoint and Join in every attach mode, undoes a failure, and repeats a refused attempt.
 
-Every call that runs ADD goes through here, in every attach mode. `driver/teardown/contention.py` decides what is
-waited for.
+`driver/teardown/contention.py` decides whether an attempt is repeated, and what it waits for before.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
@@ -18,25 +17,27 @@ from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
+Attempt = Callable[[EndpointRecord | None], Awaitable[EndpointRecord]]
+"""Makes one attempt, under the endpoint's lock. It receives the record from before the first one, None if there was
+none, waits for what is known to be needed, calls `Contention.note_attempt`, and runs the plugins."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call under way; `is_stopped` if Docker has deleted its endpoint since it began."""
+
+    endpoint_id: EndpointId
+    is_stopped: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts to create or join an endpoint, repeated as long as `Contention` says.
-
-    ```python
-    with attempts.under_way(endpoint_id) as call:
-        contention = Contention(evictions, cni_network, wait_deadline(), endpoint)
-        while True:
-            async with attempts.attempt(call, contention) as before:
-                ...
-                return record
-    ```
-    """
+    """The attempts to create or join an endpoint."""
 
     store: Store
     teardowns: TeardownQueue
     locks: KeyedLocks[EndpointId]
-    _calls: dict[EndpointId, set["Call"]] = field(default_factory=dict, init=False)
+    _calls: dict[EndpointId, set[Call]] = field(default_factory=dict, init=False)
 
     def stop(self, endpoint_id: EndpointId) -> None:
         """Let the calls under way for an endpoint make no further attempt, because Docker deletes it.
@@ -47,7 +48,7 @@ class Attempts:
             call.is_stopped = True
 
     @contextmanager
-    def under_way(self, endpoint_id: EndpointId) -> Iterator["Call"]:
+    def under_way(self, endpoint_id: EndpointId) -> Iterator[Call]:
         """Yield a call for an endpoint, which `stop` finds during the block, also before the first attempt."""
         call = Call(endpoint_id)
         calls = self._calls.setdefault(endpoint_id, set())
@@ -59,96 +60,65 @@ class Attempts:
             if not calls:
                 del self._calls[endpoint_id]
 
-    @asynccontextmanager
-    async def attempt(self, call: "Call", contention: Contention) -> AsyncIterator[EndpointRecord | None]:
-        """Make one attempt, the block, under the endpoint's lock; repeat it until a block has completed.
+    async def make(self, call: Call, contention: Contention, attempt: Attempt) -> EndpointRecord:
+        """Make attempts until one succeeds; return its record.
 
-        The block receives the record from before the first attempt, None if there was none. It waits for what is known
-        to be needed, calls `Contention.note_leaving`, and runs the plugins.
-
-        Its error is suppressed if another attempt may succeed; what was done before the first one, such as a
-        reservation, is kept until then. After any other error nothing is left of the endpoint, if plugins have run. The
-        undo goes on in the background if it takes long or fails. An attempt of another call is never undone.
+        What was done before the first attempt, such as a reservation, is kept between two attempts. After an error
+        nothing is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or
+        fails. An attempt of another call is never undone.
 
         Raises:
-            Exception: That of the block.
+            Exception: That of the last attempt.
             Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint
                 before the first attempt.
         """
-        try:
+        before: EndpointRecord | None = None
+        error: Exception = Refused(f"endpoint {call.endpoint_id} has been deleted")
+        while True:
             async with self.locks.hold(call.endpoint_id):
-                call.is_undoing = False
                 if call.is_stopped:
-                    raise call.error or Refused(f"endpoint {call.endpoint_id} has been deleted")
+                    raise error
                 stored = self.store.find_endpoint(call.endpoint_id)
-                is_kept = call.is_kept(stored)
-                if not is_kept:
-                    call.before = stored
+                is_kept = _is_kept(stored, before)
+                before = before if is_kept else stored
                 try:
-                    yield call.before
+                    return await attempt(before)
                 except Exception as exc:  # begin to undo it before another call can see what it has left
-                    if is_kept or self.store.find_endpoint(call.endpoint_id) != stored:
-                        call.can_be_repeated = _can_be_repeated(exc, call.before)
-                        keep = call.before if call.can_be_repeated else None
-                        call.is_undoing = await self.teardowns.begin_undo(call.endpoint_id, keep=keep)
-                    raise
-        except Exception as exc:
-            call.error = exc
-            if not call.is_undoing:
-                raise
-            refusal = exc if isinstance(exc, PluginFailed) and call.can_be_repeated else None
-            extend_s = None if refusal is None else contention.extend_undo_s
-            if not await self.teardowns.wait_undone(call.endpoint_id, extend_s) or refusal is None:
-                raise
-            await self._wait(call, refusal, contention)
+                    error, refusal = exc, _find_refusal(exc, before)
+                    is_changed = is_kept or self.store.find_endpoint(call.endpoint_id) != stored
+                    keep = None if refusal is None else before
+                    if not is_changed or not await self.teardowns.begin_undo(call.endpoint_id, keep=keep):
+                        raise
+            limit_s, may_succeed = 0.0, False
+            try:
+                if refusal is not None:
+                    await contention.wait_or_raise(refusal)  # beside the undo
+                    limit_s, may_succeed = contention.remaining_s, not call.is_stopped
+            except (PluginFailed, Refused) as exc:
+                error = exc
+            is_undone = await self.teardowns.wait_undone(call.endpoint_id, limit_s)
+            if not is_undone or not may_succeed:
+                if is_undone:
+                    await self._undo_kept(call.endpoint_id, before)
+                raise error
 
-    async def _wait(self, call: "Call", refusal: PluginFailed, contention: Contention) -> None:
-        """Return when another attempt may succeed; otherwise tear down what was kept, and raise."""
-        try:
-            if call.is_stopped:
-                raise refusal
-            await contention.wait_or_raise(refusal)
-            if call.is_stopped:
-                raise refusal
-        except Exception:
-            async with self.locks.hold(call.endpoint_id):
-                is_kept = call.is_kept(self.store.find_endpoint(call.endpoint_id))
-                is_undoing = is_kept and await self.teardowns.begin_undo(call.endpoint_id)
-            if is_undoing:
-                await self.teardowns.wait_undone(call.endpoint_id)
-            raise
+    async def _undo_kept(self, endpoint_id: EndpointId, before: EndpointRecord | None) -> None:
+        async with self.locks.hold(endpoint_id):
+            is_kept = _is_kept(self.store.find_endpoint(endpoint_id), before)
+            is_undoing = is_kept and await self.teardowns.begin_undo(endpoint_id)
+        if is_undoing:
+            await self.teardowns.wait_undone(endpoint_id)
 
 
-@dataclass(slots=True, eq=False)
-class Call:
-    """A call under way.
-
-    Attributes:
-        endpoint_id: Its endpoint.
-        before: The record from before the first attempt, None if there was none.
-        error: The error of the last attempt.
-        is_stopped: Whether Docker has deleted the endpoint since the call began.
-        is_undoing: Whether the undo of the last attempt has begun.
-        can_be_repeated: Whether the undo keeps what is needed for another attempt.
-    """
-
-    endpoint_id: EndpointId
-    before: EndpointRecord | None = None
-    error: Exception | None = None
-    is_stopped: bool = False
-    is_undoing: bool = False
-    can_be_repeated: bool = False
-
-    def is_kept(self, stored: EndpointRecord | None) -> bool:
-        """Return whether a stored record is what an undo has kept for this call's next attempt."""
-        return stored is not None and self.before is not None and stored == replace(self.before, phase=Phase.JOINING)
+def _is_kept(stored: EndpointRecord | None, before: EndpointRecord | None) -> bool:
+    """Return whether a stored record is what an undo has kept for the next attempt."""
+    return stored is not None and before is not None and stored == replace(before, phase=Phase.JOINING)
 
 
-def _can_be_repeated(exc: Exception, before: EndpointRecord | None) -> bool:
-    """Return whether an attempt failed because a plugin refused it, and what was there before it can be kept.
+def _find_refusal(exc: Exception, before: EndpointRecord | None) -> PluginFailed | None:
+    """Return the error of an attempt if a plugin refused it, and if an undo can keep what was there before.
 
     After Leave, an endpoint still has what the plugins of an earlier Join made.
     """
-    if not isinstance(exc, PluginFailed) or exc.exit_status is None:
-        return False
-    return before is None or before.added_plugins == int(before.attachment.has_reservation)
+    can_be_kept = before is None or before.added_plugins == int(before.attachment.has_reservation)
+    return exc if isinstance(exc, PluginFailed) and exc.exit_status is not None and can_be_kept else None

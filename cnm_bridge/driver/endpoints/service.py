@@ -39,7 +39,7 @@ from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -66,7 +66,7 @@ class EndpointService:
     attachers: Attachers
     owners: AddressOwners
     teardowns: TeardownQueue
-    evictions: Evictions
+    dead: DeadEndpoints
     rebuild_endpoint: RebuildEndpoint
     holds: Holds
     joined: JoinedEndpoints
@@ -164,22 +164,24 @@ class EndpointService:
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
         name = plan.configuration.name
         endpoint = EndpointReference(network_id=planned.network_id, endpoint_id=planned.id)
-        contention = Contention(self.evictions, name, deadline, endpoint, plan.fixed_addresses)
-        while True:
-            async with self.attempts.attempt(call, contention) as stored:
-                if stored is not None:  # by another call, since the plan was made
-                    return stored
-                await contention.wait_for_attachment(planned.attachment.id)
-                await contention.wait_for_addresses()
-                contention.note_leaving()
-                # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that
-                # the DEL of an endpoint with the same address can complete.
-                with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
-                    await self.store.put_endpoint(planned)
-                    record = await self._attacher(planned).prepare(planned, plan)
-                log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
-                self._warn_of_mac(record, plan)
-                return record
+        contention = Contention(self.dead, name, deadline, endpoint, plan.fixed_addresses)
+
+        async def attempt(stored: EndpointRecord | None) -> EndpointRecord:
+            if stored is not None:  # by another call, since the plan was made
+                return stored
+            await contention.wait_for_attachment(planned.attachment.id)
+            await contention.wait_for_addresses()
+            contention.note_attempt()
+            # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the
+            # DEL of an endpoint with the same address can complete.
+            with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
+                await self.store.put_endpoint(planned)
+                record = await self._attacher(planned).prepare(planned, plan)
+            log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
+            self._warn_of_mac(record, plan)
+            return record
+
+        return await self.attempts.make(call, contention, attempt)
 
     def _warn_of_mac(self, record: EndpointRecord, plan: Plan) -> None:
         """Log that the MAC that was given for a link is on its bridge already: neither container is reachable then."""
@@ -193,19 +195,21 @@ class EndpointService:
     ) -> EndpointRecord:
         wanted = attachment_addresses(attachment)
         endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
-        contention = Contention(self.evictions, attachment.network, wait_deadline(), endpoint, wanted)
-        while True:
-            async with self.attempts.attempt(call, contention) as record:
-                if record is None:
-                    raise RecordNotFound("endpoint", request.endpoint_id)
-                if not record.phase.is_attached:
-                    raise WrongPhase(record.id, record.phase, Phase.JOINED)
-                # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
-                same_caller = caller if caller == record.caller else None
-                process = record.first_process if record.sandbox_key == request.sandbox_key else None
-                joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
-                contention.note_leaving()
-                return await self._attacher(joined).attach(joined)
+        contention = Contention(self.dead, attachment.network, wait_deadline(), endpoint, wanted)
+
+        async def attempt(record: EndpointRecord | None) -> EndpointRecord:
+            if record is None:
+                raise RecordNotFound("endpoint", request.endpoint_id)
+            if not record.phase.is_attached:
+                raise WrongPhase(record.id, record.phase, Phase.JOINED)
+            # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
+            same_caller = caller if caller == record.caller else None
+            process = record.first_process if record.sandbox_key == request.sandbox_key else None
+            joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
+            contention.note_attempt()
+            return await self._attacher(joined).attach(joined)
+
+        return await self.attempts.make(call, contention, attempt)
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self.store.find_endpoint(endpoint_id)

@@ -46,7 +46,7 @@ from cnm_bridge.core.wire import CreateEndpoint, EndpointReference
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.hold_settlements import HoldName, HoldSettlements, name_of
 from cnm_bridge.driver.teardown.contention import Contention
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.queue import UNDO_LIMIT_S
 
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ class Holds:
 
     store: Store
     reservations: HoldReservations
-    evictions: Evictions
+    dead: DeadEndpoints
     settlements: HoldSettlements
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ class Holds:
             async with AsyncExitStack() as held:
                 await self._lock(held, name, deadline)
                 endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
-                contention = Contention(self.evictions, name[1], deadline, endpoint, plan.fixed_addresses)
+                contention = Contention(self.dead, name[1], deadline, endpoint, plan.fixed_addresses)
                 before = await self._find(request, plan, name, contention)
                 if before is None:
                     record = await self._reserve(request, plan, key, contention)
@@ -220,7 +220,7 @@ class Holds:
             created_at=int(self.settlements.clock()),
         )
         while True:
-            contention.note_leaving()
+            contention.note_attempt()
             try:
                 return await self.reservations.add(record, plan)
             except (PluginFailed, StateError) as exc:

@@ -3,9 +3,7 @@
 """Removes what is left of endpoints whose record was lost: in each round, and at once for a refused new endpoint."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +33,7 @@ class RemoveLeftovers:
 
     Attributes:
         run_dir: The parent directory of the staging namespaces.
-        disown: Takes the ID of what stays, because there is no list whose plugins could remove it.
+        audit: Finds leftovers, and takes the ID of what stays because there is no list whose plugins could remove it.
     """
 
     store: Store
@@ -45,7 +43,7 @@ class RemoveLeftovers:
     locks: KeyedLocks[EndpointId]
     run_dir: Path
     lost_records: LostRecords
-    disown: Callable[[AttachmentId], None]
+    audit: OrphanAudit
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link is in a sandbox.
@@ -69,7 +67,7 @@ class RemoveLeftovers:
                 configuration = await self._find_configuration(leftovers)
                 if configuration is None:
                     await self._remove(leftovers)
-                    self.disown(attachment_id)
+                    self.audit.disown(attachment_id)
                     return
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
                 record = await self.lost_records.make(
@@ -86,6 +84,24 @@ class RemoveLeftovers:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.leftovers_kept", endpoint_id=endpoint_id)
+
+    async def on_network(self, network: str, until: float) -> None:
+        """Begin to remove endpoints on a CNI network whose records are lost, until a moment in event loop time.
+
+        The engine is not asked, because it answers no question while dockerd boots: without its record an endpoint
+        cannot be joined. What a DEL has left, such as a rule, is no endpoint and stays until the next round. The caller
+        must not cancel this: a record that is stored without a teardown would hold its address until the next start.
+        """
+        try:
+            found = await self.audit.find_leftovers(self.networks.bound_names(), self.networks.bound_documents())
+        except KernelError as exc:  # the plugin's own error is reported instead
+            log.warning("contention.kernel_unread", error=str(exc))
+            return
+        for leftovers in found.values():
+            is_endpoint = leftovers.is_mounted or leftovers.link is not None
+            is_here = any(artifact.network == network for artifact in leftovers.artifacts)
+            if is_endpoint and is_here and asyncio.get_running_loop().time() < until:
+                await self(leftovers)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
@@ -110,68 +126,3 @@ class RemoveLeftovers:
             await self.kernel.remove_staging(
                 staging_path(self.run_dir, attachment_id), pin_path(self.run_dir, attachment_id)
             )
-
-
-@dataclass(slots=True, kw_only=True)
-class EvictLeftovers:
-    """Begins to remove the leftovers on a CNI network.
-
-    The engine is not asked, because it answers no question while dockerd boots. An endpoint that it knows and whose
-    link is in no sandbox is removed, too: without its record it cannot be joined.
-
-    Attributes:
-        run_dir: The parent directory of our own mounts.
-    """
-
-    audit: OrphanAudit
-    networks: NetworkService
-    kernel: Kernel
-    remove: RemoveLeftovers
-    teardowns: TeardownQueue
-    run_dir: Path
-    _look: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _looked_at: float = field(default=-inf, init=False)
-    _found: Mapping[AttachmentId, Leftovers] = field(default_factory=dict, init=False)
-
-    async def __call__(self, network: str, until: float) -> frozenset[EndpointId]:
-        """Begin to remove the leftovers on a CNI network; return the endpoints that are torn down for that.
-
-        The caller must not cancel this: a record that is stored without a teardown would hold its address until the
-        next start. So it ends by itself between two endpoints.
-
-        Args:
-            network: The name of the CNI network.
-            until: When to begin no more, in event loop time.
-
-        Raises:
-            KernelError: Links or namespaces cannot be listed.
-        """
-        clock = asyncio.get_running_loop().time
-        found = await self._find(clock())
-        here = [one for one in found.values() if any(artifact.network == network for artifact in one.artifacts)]
-        begun: set[EndpointId] = set()
-        for leftovers in here:
-            if clock() >= until:
-                break
-            await self.remove(leftovers)
-            endpoint_id = EndpointId(leftovers.attachment_id)
-            if self.teardowns.is_pending(endpoint_id):
-                begun.add(endpoint_id)
-        return frozenset(begun)
-
-    async def _find(self, since: float) -> Mapping[AttachmentId, Leftovers]:
-        """Return the leftovers whose links are in no sandbox, as one look found them that began after `since`.
-
-        Calls that wait for each other's look share the next one: at a boot many endpoints are refused at once.
-        """
-        async with self._look:
-            if self._looked_at < since:
-                looked_at = asyncio.get_running_loop().time()
-                found = await self.audit.find_leftovers(self.networks.bound_names(), self.networks.bound_documents())
-                in_use = frozenset[str]()
-                if found:
-                    in_use = await self.kernel.altnames_in_use(self.run_dir)
-                    in_use |= await self.kernel.altnames_mounted(self.run_dir)
-                self._found = {key: one for key, one in found.items() if alternative_name(key) not in in_use}
-                self._looked_at = looked_at
-            return self._found

@@ -107,8 +107,10 @@ class TeardownLoop:
         network = "" if before is None else before.attachment.network
         async with self.slots.teardown(pending, network), self.locks.hold(pending.endpoint_id):
             record = self.store.find_endpoint(pending.endpoint_id)
+            is_undo = pending.is_undo
             if record is None or await self._try(record, pending):
                 self.pending.remove(pending)
+            self.pending.ended[network] += not is_undo
 
     async def _try(self, record: EndpointRecord, pending: Pending) -> bool:
         """Return whether a teardown has completed; log and keep its error otherwise."""

@@ -3,6 +3,7 @@
 """The pending teardowns: one record for each endpoint, with all that this run of the daemon knows of its teardown."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -37,6 +38,7 @@ class Pending:
         is_requested: Whether Docker requested it from this run of the daemon, and no attempt has ended since.
         is_deferred: Whether the next attempt waits until Docker is quiet.
         is_preferred: Whether the next or running attempt goes first, because a call waits for it.
+        is_undo: Whether it undoes a refused attempt whose call is still waiting for it.
         has_hung: Whether a plugin was killed because it hung, and none has answered since.
         is_unstored: Whether DELETING could not be stored.
         deleted: The indexes of the plugins whose DEL has completed, also if that could not be stored.
@@ -54,6 +56,7 @@ class Pending:
     is_requested: bool = False
     is_deferred: bool = False
     is_preferred: bool = False
+    is_undo: bool = False
     has_hung: bool = False
     is_unstored: bool = False
     deleted: frozenset[int] = frozenset()
@@ -78,9 +81,14 @@ class Pending:
 
 
 class PendingTeardowns:
-    """The pending teardowns, and a notification of each change."""
+    """The pending teardowns, and a notification of each change.
+
+    Attributes:
+        ended: CNI network → how many attempts have ended, without those to undo a refused attempt.
+    """
 
     def __init__(self) -> None:
+        self.ended: Counter[str] = Counter()
         self._of: dict[EndpointId, Pending] = {}
         self._changed = asyncio.Event()
 

@@ -3,7 +3,7 @@
 """The queue of teardowns: who requests one, and who waits for one. Docker has already forgotten these endpoints."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -59,6 +59,15 @@ class TeardownQueue:
     def leaving(self) -> frozenset[EndpointId]:
         """The endpoints whose teardown has not been tried yet or is running."""
         return self._ids(lambda pending: pending.is_leaving)
+
+    def leaving_network(self, network: str) -> frozenset[EndpointId]:
+        """Return those of `leaving` that are on a CNI network, without attempts that are undone for their own call."""
+        found = map(self.store.find_endpoint, self._ids(lambda pending: pending.is_leaving and not pending.is_undo))
+        return frozenset(one.id for one in found if one is not None and one.attachment.network == network)
+
+    def count_ended(self, network: str) -> int:
+        """Return how many attempts have ended to tear down endpoints of a CNI network, as `leaving_network`."""
+        return self.pending.ended[network]
 
     @property
     def requested_ids(self) -> frozenset[EndpointId]:
@@ -165,34 +174,26 @@ class TeardownQueue:
         if record is None or record.phase not in _ATTEMPTED:
             return False
         pending = await self._begin_logged(record)
+        pending.is_undo = True
         pending.kept = keep  # after the last await: a cancelled call keeps nothing
         return True
 
-    async def wait_undone(
-        self, endpoint_id: EndpointId, extend_s: Callable[[EndpointId], Awaitable[float]] | None = None
-    ) -> bool:
+    async def wait_undone(self, endpoint_id: EndpointId, limit_s: float = 0.0) -> bool:
         """Wait until an endpoint is undone, before all other teardowns; return whether it is.
 
-        Waits for `UNDO_LIMIT_S`, and then for the seconds that `extend_s` returns. After that, or if it fails, nothing
-        is kept, and the endpoint is torn down completely in the background.
+        Waits for `UNDO_LIMIT_S`, or longer. After that, or if it fails, nothing is kept, and the endpoint is torn down
+        completely in the background.
         """
         try:
-            if not await self._is_undone_within(UNDO_LIMIT_S, endpoint_id) and extend_s is not None:
-                await self._is_undone_within(await extend_s(endpoint_id), endpoint_id)
+            async with asyncio.timeout(max(UNDO_LIMIT_S, limit_s)):
+                await self._wait_tried_first(endpoint_id)
+        except TimeoutError:
+            pass
         finally:
             is_being_kept = not self._keep_nothing(endpoint_id)
         if is_being_kept:
             await self._wait_tried_first(endpoint_id)  # at most one record is still being stored
         return not self.is_pending(endpoint_id)
-
-    async def _is_undone_within(self, limit_s: float, endpoint_id: EndpointId) -> bool:
-        """Wait until an undo has been tried; return whether it has been within `limit_s`."""
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._wait_tried_first(endpoint_id)
-        except TimeoutError:
-            return False
-        return True
 
     async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
         leaving = self._find_leaving([endpoint_id])
@@ -247,6 +248,7 @@ class TeardownQueue:
         found = self.pending.find([endpoint_id])
         for pending in found:
             pending.kept = None
+            pending.is_undo = False
         return not any(pending.is_restoring for pending in found)
 
     def _prefer(self, leaving: Iterable[Pending]) -> None:

@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Waiting for a port that another endpoint holds has one limit, that of Docker."""
 
-from collections.abc import Collection, Iterable
+import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -15,38 +16,28 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from tests.unit.cnm_bridge.assembly.test_interrupted_publishing import PORT, RECORD, REFERENCE
 
 OWNER = EndpointId("d" * 64)
 HOST_PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 
 
-class Recorded(Evictions):
-    """Records the time limit of each search for dead endpoints."""
+class Recorded(DeadEndpoints):
+    """Records the time that each search for dead endpoints has."""
 
     limits: ClassVar[list[float]] = []
 
-    async def evict_dead(
-        self,
-        endpoints: Iterable[EndpointRecord],
-        limit_s: float,
-        *,
-        until_all: bool = False,
-        leaving: Collection[EndpointId] = (),
-        or_leftovers_of: str | None = None,
-    ) -> bool:
+    async def tear_down(self, endpoints: Iterable[EndpointRecord], until: float) -> bool:
         """Search for dead endpoints."""
-        self.limits.append(limit_s)
-        return await super().evict_dead(
-            endpoints, limit_s, until_all=until_all, leaving=leaving, or_leftovers_of=or_leftovers_of
-        )
+        self.limits.append(until - asyncio.get_running_loop().time())
+        return await super().tear_down(endpoints, until)
 
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
-    monkeypatch.setattr("cnm_bridge.assembly.teardown.Evictions", Recorded)
-    monkeypatch.setattr("cnm_bridge.driver.endpoints.after_join.WAIT_LIMIT_S", 0.1)
+    monkeypatch.setattr("cnm_bridge.assembly.teardown.DeadEndpoints", Recorded)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
     attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})

@@ -17,7 +17,7 @@ from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.teardown.evictions import Evictions
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from tests.records import NETWORK
 from tests.unit.cnm_bridge.driver.ipam.hold_scene import NoOther, Plugins, Scene
 
@@ -30,9 +30,9 @@ async def make_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     plugins = Plugins()
     reservations = HoldReservations(store, cast("PluginRuns", plugins))
     monkeypatch.setattr(module, "Contention", NoOther)
-    evictions = cast("Evictions", None)
+    dead = cast("DeadEndpoints", None)
     settlements = HoldSettlements(store=store, reservations=reservations)
-    holds = Holds(store=store, reservations=reservations, evictions=evictions, settlements=settlements)
+    holds = Holds(store=store, reservations=reservations, dead=dead, settlements=settlements)
     scene = Scene(store, plugins, holds, settlements)
     settlements.clock = lambda: scene.now
     yield scene

@@ -124,10 +124,10 @@ class Plugins:
 class NoOther:
     """Stands in for contention: no other endpoint leaves."""
 
-    def __init__(self, _evictions: object, _network: str, deadline: float, *_: object) -> None:
+    def __init__(self, _dead: object, _network: str, deadline: float, *_: object) -> None:
         self.deadline = deadline
 
-    def note_leaving(self) -> None:
+    def note_attempt(self) -> None:
         """None leaves."""
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
