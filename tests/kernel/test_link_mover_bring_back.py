@@ -2,11 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`bring_back`: wherever the link is, CNI DEL finds it in staging, under its name and with its addresses."""
 
+import os
 from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import get_strings
 from cnm_bridge.core.link_state import IpInterface, KernelError
 from cnm_bridge.system.kernel import Kernel, LinkLocation
 from tests.kernel.namespace import Namespace
@@ -39,10 +41,18 @@ async def bring_back(
     staging: Namespace,
     sandbox: Path | None = None,
     addresses: tuple[IpInterface, ...] | None = ADDRESSES,
+    *,
+    is_device: bool = False,
 ) -> LinkLocation:
     """Bring `eth0` back."""
     return await kernel.bring_back(
-        staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, sandbox=sandbox, addresses=addresses
+        staging.path,
+        "eth0",
+        host_name=HOST_NAME,
+        altname=ALTNAME,
+        sandbox=sandbox,
+        addresses=addresses,
+        is_device=is_device,
     )
 
 
@@ -58,6 +68,7 @@ def assert_replaced(staging: Namespace) -> None:
     """A veth has the link's name and addresses; both of its ends are in staging."""
     assert len(staging.links()) == 2
     assert staging.addresses("eth0") == TEXTS
+    assert staging.link("eth0")["ifalias"] == HOST_NAME
 
 
 async def test_bring_back_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
@@ -165,8 +176,32 @@ async def test_bring_back_of_a_missing_link_may_be_repeated(
     """The second call keeps the veth of the first."""
     host.ip(f"link delete {HOST_NAME}")
     await bring_back(kernel, taken_out)
-    assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
+    assert await bring_back(kernel, taken_out) is LinkLocation.GONE
     assert_replaced(taken_out)
+
+
+@pytest.mark.parametrize("is_device", [False, True])
+async def test_the_alternative_name(kernel: Kernel, taken_out: Namespace, is_device: bool) -> None:
+    """A device of the host loses it before DEL returns it; any other link keeps it, so that it is found again."""
+    await bring_back(kernel, taken_out, is_device=is_device)
+    assert (ALTNAME in get_strings(taken_out.link("eth0"), "altnames")) is not is_device
+
+
+async def test_a_stand_in_that_a_plugin_has_moved(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """`host-device` moves it to the host namespace, under the name that is its alias; nothing of it stays there."""
+    host.ip(f"link delete {HOST_NAME}")
+    await bring_back(kernel, taken_out)
+    taken_out.ip("link set eth0 down", f"link set eth0 netns {os.getpid()} name {HOST_NAME}")
+    assert host.links() == {HOST_NAME}
+    await kernel.remove_stand_in(taken_out.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    assert host.links() == set()
+
+
+async def test_a_link_that_is_no_stand_in(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is not removed, although it has the name."""
+    await kernel.remove_stand_in(taken_out.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    assert host.links() == {"outside", HOST_NAME}
+    host.ip(f"link delete {HOST_NAME}")
 
 
 async def test_a_link_that_is_found_later(
@@ -225,7 +260,7 @@ async def test_a_link_whose_name_is_the_alternative_name(kernel: Kernel, host: N
     """It is left alone: the kernel finds links by either kind of name, but only the alternative one identifies it."""
     host.ip("link add marked up type veth peer name other")
     found = await kernel.bring_back(
-        veth.path, "eth0", host_name=HOST_NAME, altname="marked", sandbox=None, addresses=ADDRESSES
+        veth.path, "eth0", host_name=HOST_NAME, altname="marked", sandbox=None, addresses=ADDRESSES, is_device=False
     )
     assert found is LinkLocation.STAGING
     assert host.links() == {"outside", "marked", "other"}

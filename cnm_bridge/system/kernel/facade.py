@@ -199,11 +199,14 @@ class Kernel(KernelView):
         altname: str,
         sandbox: Path | None,
         addresses: tuple[IpInterface, ...] | None,
+        is_device: bool,
     ) -> LinkLocation:
         """Prepare CNI DEL: move the link back to its staging namespace and give it its addresses.
 
         A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
-        bridge and ptp remove the masquerading of the addresses on the link.
+        bridge and ptp remove the masquerading of the addresses on the link, and host-device gives the link the name
+        that is its alias and moves it to the host namespace. The veth has the alias `host_name`; `remove_stand_in`
+        removes it from there.
 
         Args:
             path: The staging namespace.
@@ -213,14 +216,25 @@ class Kernel(KernelView):
             sandbox: The sandbox to search, None if there is none; it may have been removed.
             addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
                 unchanged.
+            is_device: Whether DEL returns the link to the host, as it does if the link is not virtual. Then it loses
+                its alternative name.
 
         Returns:
-            Where the link was found.
+            Where the link was found; GONE also if only the veth of an earlier call was.
 
         Raises:
             KernelError: A step failed. What has been done stays; a later call resumes.
         """
-        return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
+        back = self._mover(path, ifname, altname).back
+        return await self._run(partial(back, host_name, sandbox, addresses, is_device=is_device))
+
+    async def remove_stand_in(self, path: Path, ifname: str, *, host_name: str, altname: str) -> None:
+        """Delete the veth of `bring_back` if a plugin has moved it to the host namespace, as `host-device` does.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        await self._run(partial(self._mover(path, ifname, altname).remove_stand_in, host_name))
 
     @staticmethod
     def prepare_pin(pin: Path) -> None:

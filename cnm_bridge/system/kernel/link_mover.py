@@ -46,6 +46,7 @@ from cnm_bridge.system.kernel.netlink.links import (
     move_link,
     remove_altname,
     rename_link,
+    set_alias,
 )
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import Baseline
@@ -100,20 +101,33 @@ class LinkMover:
                 raise
         return snapshot
 
-    def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> LinkLocation:
+    def back(
+        self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None, *, is_device: bool
+    ) -> LinkLocation:
         """Bring the link, or a veth that replaces it, into staging and give it exactly `addresses`."""
         with attempt("bring back", str(self)), self._in_host_netns(), self._netlink() as host_netns:
             ensure_namespace(self.path, host=self.host)
             with self._in_staging() as (staging, staging_fd):
                 where = self._retrieve(host_netns, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
+                if where is LinkLocation.GONE:  # `host-device` renames the link to its alias, and moves it to the host
+                    set_alias(staging, link, host_name)
                 if addresses is not None:
                     if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
                         remove_addresses(staging, link)
                     add_addresses(staging, link, addresses)
-                if link.state.kind is None and self.altname in link.altnames:
-                    remove_altname(staging, link, self.altname)  # a physical device outlives the endpoint
+                if self.altname in link.altnames and (is_device or link.state.kind is None):
+                    remove_altname(staging, link, self.altname)  # a device of the host outlives the endpoint
+                if link.alias == host_name:
+                    return LinkLocation.GONE
         return where
+
+    def remove_stand_in(self, host_name: str) -> None:
+        """Delete the veth of `back` if a plugin has moved it to the host namespace."""
+        with attempt("remove the stand-in of", str(self)), self._in_host_netns(), self._netlink() as host_netns:
+            stand_in = find_link(host_netns, host_name)
+            if stand_in is not None and stand_in.alias == host_name:
+                delete_link(host_netns, stand_in)
 
     def look(self) -> Snapshot:
         """Read the state and the addresses of the link in staging."""

@@ -40,7 +40,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_unexpected,
 )
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
-from cnm_bridge.core.planning.plugin_suitability import keeps_ipv6
+from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
@@ -161,6 +161,7 @@ class SandboxAttacher:
                 altname=endpoint.altname,
                 sandbox=pin,
                 addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
+                is_device=has_device(record),
             )
             await self.kernel.remove_staging(pin)
         except KernelError as exc:

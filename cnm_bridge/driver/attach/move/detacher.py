@@ -19,6 +19,7 @@ from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
+from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.system.kernel import Kernel, LinkLocation
 
@@ -70,12 +71,17 @@ class MoveDetacher:
         """
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
+        record = endpoint.record
         found = await self._bring_back(endpoint, place, _addresses(endpoint))
         if place.added_in is not None:
             await self.kernel.mount_instead(place.netns, place.added_in)
         if _addresses(endpoint) is None:
             endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
         await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
+        if found is LinkLocation.GONE:
+            await self.kernel.remove_stand_in(
+                place.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
+            )
         return found.value
 
     async def keep_addresses(self, endpoint: Endpoint, progress: DeleteProgress, netns: Path, ifname: str) -> Endpoint:
@@ -103,6 +109,7 @@ class MoveDetacher:
             altname=endpoint.altname,
             sandbox=place.sandbox,
             addresses=addresses,
+            is_device=has_device(endpoint.record),
         )
 
     async def _delete_all(

@@ -49,6 +49,7 @@ class Link:
         altnames: Its alternative names, which it keeps when it moves to another namespace.
         state: Its other properties.
         master: The index of the bridge or bond that it is a port of, None if it is no port.
+        alias: The text that `ip link set alias` sets, "" if there is none.
     """
 
     index: int
@@ -56,6 +57,7 @@ class Link:
     altnames: tuple[str, ...]
     state: LinkState
     master: int | None = None
+    alias: str = ""
 
 
 def get_link(netlink: Netlink, name: str) -> Link:
@@ -132,6 +134,11 @@ def make_veth(netlink: Netlink, name: str) -> None:
     netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), *kind), flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
+def set_alias(netlink: Netlink, link: Link, alias: str) -> None:
+    """Set the alias of a link, at most 255 bytes."""
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_IFALIAS", alias),))
+
+
 def delete_link(netlink: Netlink, link: Link) -> None:
     """Delete a virtual link."""
     netlink.request(RTM_DELLINK, {"index": link.index})
@@ -154,6 +161,7 @@ def parse_link(message: Message) -> Link:
             noarp=bool(message.field("flags") & _IFF_NOARP),
         ),
         master=message.number("IFLA_MASTER"),
+        alias=message.text("IFLA_IFALIAS") or "",
     )
 
 
