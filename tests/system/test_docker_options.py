@@ -108,6 +108,26 @@ def test_options_without_effect_are_refused(scene: Scene, option: str, error: st
     assert scene.lab.wait_clean(before) == ""
 
 
+def test_options_of_macvlan_are_refused(scene: Scene) -> None:
+    """Who types `-o parent` is shown the list's key and the command that makes such a list."""
+    error = scene.creation_refusal("--ipam-driver=null", "-o", "parent=eth0")
+    assert '"master"' in error
+    assert "cni-bridge network create NAME --parent LINK" in error
+
+
+@pytest.mark.smoke
+def test_options_of_other_tools_do_not_refuse_a_container(scene: Scene) -> None:
+    """They have no effect, and are logged once; one that begins as ours is misspelt, and refused."""
+    network, subnet = scene.bridge_network()
+    options = ",".join(f"driver-opt={one}" for one in ("com.docker-py.setting=yes", f"{network}=value1"))
+    for _ in range(2):
+        assert reaches(scene.run(f"name={network},{options}"), subnet.gateway)
+    assert scene.lab.daemon is not None
+    logged = [line for line in scene.lab.daemon.log().splitlines() if "endpoint.option_unknown" in line]
+    assert sum(network in line for line in logged) == 1
+    assert "did you mean cni.ips?" in scene.run_refusal(f"name={network},driver-opt=cni.ip=10.0.0.9")
+
+
 def test_the_whole_name_of_a_link(scene: Scene, attach: AttachOption) -> None:
     """It is the user's where plugins make the link in the sandbox; otherwise it is refused with another way."""
     network, subnet = scene.bridge_network()

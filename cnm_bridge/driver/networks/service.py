@@ -71,6 +71,7 @@ class NetworkService:
     managed: ManagedNetworks
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
+    _unknown_options: set[str] = field(default_factory=set, init=False)
     _with_unused_pools: set[NetworkId] = field(default_factory=set, init=False)
     _on_forgotten: list[Callable[[NetworkId], None]] = field(default_factory=list, init=False)
 
@@ -180,7 +181,9 @@ class NetworkService:
         given = with_spelling(given, self.arg_names)
         options = parse_options(network.options, given)
         for option in options.unknown:
-            log.warning("endpoint.option_unknown", option=option)
+            if option not in self._unknown_options:
+                self._unknown_options.add(option)
+                log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
         plan = await self._plan_endpoint(_plan_request(network, configuration, options, requested))
         self._warn_of_unused_pools(network, configuration)

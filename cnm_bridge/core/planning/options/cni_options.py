@@ -106,7 +106,7 @@ class Options:
         identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
-        unknown: The names of Docker's options for the endpoint that this version does not know.
+        unknown: The names of the endpoint's options that are neither ours nor known to be Docker's.
     """
 
     configuration: str | None = None

@@ -13,7 +13,7 @@ from typing import Final
 
 from cnm_bridge.core.errors import NULL_IPAM, BadOption
 
-_DOCKERS_NAMES: Final = "com.docker.network."
+_OWN_NAMES: Final = "cni."
 
 SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
 """Sysctls of the link. libnetwork applies them from Engine 27 on, this driver on all engines."""
@@ -38,6 +38,14 @@ _WAYS: Final[Mapping[str, str]] = {
     "com.docker.network.internal": "give --internal instead",
 }
 """Option → what to do instead."""
+_OTHER_DRIVERS: Final[Mapping[str, str]] = {
+    "parent": 'write the link as "master" into the CNI configuration; `cni-bridge network create NAME --parent LINK '
+    "--subnet SUBNET` makes one, and its network",
+    **dict.fromkeys(
+        ("macvlan_mode", "ipvlan_mode"), 'write it as "mode" into the plugin macvlan or ipvlan of the CNI configuration'
+    ),
+}
+"""The same for options of networks of Docker's drivers macvlan and ipvlan, whose names have no prefix."""
 _BRIDGES_OWN: Final = ("com.docker.network.bridge.", "com.docker.network.host_ipv")
 _FOR_BRIDGE: Final = (
     "is for networks of Docker's own driver bridge; what this network does is up to its CNI configuration"
@@ -90,27 +98,27 @@ class Announcements:
 
 
 def refuse_docker_option(option: str) -> None:
-    """Refuse an option of Docker's that is known to have no effect on networks of this driver.
+    """Refuse an option of Docker or its drivers that is known to have no effect on networks of this driver.
 
     Raises:
         BadOption: It has no effect; the text says what to do instead.
     """
-    way = _WAYS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
+    way = _WAYS.get(option) or _OTHER_DRIVERS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
     if way is not None:
         raise BadOption(option, way)
 
 
 def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return an endpoint's options without Docker's options that this version does not know, and the latter's names.
+    """Return an endpoint's options without those that are neither ours nor known to be Docker's, and the latter's names.
 
-    Docker sends its own values among the user's options. Those of a newer engine must not keep containers from
-    starting, so the caller logs them.
+    Docker and other tools add options of their own (a newer engine, docker-py, compose). They are no reason to refuse
+    a container: no driver of Docker's does, so the caller logs them. Names that begin as ours remain, and are refused.
     """
     known = {IFNAME, SYSCTLS, *_WAYS}
     unknown = tuple(
         option
         for option in sorted(options)
-        if option.startswith(_DOCKERS_NAMES) and option not in known and not option.startswith(_BRIDGES_OWN)
+        if option not in known and not option.lower().startswith((_OWN_NAMES, *_BRIDGES_OWN))
     )
     return {option: value for option, value in options.items() if option not in unknown}, unknown
 

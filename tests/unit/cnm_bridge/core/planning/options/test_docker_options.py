@@ -90,12 +90,40 @@ def test_options_without_effect_are_rejected(option: str, message: str) -> None:
     assert split_unknown({option: "x"}) == ({option: "x"}, ())
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("parent", 'write the link as "master" into the CNI configuration; `cni-bridge network create NAME --parent'),
+        ("macvlan_mode", 'write it as "mode"'),
+        ("ipvlan_mode", 'write it as "mode"'),
+    ],
+)
+def test_network_options_of_dockers_macvlan_are_rejected(option: str, message: str) -> None:
+    """The error says where the list has the same."""
+    with pytest.raises(BadOption, match=option) as caught:
+        refuse_docker_option(option)
+    assert message in str(caught.value)
+
+
 def test_unknown_endpoint_options_are_separated() -> None:
-    """A newer engine may set them itself, so they must not prevent a container from starting."""
-    options = {"cni.args.A": "1", "com.docker.network.endpoint.sysctls": "", "com.docker.network.endpoint.news": "x"}
+    """A newer engine or another tool may set them itself, so they must not prevent a container from starting."""
+    options = {
+        "cni.args.A": "1",
+        "com.docker.network.endpoint.sysctls": "",
+        "com.docker.network.endpoint.news": "x",
+        "com.docker-py.setting": "yes",
+        "key1": "value1",
+        "parent": "eth0",
+    }
     known, unknown = split_unknown(options)
     assert known == {"cni.args.A": "1", "com.docker.network.endpoint.sysctls": ""}
-    assert unknown == ("com.docker.network.endpoint.news",)
+    assert unknown == ("com.docker-py.setting", "com.docker.network.endpoint.news", "key1", "parent")
+
+
+@pytest.mark.parametrize("option", ["cni.ipz", "CNI.ips", "cni."])
+def test_unknown_endpoint_options_that_begin_as_ours_remain(option: str) -> None:
+    """They are misspelt, and are refused."""
+    assert split_unknown({option: "x"}) == ({option: "x"}, ())
 
 
 def test_sysctls_are_parsed() -> None:
