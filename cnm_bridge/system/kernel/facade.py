@@ -7,6 +7,7 @@ Each coroutine runs completely in one short-lived thread.
 
 import asyncio
 import os
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -326,6 +327,16 @@ class Kernel(KernelView):
             KernelError: The kernel refused.
         """
         await self._run(partial(self._reader.delete_host_link, link, altname))
+
+    async def end_detection(self, names: Collection[str]) -> None:
+        """End duplicate address detection of host links, by name: they answer for their addresses at once.
+
+        Links that do not exist are ignored.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        await self._run(partial(self._reader.end_detection, names))
 
     async def edit_container_file(self, pid: int, file: ContainerFile, edit: Edit) -> FileEdit | None:
         """Edit a file that dockerd mounts in the container of a process; return what `edit` returned.

@@ -3,6 +3,7 @@
 """The daemon's view of what exists: links, namespaces and processes. Nothing here changes them."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -63,6 +64,13 @@ class KernelView:
     def is_namespace(self, path: Path) -> bool:
         """Return whether a network namespace is mounted at `path`. Does not block."""
         return is_namespace(path)
+
+    def has_host_link(self, name: str) -> bool:
+        """Return whether the host namespace has a link of this name. Does not block; call it in the event loop."""
+        try:
+            return socket.if_nametoindex(name) > 0
+        except OSError:
+            return False
 
     async def host_links(self) -> tuple[Link, ...]:
         """Return all links of the host namespace."""

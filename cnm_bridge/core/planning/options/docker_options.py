@@ -109,7 +109,7 @@ def refuse_docker_option(option: str) -> None:
 
 
 def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return an endpoint's options without those that are neither ours nor known to be Docker's, and the latter's names.
+    """Return an endpoint's options that are ours or known to be Docker's, and the names of the others.
 
     Docker and other tools add options of their own (a newer engine, docker-py, compose). They are no reason to refuse
     a container: no driver of Docker's does, so the caller logs them. Names that begin as ours remain, and are refused.

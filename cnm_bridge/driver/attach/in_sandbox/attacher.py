@@ -43,6 +43,7 @@ from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
+from cnm_bridge.driver.attach.host_gateways import add_with_gateways
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
@@ -190,7 +191,8 @@ class SandboxAttacher:
                 await self.store.put_endpoint(record)
 
         before = await self.leases.find_daemon(endpoint)
-        result = await self.leases.add(endpoint, endpoint.chain, save_result)
+        add = self.leases.add(endpoint, endpoint.chain, save_result)
+        result = await add_with_gateways(self.kernel, endpoint.chain, add)
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)

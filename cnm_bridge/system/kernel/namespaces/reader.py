@@ -22,7 +22,7 @@ from cnm_bridge.core.link_state import (
 )
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.process_namespaces import ProcessNamespaces, process_namespaces
-from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (
     Link,
     delete_link,
@@ -97,6 +97,12 @@ class NamespaceReader:
                 delete_link(netlink, found)
             elif altname in found.altnames:
                 remove_altname(netlink, found, altname)
+
+    def end_detection(self, names: Iterable[str]) -> None:
+        """End duplicate address detection of links of the host namespace, by their names."""
+        with attempt("end", "duplicate address detection"), self._netlink() as netlink:
+            for link in filter(None, (find_link(netlink, name) for name in names)):
+                end_detection(netlink, link)
 
     def links_in(self, sandbox: Path) -> tuple[Link, ...]:
         """Return all links of a sandbox, none if it does not exist or is the host namespace."""

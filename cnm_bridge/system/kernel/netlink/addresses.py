@@ -17,10 +17,12 @@ from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
 from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, Address, IpInterface
 from cnm_bridge.system.kernel.netlink.links import Link, set_mtu
 from cnm_bridge.system.kernel.netlink.message import Message
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Netlink, render_body
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 _IFA_F_NODAD: Final = 0x02
+_IFA_F_TENTATIVE: Final = 0x40
+_IFA_F_PERMANENT: Final = 0x80
 # IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
 _LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
 _NEVER_POSSIBLE: Final = frozenset({EADDRNOTAVAIL, EEXIST, EINVAL})
@@ -76,6 +78,25 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
 
 def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
     """Add an address with all attributes that a snapshot holds."""
+    netlink.request_raw(RTM_NEWADDR, _complete(link, address), flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
+def end_detection(netlink: Netlink, link: Link) -> None:
+    """End duplicate address detection of a link's lasting addresses, so that they are answered for at once.
+
+    The kernel does not end it for an address that is there, so each is removed and added again, in one call.
+    """
+    for present in find_addresses(netlink, link):
+        if present.flags & _IFA_F_TENTATIVE and present.flags & _IFA_F_PERMANENT and not present.scope:
+            removed = render_body(RTM_DELADDR, _fields(link, present.address), (("IFA_LOCAL", present.address.packed),))
+            netlink.request_together(
+                (RTM_DELADDR, removed, 0),
+                (RTM_NEWADDR, _complete(link, present), NLM_F_CREATE | NLM_F_EXCL),
+            )
+
+
+def _complete(link: Link, address: Address) -> bytes:
+    """Return a request that adds an address with all attributes that a snapshot holds, without detection."""
     wanted: list[tuple[str, int | str | bytes]] = [
         ("IFA_LOCAL", address.address.packed),
         ("IFA_ADDRESS", (address.peer or address.address).packed),
@@ -89,8 +110,7 @@ def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
         wanted.append(("IFA_LABEL", f"{link.state.name}{address.label}"))
     if address.is_deprecated:
         wanted.append(("IFA_CACHEINFO", _LIFETIMES.pack(0, _FOR_EVER, 0, 0)))
-    fields = {**_fields(link, address.address), "scope": address.scope}
-    netlink.request(RTM_NEWADDR, fields, wanted, flags=NLM_F_CREATE | NLM_F_EXCL)
+    return render_body(RTM_NEWADDR, {**_fields(link, address.address), "scope": address.scope}, wanted)
 
 
 def parse_address(message: Message, link: Link) -> Address:

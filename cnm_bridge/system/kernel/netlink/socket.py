@@ -83,12 +83,37 @@ class Netlink:
         Raises:
             OSError: The kernel refused, or did not reply in time.
         """
-        return self.request_raw(kind, _body(kind, fields, attributes), flags=flags)
+        return self.request_raw(kind, render_body(kind, fields, attributes), flags=flags)
 
     def request_raw(self, kind: int, body: bytes, *, flags: int = 0) -> tuple[Message, ...]:
         """Send a request whose bytes, without the netlink header, are given; otherwise as `request`."""
         self._send(kind, body, flags | NLM_F_ACK)
         return tuple(message for message, _ in self._receive())
+
+    def request_together(self, *requests: tuple[int, bytes, int]) -> None:
+        """Send requests in one call: the kernel has carried out all of them before this process can be killed.
+
+        Args:
+            requests: Type, bytes without the netlink header, and additional flags of each. None has a reply.
+
+        Raises:
+            OSError: The kernel refused one of them; it has tried the others.
+        """
+        self._sequence += 1
+        self._socket.send(
+            b"".join(
+                _header(kind, body, flags | NLM_F_ACK, self._sequence) + body + bytes(-len(body) % 4)
+                for kind, body, flags in requests
+            )
+        )
+        errors = []
+        for _ in requests:
+            try:
+                tuple(self._receive())
+            except OSError as exc:
+                errors.append(exc)
+        if errors:
+            raise errors[0]
 
     def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
         """Return all objects that match fields and attributes; arguments and errors as in `request`.
@@ -96,7 +121,7 @@ class Netlink:
         Raises:
             OSError: Also EINTR, if the namespace changed during each attempt to read it.
         """
-        body = _body(kind, fields, attributes)
+        body = render_body(kind, fields, attributes)
         for _ in range(_DUMP_TRIES):
             self._send(kind, body, NLM_F_DUMP)
             answer = tuple(self._receive())
@@ -106,8 +131,7 @@ class Netlink:
 
     def _send(self, kind: int, body: bytes, flags: int) -> None:
         self._sequence += 1
-        header = _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, self._sequence, 0)
-        self._socket.send(header + body)
+        self._socket.send(_header(kind, body, flags, self._sequence) + body)
 
     def _receive(self) -> Iterator[tuple[Message, int]]:
         """Yield the messages of the reply with their flags, until it is complete."""
@@ -125,7 +149,12 @@ class Netlink:
                 offset += (length + 3) & ~3
 
 
-def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
+def _header(kind: int, body: bytes, flags: int, sequence: int) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, sequence, 0)
+
+
+def render_body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
+    """Return the bytes of a request without the netlink header."""
     return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
 
 
