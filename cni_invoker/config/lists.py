@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
+from cni_invoker.config.syntax_hint import find_syntax_hint
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -140,13 +141,13 @@ class NetworkConfigurationList:
         """
         try:
             check_json([document, *further])
-            found = _check_list(document)
+            found = _check_list(_require_object(document))
             name = get_str(found, "name")
             check_network_name(name)
             _require_plugins(found)
             plugins = (*get_objects(found, "plugins"), *further)
             if not plugins:
-                raise BadConfiguration("no plugin configs found", file=source)
+                raise JsonError("no plugin configs found")
             if further:
                 found = {**found, _ONLY_INLINED: True, "plugins": list(plugins)}
             offered = offered_versions(
@@ -164,7 +165,9 @@ class NetworkConfigurationList:
                 source=source,
             )
         except (JsonError, InvalidParameter, VersionUnsupported) as exc:
-            raise BadConfiguration(str(exc), file=source) from exc
+            is_plugin = isinstance(document, dict) and "type" in document and not _has_plugins(document)
+            hint = " (a single plugin, with 'type', belongs into a .conf file, or into 'plugins')" if is_plugin else ""
+            raise BadConfiguration(f"{exc}{hint}", file=source) from exc
 
     @classmethod
     def from_plugin_document(cls, document: JsonValue, *, source: Path | None = None) -> Self:
@@ -175,7 +178,7 @@ class NetworkConfigurationList:
         """
         try:
             check_json(document)
-            found = _check_plugin(document)
+            found = _check_plugin(_require_object(document))
         except JsonError as exc:
             hint = " (a list, with 'plugins', belongs into a .conflist file)" if _has_plugins(document) else ""
             raise BadConfiguration(f"{exc}{hint}", file=source, phrase=PARSING_PLUGIN) from exc
@@ -241,7 +244,9 @@ def _parse_document(data: bytes, file: Path, phrase: str) -> JsonValue:
     try:
         return parse_json(data)
     except JsonSyntaxError as exc:
-        raise BadConfiguration(exc.reason, file=file, line=exc.line, column=exc.column, phrase=phrase) from exc
+        hint = find_syntax_hint(data)
+        reason = f"{exc.reason}; {hint}" if hint else exc.reason
+        raise BadConfiguration(reason, file=file, line=exc.line, column=exc.column, phrase=phrase) from exc
 
 
 def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
@@ -301,6 +306,13 @@ def _flag(document: JsonObject, key: str) -> bool:
             raise JsonError(f'invalid value for {key}: {show(value)} that is neither "true" nor "false"')
         return value.lower() == "true"
     return value is True
+
+
+def _require_object(document: JsonValue) -> JsonValue:
+    """Return a document unless it is a text, as a file in quotes is."""
+    if isinstance(document, str):
+        raise JsonError("the whole document is one text in quotes; remove the quotes around it")
+    return document
 
 
 def _has_plugins(document: JsonValue) -> bool:

@@ -198,6 +198,59 @@ def test_a_syntax_error_has_line_and_column() -> None:
     )
 
 
+LIST_TEXT = b'{"name": "net", "plugins": [{"type": "bridge"}]}'
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b"", "the file is empty"),
+        (b" \n\t\n", "the file is empty"),
+        (b"\xef\xbb\xbf" + LIST_TEXT, "it begins with a byte order mark; save it as UTF-8 without one"),
+        (LIST_TEXT.decode().encode("utf-16"), "it is UTF-16; save it as UTF-8"),
+        (b"# the office LAN\n" + LIST_TEXT, "JSON has no comments; remove them"),
+        (b'{"name": "net", // the LAN\n "plugins": []}', "JSON has no comments; remove them"),
+        (b'{"name": "net", /* the LAN */ "plugins": []}', "JSON has no comments; remove them"),
+        (b"'" + LIST_TEXT + b"'\n", "the whole file is in quotes; remove them"),
+        ("“".encode() + LIST_TEXT, "the whole file is in quotes; remove them"),
+        (b"name: net\nplugins:\n- type: bridge\n", "it looks like YAML; write it as JSON"),
+        (b"---\nname: net\n", "it looks like YAML; write it as JSON"),
+        (b'{"name": "net", "plugins": [{"type": "bridge"},]}', "remove the comma after the last item"),
+    ],
+)
+def test_a_file_that_is_not_json_is_called_what_it_is(data: bytes, hint: str) -> None:
+    """The error ends with what the file seems to be, and what to do."""
+    with pytest.raises(BadConfiguration) as caught:
+        parse_configuration(data, Path("/etc/cni/net.d/10-net.conflist"))
+    assert str(caught.value).startswith("error parsing configuration list: /etc/cni/net.d/10-net.conflist, line ")
+    assert str(caught.value).endswith(f"; {hint}")
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"name": "http://net # 1", "plugins" []}', b'{"name": "a: b,]",', b"{name: net}", b"hello", b"\x00"]
+)
+def test_other_syntax_errors_get_no_hint(data: bytes) -> None:
+    """What is in a text in quotes is not taken for a comment, nor any word for YAML."""
+    with pytest.raises(BadConfiguration) as caught:
+        parse_configuration(data, Path("a.conflist"))
+    assert ";" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.conflist", "a.conf"])
+def test_a_document_in_quotes(name: str) -> None:
+    """It is JSON, but one text."""
+    with pytest.raises(BadConfiguration, match="one text in quotes; remove the quotes around it"):
+        parse_configuration(render_json(LIST_TEXT.decode()), Path(name))
+
+
+def test_a_plugin_in_a_list_file_is_an_error() -> None:
+    """The error says that a single plugin belongs in a .conf file, or in a list."""
+    with pytest.raises(BadConfiguration, match=r"single plugin.*belongs into a \.conf file, or into 'plugins'"):
+        parse_configuration(b'{"name": "net", "type": "bridge"}', Path("10-net.conflist"))
+    with pytest.raises(BadConfiguration, match=r"'name' is a required property.*single plugin"):
+        parse_configuration(b'{"type": "bridge"}', Path("10-net.conflist"))
+
+
 def test_a_list_in_a_conf_file_is_an_error() -> None:
     """The error says that a list belongs in a .conflist file."""
     with pytest.raises(BadConfiguration, match=r"'type' is a required property.*belongs into a \.conflist file"):
