@@ -236,6 +236,20 @@ def test_refused_networks(scene: Scene, case: str) -> None:
     assert reservations(scene.lab, name) == []
 
 
+def test_overlapping_subnets_of_two_sections(scene: Scene) -> None:
+    """Docker's own IPAM refuses them; parts of one subnet without a common address are possible."""
+    subnet = scene.subnet()
+    first = write_section(scene, section(subnet, rangeEnd=f"10.80.{subnet.number}.99"))
+    network(scene, first, "--subnet", subnet.ipv4)
+    same = write_section(scene, section(subnet))
+    refused = scene.creation_refusal(*IPAM, f"cni.ipam={same}", "-d", "bridge")
+    assert f"{subnet.ipv4} overlaps {subnet.ipv4} of IPAM section {first}" in refused
+    apart = write_section(scene, section(subnet, rangeStart=f"10.80.{subnet.number}.100"))
+    parent = ("-o", f"parent={Scene.UPLINK}", "--subnet", subnet.ipv4)
+    made = scene.builtin_network("-d", "macvlan", *parent, *IPAM, f"cni.ipam={apart}")
+    assert address_of(scene.run(made)) == f"10.80.{subnet.number}.100/24"
+
+
 def test_an_unknown_section(scene: Scene) -> None:
     """The error names the sections that there are; without the option it names the option."""
     name = write_section(scene, section(scene.subnet()))

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface, ip_network
 from typing import Final
@@ -36,6 +37,7 @@ from cni_bridge_state import (
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed, Result, Runtime, run_preflight
 from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.planning.addresses.address_ranges import overlap
 from cnm_bridge.core.planning.ipam.address import is_assignable, plan_address, refuse_address, take_address
 from cnm_bridge.core.planning.ipam.pool import (
     NAME_IT,
@@ -43,6 +45,7 @@ from cnm_bridge.core.planning.ipam.pool import (
     ChosenPool,
     choose_pool,
     parse_pool_id,
+    refuse_overlap,
     render_pool_id,
     section_name,
 )
@@ -135,10 +138,22 @@ class IpamService:
         preflight = await run_preflight(self.runtime, section.configuration)
         if not preflight.is_good:
             raise Refused(f"{section} cannot be used: {'; '.join(preflight.all_problems)}")
+        await self._refuse_overlap(section, chosen)
         pool_id = render_pool_id(chosen, secrets.token_hex(_DIGITS))
         await self.store.ipam.put_pool(_new_pool(pool_id, chosen, caller))
         log.info("pool.given", pool_id=pool_id)
         return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
+
+    async def _refuse_overlap(self, section: IpamSection, chosen: ChosenPool) -> None:
+        """Refuse a pool with addresses that Docker has from another section, too."""
+        others = []
+        for pool in self.store.ipam.pools():
+            if pool.section != section.name and overlap(pool.subnet, chosen.subnet):
+                other = None
+                with suppress(Refused):  # its section is no longer there
+                    other = await asyncio.to_thread(self.sections.find, pool.section)
+                others.append((pool, other))
+        refuse_overlap(section, chosen, others)
 
     async def _find_section(self, request: RequestPool) -> IpamSection:
         """Return the section that a request names, or the only one with its subnet."""

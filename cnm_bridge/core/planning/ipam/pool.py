@@ -6,14 +6,15 @@ An ID is `SECTION,SUBNET,PART,DIGITS`, e.g. `lan,10.1.2.0/24,,5f0c81aa`. So a po
 again from the ID that Docker has kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from cni_bridge_spec import find_str
-from cni_bridge_state import PoolId
+from cni_bridge_state import AddressPoolRecord, PoolId
 from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.planning.addresses.address_ranges import overlap
 from cnm_bridge.core.planning.ipam.section import IpamSection
 from cnm_bridge.core.wire.ipam import RequestPool
 
@@ -95,6 +96,40 @@ def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
         has = ", ".join(f"{found.first} to {found.last}" for found in usable)
         raise Refused(f"--ip-range {part} has no address of {section}, which has {has} in {subnet}")
     return ChosenPool(section=section.name, subnet=subnet, sub_pool=part, gateway=usable[0].gateway)
+
+
+def refuse_overlap(
+    section: IpamSection, chosen: ChosenPool, others: Iterable[tuple[AddressPoolRecord, IpamSection | None]]
+) -> None:
+    """Refuse a pool whose addresses another section gives to containers, too: their plugins do not know of each other.
+
+    Subnets may overlap if the ranges have no address in common, as those of two networks on one LAN.
+
+    Args:
+        section: The pool's section.
+        chosen: The pool.
+        others: Other pools that Docker has, each with its section; None if that is no longer there.
+
+    Raises:
+        Refused: Another section has some of the addresses, or its ranges are not known.
+    """
+    for pool, other in others:
+        is_apart = _are_apart(section, chosen.subnet, other, pool.subnet)
+        if pool.section != section.name and overlap(pool.subnet, chosen.subnet) and not is_apart:
+            raise Refused(
+                f"{section} cannot be used: {chosen.subnet} overlaps {pool.subnet} of IPAM section {pool.section}, from "
+                f"which Docker has a pool already. Use section {pool.section} for both networks, or give the sections "
+                "other subnets, or ranges without a common address"
+            )
+
+
+def _are_apart(section: IpamSection, subnet: IpNetwork, other: IpamSection | None, other_subnet: IpNetwork) -> bool:
+    """Return whether the ranges of two sections in these subnets are known, and have no address in common."""
+    one, two = section.ranges, None if other is None else other.ranges
+    if one is None or two is None:
+        return False
+    own = [found for _, found in one if found.subnet == subnet]
+    return all(mine.is_apart(found) for mine in own for _, found in two if found.subnet == other_subnet)
 
 
 def render_pool_id(pool: ChosenPool, digits: str) -> PoolId:

@@ -13,7 +13,13 @@ from cni_bridge_state import AddressPoolRecord, PoolId
 from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.ipam.address import is_assignable, plan_address, refuse_address, take_address
-from cnm_bridge.core.planning.ipam.pool import choose_pool, parse_pool_id, render_pool_id, section_name
+from cnm_bridge.core.planning.ipam.pool import (
+    choose_pool,
+    parse_pool_id,
+    refuse_overlap,
+    render_pool_id,
+    section_name,
+)
 from cnm_bridge.core.planning.ipam.section import IpamSection, parse_section, section_of_list
 from cnm_bridge.core.wire.ipam import RequestPool
 
@@ -138,6 +144,45 @@ def test_refused_pools(ipam: JsonObject, wanted: RequestPool, reason: str) -> No
     with pytest.raises(Refused) as caught:
         choose_pool(section(ipam), wanted)
     assert reason in str(caught.value)
+
+
+def other_section(**ipam: str) -> IpamSection:
+    """Return a section with another name."""
+    document: JsonObject = {"cniVersion": "1.0.0", "name": "office", "ipam": {"type": "host-local", **ipam}}
+    return parse_section(document, Path("office.ipam"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        other_section(subnet="10.1.2.0/24"),
+        other_section(subnet="10.1.0.0/16"),
+        other_section(subnet="10.1.2.0/24", rangeStart="10.1.2.150"),
+        other_section(type="whereabouts"),
+    ],
+)
+def test_overlapping_subnets_of_two_sections(other: IpamSection) -> None:
+    """Their plugins would give the same address to two containers, or that is not known."""
+    chosen = choose_pool(other, request("10.1.0.0/16" if other.ranges is None else None))
+    with pytest.raises(Refused, match=r"overlaps 10\.1\.2\.0/24 of IPAM section lan.*Use section lan"):
+        refuse_overlap(other, chosen, [(pool(), section())])
+    with pytest.raises(Refused, match="overlaps"):
+        refuse_overlap(other, chosen, [(pool(), None)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        other_section(subnet="10.1.3.0/24"),
+        other_section(subnet="fd00::/64"),
+        other_section(subnet="10.1.2.0/24", rangeStart="10.1.2.20", rangeEnd="10.1.2.29"),
+    ],
+)
+def test_sections_without_a_common_address(other: IpamSection) -> None:
+    """Two networks on one LAN have parts of its subnet, and one section may be that of several networks."""
+    chosen = choose_pool(other, request(is_ipv6=":" in str(other.ipam["subnet"])))
+    refuse_overlap(other, chosen, [(pool(), section())])
+    refuse_overlap(section(), choose_pool(section(), request()), [(pool(), section())])
 
 
 def test_a_plugin_whose_ranges_are_unknown() -> None:
