@@ -117,9 +117,9 @@ def refuse_overlap(
         is_apart = _are_apart(section, chosen.subnet, other, pool.subnet)
         if pool.section != section.name and overlap(pool.subnet, chosen.subnet) and not is_apart:
             raise Refused(
-                f"{section} cannot be used: {chosen.subnet} overlaps {pool.subnet} of IPAM section {pool.section}, from "
-                f"which Docker has a pool already. Use section {pool.section} for both networks, or give the sections "
-                "other subnets, or ranges without a common address"
+                f"{section} cannot be used: {chosen.subnet} overlaps {pool.subnet} of IPAM section {pool.section}, "
+                f"of which Docker has a pool already. Use section {pool.section} for both networks, or give the "
+                "sections other subnets, or ranges without a common address"
             )
 
 
