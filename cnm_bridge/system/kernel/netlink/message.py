@@ -69,8 +69,8 @@ class Attributes:
         return next(iter(self.texts(name)), None)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return each occurrence of an attribute as text."""
-        return tuple(value.rstrip(b"\0").decode() for value in self.values(name))
+        r"""Return each occurrence of an attribute as text; names are bytes, and what is not UTF-8 becomes `\xff`."""
+        return tuple(value.rstrip(b"\0").decode(errors="backslashreplace") for value in self.values(name))
 
     def address(self, name: str) -> IPv4Address | IPv6Address | None:
         """Return an attribute as an IP address, with or without a family (RTA_VIA); None if it is absent."""
