@@ -36,10 +36,10 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
     """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
     owners = AddressOwners(resources.store)
     liveness = Liveness(resources.kernel)
-    in_use = InUseCheck(resources.kernel, resources.settings.run_dir)
+    in_use = InUseCheck(resources.kernel)
     slots = TeardownSlots(resources.limits.executions)
     pending = PendingTeardowns()
-    unrecorded = UnrecordedLinks(resources.store, resources.kernel, resources.settings.run_dir)
+    unrecorded = UnrecordedLinks(resources.store, resources.kernel)
     teardown = Teardown(
         store=resources.store,
         attachers=attach.attachers,

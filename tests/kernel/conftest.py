@@ -22,19 +22,21 @@ import pytest
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.namespace import Namespace
+from tests.kernel.namespace import Namespace, made_namespace
 from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 
 __all__ = [
     "executed",
     "host",
     "host_with_uplink",
+    "inhabitant",
     "inhabited",
     "kernel",
     "nothing_left_in_network",
     "nothing_left_of_the_pair",
     "plugins",
     "private_namespaces",
+    "running",
     "runtime",
     "sandbox",
     "staging",
@@ -159,10 +161,9 @@ def nothing_left_of_the_pair(host: Namespace, nothing_left_in_network: None) -> 
 
 @pytest.fixture
 def sandbox() -> Iterator[Namespace]:
-    """A namespace that stands for a container's."""
-    subprocess.run(["ip", "netns", "add", "sandbox"], check=True)
-    yield Namespace(Path("/run/netns/sandbox"))
-    subprocess.run(["ip", "netns", "delete", "sandbox"], check=True)
+    """A namespace that stands for a container's: its mount is called as Docker calls those of its sandboxes."""
+    with made_namespace("5a4db0c50001") as namespace:
+        yield namespace
 
 
 def _network_namespace() -> int:
@@ -180,24 +181,31 @@ def _links() -> set[str]:
 
 
 @pytest.fixture
-def inhabited() -> Iterator[Namespace]:
-    """A namespace that only a process keeps alive."""
-    with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()  # from here on the process is in its namespace
-        try:
-            yield Namespace(Path(f"/proc/{process.pid}/ns/net"))
-        finally:
-            process.kill()
+def running() -> Iterator[tuple[Namespace, int]]:
+    """A namespace like `sandbox`, and the ID of the process in it."""
+    with made_namespace("5a4db0c50002") as namespace, namespace.living() as pid:
+        yield namespace, pid
 
 
 @pytest.fixture
-def few_processes(tmp_path: Path, inhabited: Namespace, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inhabited(running: tuple[Namespace, int]) -> Namespace:
+    """A namespace like `sandbox`, in which a process runs."""
+    return running[0]
+
+
+@pytest.fixture
+def inhabitant(running: tuple[Namespace, int]) -> Path:
+    """The process in `inhabited`: its directory in `/proc`."""
+    return Path("/proc", str(running[1]))
+
+
+@pytest.fixture
+def few_processes(tmp_path: Path, inhabitant: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The daemon sees only this process and one other: `/proc` of this machine need not show all processes."""
     processes = tmp_path / "processes"
     processes.mkdir()
-    for process in ("self", inhabited.path.parts[2]):
-        found = Path("/proc", process).resolve()
+    for process in (Path("/proc/self"), inhabitant):
+        found = process.resolve()
         processes.joinpath(found.name).symlink_to(found)
     monkeypatch.setattr("cnm_bridge.assembly.resources.Kernel", partial(Kernel, processes=processes))
     return processes

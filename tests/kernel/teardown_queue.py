@@ -138,11 +138,11 @@ def make_queue(
         store=store,
         attachers=attachers,
         owners=owners,
-        unrecorded=UnrecordedLinks(store, kernel, run_dir),
+        unrecorded=UnrecordedLinks(store, kernel),
         slots=slots,
         pending=pending,
     )
-    in_use = in_use or InUseCheck(kernel, run_dir)
+    in_use = in_use or InUseCheck(kernel)
     locks = locks or KeyedLocks()
     loop = TeardownLoop(
         store=store,

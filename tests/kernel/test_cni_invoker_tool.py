@@ -17,7 +17,7 @@ from tests.kernel.namespace import Namespace
 
 PLUGIN_DIRS = "/opt/cni/bin:/usr/lib/cni"
 LIMIT_S = 60.0
-NETNS = "/run/netns/sandbox"
+NETNS = "/run/netns/5a4db0c50001"
 
 
 class Tool:

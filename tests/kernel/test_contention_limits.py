@@ -30,7 +30,7 @@ def make_kernel(few_processes: Path) -> Kernel:
 async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """While a call for the dead endpoint hangs with its lock, `tear_down` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    in_use = InUseCheck(kernel, tmp_path / "run")
+    in_use = InUseCheck(kernel)
     teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
     dead = DeadEndpoints(store, Liveness(kernel), in_use, teardowns)
     clock = asyncio.get_running_loop().time

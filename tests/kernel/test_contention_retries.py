@@ -53,9 +53,9 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cnm_bridge.driver.teardown.loop._FIRST_PAUSE_S", 3600.0)
 
 
-def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
+def contention(store: Store, kernel: Kernel, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    dead = DeadEndpoints(store, Liveness(kernel), InUseCheck(kernel, run_dir), teardowns)
+    dead = DeadEndpoints(store, Liveness(kernel), InUseCheck(kernel), teardowns)
     asking = EndpointReference(network_id=NETWORK, endpoint_id=EndpointId(SECOND))
     return Contention(dead, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
 
@@ -74,7 +74,7 @@ async def test_an_attachment(store: Store, kernel: Kernel, tmp_path: Path, monke
     async with running(teardowns):
         await fail_once(store, teardowns)
         monkeypatch.setattr(Failing, "is_failing", False)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_attachment(ATTACHMENT)
+        await contention(store, kernel, teardowns).wait_for_attachment(ATTACHMENT)
         assert store.endpoints() == ()
 
 
@@ -84,7 +84,7 @@ async def test_an_attachment_whose_teardown_fails_again(store: Store, kernel: Ke
     async with running(teardowns):
         await fail_once(store, teardowns)
         with pytest.raises(Refused) as refused:
-            await contention(store, kernel, tmp_path / "run", teardowns).wait_for_attachment(ATTACHMENT)
+            await contention(store, kernel, teardowns).wait_for_attachment(ATTACHMENT)
         assert teardowns.all[HOLDER].attempts == 2
     text = str(refused.value)
     assert "identifier is not free yet" in text
@@ -99,7 +99,7 @@ async def test_an_attachment_of_a_dead_endpoint(store: Store, kernel: Kernel, tm
     await put(store, endpoint(FIRST, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
-        new = contention(store, kernel, tmp_path / "run", teardowns)
+        new = contention(store, kernel, teardowns)
         with pytest.raises(Refused, match="plugin bridge has not completed its DEL"):
             await new.wait_for_attachment(ATTACHMENT)
 
@@ -110,7 +110,7 @@ async def test_an_address(store: Store, kernel: Kernel, tmp_path: Path, monkeypa
     async with running(teardowns):
         await fail_once(store, teardowns)
         monkeypatch.setattr(Failing, "is_failing", False)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
+        await contention(store, kernel, teardowns).wait_for_addresses()
         assert store.endpoints() == ()
 
 
@@ -119,7 +119,7 @@ async def test_an_address_whose_holder_fails_again(store: Store, kernel: Kernel,
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
         await fail_once(store, teardowns)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
+        await contention(store, kernel, teardowns).wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 2
 
 
@@ -128,13 +128,13 @@ async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, ker
     teardowns = make_queue(store, kernel, tmp_path / "run", Hanging)
     async with running(teardowns):
         await fail_once(store, teardowns)
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses()
+        await contention(store, kernel, teardowns).wait_for_addresses()
         assert teardowns.all[HOLDER].attempts == 1
 
 
 async def test_a_bridge_that_an_earlier_add_has_left(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """`bridge` completes it when it fails, so there is another attempt at once, and no third one."""
-    contending = contention(store, kernel, tmp_path / "run", make_queue(store, kernel, tmp_path / "run", Failing))
+    contending = contention(store, kernel, make_queue(store, kernel, tmp_path / "run", Failing))
     await contending.wait_or_raise(INCOMPLETE_BRIDGE)
     with pytest.raises(PluginFailed, match="could not set bridge's mac"):
         await contending.wait_or_raise(INCOMPLETE_BRIDGE)
@@ -144,7 +144,7 @@ async def test_an_add_is_repeated_three_times_at_most(store: Store, kernel: Kern
     """A busy host frees something all the time: that would never end."""
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     async with running(teardowns):
-        new = contention(store, kernel, tmp_path / "run", teardowns)
+        new = contention(store, kernel, teardowns)
         for _ in range(3):
             new.note_attempt()
             await tear_down(store, teardowns)
@@ -160,12 +160,12 @@ async def test_a_teardown_that_ended_during_the_attempt(store: Store, kernel: Ke
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     async with running(teardowns):
         await tear_down(store, teardowns)
-        new = contention(store, kernel, tmp_path / "run", teardowns)
+        new = contention(store, kernel, teardowns)
         new.note_attempt()
         await tear_down(store, teardowns, "other")
         with pytest.raises(PluginFailed, match="the token is taken"):
             await new.wait_or_raise(REFUSED)
-        again = contention(store, kernel, tmp_path / "run", teardowns)
+        again = contention(store, kernel, teardowns)
         await tear_down(store, teardowns)
         await again.wait_or_raise(REFUSED)
 
@@ -175,7 +175,7 @@ async def test_an_undo_of_another_call(store: Store, kernel: Kernel, tmp_path: P
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     await put(store, endpoint(FIRST, Phase.PENDING))
     assert await teardowns.begin_undo(HOLDER)
-    new = contention(store, kernel, tmp_path / "run", teardowns)
+    new = contention(store, kernel, teardowns)
     with pytest.raises(PluginFailed, match="the token is taken"):
         await new.wait_or_raise(REFUSED)
     async with running(teardowns):
@@ -186,7 +186,7 @@ async def test_an_undo_of_another_call(store: Store, kernel: Kernel, tmp_path: P
     assert await teardowns.begin_undo(HOLDER)
     assert not await teardowns.wait_undone(HOLDER)
     async with running(teardowns):
-        await contention(store, kernel, tmp_path / "run", teardowns).wait_or_raise(REFUSED)
+        await contention(store, kernel, teardowns).wait_or_raise(REFUSED)
     assert store.endpoints() == ()
 
 

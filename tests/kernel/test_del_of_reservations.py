@@ -150,7 +150,7 @@ async def host(
     run_dir = tmp_path / "run"
     owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
     attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, run_dir, owners)
-    unrecorded, pending = UnrecordedLinks(store, kernel, run_dir), PendingTeardowns()
+    unrecorded, pending = UnrecordedLinks(store, kernel), PendingTeardowns()
     teardown = Teardown(
         store=store,
         attachers=attachers,

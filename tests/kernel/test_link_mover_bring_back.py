@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_spec import get_strings
 from cnm_bridge.core.link_state import IpInterface, KernelError
 from cnm_bridge.system.kernel import Kernel, LinkLocation
-from tests.kernel.namespace import Namespace
+from tests.kernel.namespace import Namespace, living_process
 
 HOST_NAME = "cb0123456789a"
 ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
@@ -128,13 +128,27 @@ async def test_bring_back_from_the_sandbox(
 
 
 async def test_bring_back_from_a_sandbox_that_is_not_mounted(
-    kernel: Kernel, host: Namespace, taken_out: Namespace, inhabited: Namespace, tmp_path: Path
+    kernel: Kernel, host: Namespace, taken_out: Namespace, tmp_path: Path
 ) -> None:
-    """A container that Docker has lost still runs; its link is found through its processes."""
-    host.ip(f"link set {HOST_NAME} netns {inhabited.path} name eth0")
-    assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is LinkLocation.SANDBOX
-    assert_back(host, taken_out)
-    assert inhabited.links() == set()
+    """Docker has lost the container, whose process runs on; its link is found through that."""
+    with living_process("unshare", "--net") as pid:
+        host.ip(f"link set {HOST_NAME} netns {pid} name eth0")
+        assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is LinkLocation.SANDBOX
+        assert_back(host, taken_out)
+        assert Namespace(Path(f"/proc/{pid}/ns/net")).links() == set()
+
+
+async def test_a_link_of_a_stranger_is_not_brought_back(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, tmp_path: Path
+) -> None:
+    """A local user without any right can give a link this alternative name."""
+    host.ip(f"link del {HOST_NAME}")
+    with living_process("unshare", "--user", "--map-root-user", "--net") as pid:
+        ip = ("nsenter", f"--target={pid}", "--user", "--net", "ip")
+        for command in ("link add forged type veth peer name peer", f"link property add dev forged altname {ALTNAME}"):
+            host.run(" ".join((*ip, command)))
+        assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is LinkLocation.GONE
+        assert b"forged" in host.run(" ".join((*ip, "link")))
 
 
 async def test_bring_back_from_staging(kernel: Kernel, host: Namespace, veth: Namespace) -> None:

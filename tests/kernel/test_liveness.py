@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import AttachmentId, AttachMode, EndpointRecord, Phase, ProcessRecord
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.driver.attach.liveness import Liveness
@@ -24,10 +24,10 @@ NAME, ALTNAME = host_link_name(RECORD.attachment.id), alternative_name(RECORD.at
 
 
 @pytest.fixture
-def processes(tmp_path: Path, inhabited: Namespace) -> Path:
+def processes(tmp_path: Path, inhabitant: Path) -> Path:
     """A directory like /proc with this process and that of `inhabited`: a machine need not show all of its own."""
-    for process in ("self", inhabited.path.parts[2]):
-        (tmp_path / Path("/proc", process).resolve().name).symlink_to(Path("/proc", process).resolve())
+    for process in (Path("/proc/self").resolve(), inhabitant):
+        (tmp_path / process.name).symlink_to(process)
     return tmp_path
 
 
@@ -47,10 +47,22 @@ async def is_abandoned(kernel: Kernel, record: EndpointRecord = RECORD) -> bool:
     return await Liveness(kernel).find_abandoned([record]) == (record,)
 
 
-async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, inhabited: Namespace) -> None:
-    """The endpoint is not abandoned, whether the namespace is mounted or not."""
+async def test_a_link_in_a_sandbox_with_a_process(kernel: Kernel, inhabited: Namespace) -> None:
+    """The endpoint is not abandoned, whether its record has the sandbox or not."""
     add_link(inhabited)
     assert not await is_abandoned(kernel)
+    assert not await is_abandoned(kernel, replace(RECORD, sandbox_key=str(inhabited.path)))
+
+
+async def test_a_link_in_the_sandbox_of_another_endpoint(
+    kernel: Kernel, inhabited: Namespace, sandbox: Namespace
+) -> None:
+    """A container may give its links any alternative name: only the endpoint's own sandbox counts."""
+    add_link(inhabited)
+    assert await is_abandoned(kernel, replace(RECORD, sandbox_key=str(sandbox.path)))
+    shared = replace(RECORD.attachment, id=AttachmentId("d" * 64))
+    inhabited.ip(f"link property add dev {NAME} altname {alternative_name(shared.id)}")
+    assert not await is_abandoned(kernel, replace(RECORD, attachment=shared, sandbox_key=str(sandbox.path)))
 
 
 async def test_a_running_container_without_its_link(kernel: Kernel, inhabited: Namespace) -> None:
@@ -141,7 +153,7 @@ async def test_a_link_in_the_host_namespace_while_the_container_runs(
 async def test_a_running_container_after_the_end_of_the_engine(kernel: Kernel, inhabited: Namespace) -> None:
     """Live-restore: the endpoint is not abandoned, as the next dockerd takes the container over."""
     add_link(inhabited)
-    lost = replace(RECORD, caller=LOST, sandbox_key="/var/run/docker/netns/gone")
+    lost = replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path))
     assert not await is_abandoned(kernel, lost)
     assert not await is_abandoned(kernel, replace(lost, phase=Phase.READY))
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A repeated teardown resumes where it stopped, and leaves alone what belongs to a new endpoint by now."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
@@ -20,8 +20,7 @@ from cnm_bridge.driver.teardown.address_owners import AddressInUse, AddressOwner
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.reader import MarkedAddresses
+from cnm_bridge.system.kernel import Kernel, Sandboxes
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill
@@ -71,7 +70,7 @@ def make_teardown(
     """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
-    unrecorded = UnrecordedLinks(store, kernel, fakes.directory / "run")
+    unrecorded = UnrecordedLinks(store, kernel)
     slots = slots or TeardownSlots(LIMITS.executions)
     return Teardown(
         store=store,
@@ -207,10 +206,10 @@ class Looking(Kernel):
         self.taken: list[int] = []
         self._slots = slots
 
-    async def addresses_by_altname(self, besides: Path) -> MarkedAddresses:
-        """Read them, and note it."""
+    async def look_into_sandboxes(self, known: Iterable[str] = ()) -> Sandboxes:
+        """Look, and note it."""
         self.taken.append(self._slots.taken)
-        return await super().addresses_by_altname(besides)
+        return await super().look_into_sandboxes(known)
 
 
 async def test_running_containers_are_looked_at_without_a_plugin_slot(

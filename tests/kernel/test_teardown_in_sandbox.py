@@ -63,7 +63,7 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
-        unrecorded = UnrecordedLinks(store, kernel, tmp_path / "run")
+        unrecorded = UnrecordedLinks(store, kernel)
         teardown = Teardown(
             store=store,
             attachers=attachers,

@@ -4,7 +4,8 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,7 +44,7 @@ def unfinished(
         teardowns=teardowns,
         orphaned_plugins=OrphanedPlugins(directory / "running"),
         liveness=Liveness(kernel),
-        in_use=InUseCheck(kernel, directory / "run"),
+        in_use=InUseCheck(kernel),
         journal=journal or Journal(),
         boot_id=BOOT,
         limit_s=limit_s,
@@ -89,7 +90,7 @@ class Blind(InUseCheck):
 async def test_a_pending_endpoint_stays_while_its_use_is_unknown(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """A container may run on it; the attempt fails, and the next one checks again."""
     await put(store, endpoint(FIRST, Phase.PENDING, boot_id=BOOT))
-    in_use = Blind(kernel, tmp_path / "run")
+    in_use = Blind(kernel)
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow, in_use=in_use)
     await unfinished(store, teardowns, kernel, tmp_path).add()
     async with running(teardowns):
@@ -103,7 +104,7 @@ async def test_a_pending_endpoint_stays_while_its_use_is_unknown(store: Store, k
 async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
     store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
 ) -> None:
-    """A DELETING endpoint is torn down although its link is in a sandbox; no endpoint outlives a boot."""
+    """A DELETING endpoint is torn down although its link is in a sandbox; another boot leaves no sandbox."""
     await put(store, endpoint(FIRST, boot_id=BOOT))
     await store.put_endpoint(endpoint(FIRST, Phase.DELETING, boot_id=BOOT))
     await put(store, endpoint(SECOND, boot_id="an earlier one"))
@@ -111,6 +112,22 @@ async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
     with sandbox.living():
         assert await unfinished(store, teardowns, kernel, tmp_path).add() == 2
+    sandbox.ip("link del marked")
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "just ended"])
+async def test_another_boot_id_without_a_reboot(
+    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path, *, is_running: bool
+) -> None:
+    """An endpoint whose link is in its sandbox is not torn down: a reboot would have left neither."""
+    path = str(sandbox.path)
+    await put(store, replace(endpoint(FIRST, boot_id="another one"), sandbox_key=path))
+    await put(store, replace(endpoint(SECOND, boot_id="another one"), sandbox_key=path))
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
+    with sandbox.living() if is_running else nullcontext():
+        assert await unfinished(store, teardowns, kernel, tmp_path).add() == 1
+    assert set(teardowns.all) == {SECOND}
     sandbox.ip("link del marked")
 
 

@@ -10,12 +10,12 @@ DEL.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import AttachmentId, EndpointRecord, Phase, ProcessRecord
+from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
-from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel, Sandboxes
 
 DEAD: Final = "its sandbox and its link are gone"
 """Why a dead endpoint is torn down, for the log."""
@@ -68,7 +68,7 @@ class Liveness:
         does not exist yet, so this counts only after Leave, or if the container's first process has ended.
 
         Raises:
-            KernelError: Links or processes cannot be read.
+            KernelError: Links or sandboxes cannot be read, or not all processes are visible.
         """
         attached = [record for record in records if record.phase.is_attached]
         engines = {record.caller for record in attached if record.caller and record.sandbox_key}
@@ -84,12 +84,11 @@ class Liveness:
         suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in unwanted]
         if not suspects:
             return ()
-        before = after = await self.kernel.find_process_namespaces()
+        before = after = await self._look(suspects)
         in_host_netns = frozenset[str]()
         if not all(record.attachment.mode.in_sandbox for record in suspects):
             in_host_netns = await self._names_in_host_netns()
-            after = await self.kernel.find_process_namespaces()  # again, so that no link in transit is missed
-        inside = before.altnames | after.altnames
+            after = await self._look(suspects)  # again, so that no link in transit is missed
 
         def is_abandoned(record: EndpointRecord) -> bool:
             may_be_moved = (
@@ -97,10 +96,11 @@ class Liveness:
                 and record.id not in unwanted
                 and _is_in_host_netns(record, in_host_netns)
             )
+            name, own = alternative_name(record.attachment.id), own_sandboxes(record)
             return (
-                alternative_name(record.attachment.id) not in inside
-                and not may_be_moved
-                and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
+                not may_be_moved
+                and not any(seen.has_in_use(name, own) for seen in (before, after))
+                and not (record.sandbox_key and after.is_inhabited(record.sandbox_key))
                 and not (record.first_process and self._runs(record.first_process))
             )
 
@@ -148,9 +148,26 @@ class Liveness:
     def _runs(self, process: ProcessRecord) -> bool:
         return self.kernel.find_start(process.pid) == process.started
 
+    async def _look(self, suspects: Iterable[EndpointRecord]) -> Sandboxes:
+        seen = await self.kernel.look_into_sandboxes(path for record in suspects for path in own_sandboxes(record))
+        if seen.inhabited is None:
+            raise KernelError("look at", "processes", "not all of them are visible from here")
+        return seen
+
     async def _names_in_host_netns(self) -> frozenset[str]:
         """Return all names of the links in the host namespace."""
         return frozenset(name for link in await self.kernel.host_links() for name in (link.state.name, *link.altnames))
+
+
+def own_sandboxes(record: EndpointRecord) -> tuple[str, ...]:
+    """Return the paths of the sandbox in which the link of an endpoint is: Docker's, and our pin. None stand for any.
+
+    The record may be from before Join. An attachment with an ID of its own may belong to another endpoint by now, whose
+    record was lost.
+    """
+    if record.sandbox_key is None or record.attachment.id != AttachmentId(record.id):
+        return ()
+    return (record.sandbox_key, *((record.attachment.netns,) if record.attachment.mode.in_sandbox else ()))
 
 
 def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> bool:

@@ -13,6 +13,7 @@ A link that is made in the sandbox is unknown to libnetwork, which has three con
 * Before Engine 28, dockerd fails to restore a sandbox with such a link after its own restart.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import digits
@@ -25,7 +26,7 @@ from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import Refused, endpoint_option
-from cnm_bridge.core.link_state import IpInterface, KernelError
+from cnm_bridge.core.link_state import IpInterface, KernelError, NamespaceMissing
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.planning.identity import with_identity
@@ -184,7 +185,9 @@ class PlaceFinder:
         """
         if record.first_process is not None:
             return self.kernel.find_start(record.first_process.pid) == record.first_process.started
-        return (await self.kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
+        with suppress(NamespaceMissing):
+            return await self.kernel.is_inhabited(Path(record.attachment.netns))
+        return False
 
     async def _find_unrecorded(self, record: EndpointRecord) -> list[str]:
         """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them.

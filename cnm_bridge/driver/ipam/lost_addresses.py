@@ -33,9 +33,9 @@ class LostAddresses:
     kernel: Kernel
 
     async def find(self, holders: Iterable[AddressRecord], caller: ProcessRecord | None) -> Sequence[AddressRecord]:
-        """Return the records that are older than the engine that calls, and whose address no namespace has.
+        """Return the records that are older than the engine that calls, and whose address no container has.
 
-        None if the engine or the namespaces are not visible.
+        None if the engine or the sandboxes are not visible.
         """
         if caller is None:
             return ()
@@ -50,7 +50,7 @@ class LostAddresses:
         if not earlier:
             return ()
         try:
-            used = await self.kernel.addresses_in_use()
+            used = (await self.kernel.look_into_sandboxes()).addresses
         except KernelError as exc:
             log.info("reconcile.kernel_unread", error=str(exc))
             return ()

@@ -3,7 +3,7 @@
 """Releases what Docker has requested and lost, such as when dockerd was killed before it stored an address.
 
 An address that Docker has just received is in no list yet. So it must have been requested some time ago, two
-comparisons must find it, and no network namespace of the host may have it.
+comparisons must find it, and no container may have it.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class UnclaimedAddresses:
                 return
             await asyncio.sleep(self.grace_s)
             second = await self._look()
-            used = await self.kernel.addresses_in_use() if second.addresses else frozenset[str]()
+            used = (await self.kernel.look_into_sandboxes()).addresses if second.addresses else frozenset[str]()
         except (EngineUnavailable, KernelError) as exc:
             log.info("reconcile.engine_unread", error=str(exc))
             return
@@ -99,7 +99,7 @@ class UnclaimedAddresses:
             if record.id not in kept:
                 log.warning("address.unclaimed", **facts)
             elif record.id not in self._warned:
-                log.warning("address.unclaimed_kept", **facts, reason="a network namespace of the host has it")
+                log.warning("address.unclaimed_kept", **facts, reason="a container has it")
         self._warned = kept
         await self.service.release_all([one for one in unclaimed if one.id not in kept])
 

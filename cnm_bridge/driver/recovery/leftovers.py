@@ -104,11 +104,8 @@ class RemoveLeftovers:
                 await self(leftovers)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
-        """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
-        name = alternative_name(attachment_id)
-        return name in await self.kernel.altnames_in_use(self.run_dir) or name in await self.kernel.altnames_mounted(
-            self.run_dir
-        )
+        """Return whether the link is in a sandbox."""
+        return alternative_name(attachment_id) in (await self.kernel.look_into_sandboxes()).links
 
     async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):

@@ -154,9 +154,10 @@ class InventoryCheck:
             if network.driver != self.driver:  # so `network_ids(self.driver)` was incomplete
                 return f"network {network_id} is of driver {network.driver}, and this one is {self.driver}"
             in_engine.update(network.endpoints)
-        # Not by processes: they may belong to an engine in a container, which has its own cni-bridge.
-        mounted = await self.kernel.altnames_mounted(self.run_dir)
-        attached = {attachment_id for name in mounted if (attachment_id := attachment_of(name)) is not None}
+        seen = await self.kernel.look_into_sandboxes()
+        for error in seen.unread.values():
+            return error
+        attached = {attachment_id for name in seen.links if (attachment_id := attachment_of(name)) is not None}
         others = attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir)
         # Read last, so that an endpoint created meanwhile has its record here.
         records = self.store.endpoints()

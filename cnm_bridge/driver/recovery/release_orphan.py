@@ -46,7 +46,7 @@ class ReleaseOrphan:
         owner = await asyncio.to_thread(self.audit.find_owner, orphan)
         if owner is not None:
             raise Refused(f"{orphan.what} is in use by {owner}; nothing has been changed")
-        used = self._addresses_of(orphan) & await self.kernel.addresses_in_use()
+        used = self._addresses_of(orphan) & (await self.kernel.look_into_sandboxes()).addresses
         if used:
             raise Refused(
                 f"{orphan.what} is in use: a network namespace has the address {', '.join(sorted(used))}; find its "

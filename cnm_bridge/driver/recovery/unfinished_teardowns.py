@@ -93,14 +93,14 @@ class UnfinishedTeardowns:
         """Add the teardowns of endpoints that are half created or half deleted; return which these are.
 
         This includes the endpoints of an earlier boot: their reservations still exist, their links and namespaces do
-        not, and Docker creates new endpoints when it restarts the containers.
+        not, and Docker creates new endpoints when it restarts the containers. An endpoint whose link is in its sandbox
+        is none of these, although the boot ID has changed, as it does without a reboot when the daemon moves into a
+        container that has one of its own.
 
         Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
         of its endpoint fails and is repeated.
         """
-        self._from_earlier_boot = tuple(
-            record.id for record in self.store.endpoints() if record.boot_id != self.boot_id
-        )
+        self._from_earlier_boot = await self._find_from_earlier_boot()
         phases = (record.id for record in self.store.endpoints() if record.phase in _UNFINISHED)
         unfinished = dict.fromkeys((*self._from_earlier_boot, *phases))
         await self.orphaned_plugins.kill()
@@ -108,6 +108,15 @@ class UnfinishedTeardowns:
             self.teardowns.add(endpoint_id)
             await asyncio.sleep(0)  # there may be thousands
         return frozenset(unfinished)
+
+    async def _find_from_earlier_boot(self) -> tuple[EndpointId, ...]:
+        records = [record for record in self.store.endpoints() if record.boot_id != self.boot_id]
+        try:
+            in_place = await self.in_use.find_in_place(records)
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return ()  # they may be in use; rounds find those that are not
+        return tuple(record.id for record in records if record.id not in in_place)
 
     async def _add_dead(self, besides: frozenset[EndpointId]) -> frozenset[EndpointId]:
         """Add the teardowns of endpoints that the kernel has lost; one look is enough, because no calls are running."""

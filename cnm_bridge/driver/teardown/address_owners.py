@@ -11,12 +11,9 @@ containers that were started since then have none until the engine has been aske
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import structlog
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
@@ -26,9 +23,7 @@ from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.core.model.naming import attachment_of
-from cnm_bridge.system.kernel import Kernel
-
-log = structlog.get_logger()
+from cnm_bridge.system.kernel import Kernel, MarkedLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,22 +121,17 @@ class UnrecordedLinks:
     """Finds the links in running containers that belong to endpoints without a record.
 
     Only what existed when the daemon started can be without a record, because a record is stored before anything is
-    done. So the namespaces are read once, before the first DEL that needs it. They are read again only to see whether
-    such a link still exists.
-
-    Attributes:
-        run_dir: The parent directory of staging namespaces and pins, which are not containers.
+    done. So Docker's sandboxes are read once, before the first DEL that needs it. They are read again only to see
+    whether such a link still exists.
     """
 
     store: Store
     kernel: Kernel
-    run_dir: Path
-    _found: Mapping[AttachmentId, frozenset[str]] | None = field(default=None, init=False)
-    _unread: tuple[str, ...] = field(default=(), init=False)
+    _found: tuple[MarkedLink, ...] | None = field(default=None, init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def look(self, addresses: Collection[str]) -> None:
-        """Read the namespaces if a DEL for some addresses needs it, which would hold a plugin slot meanwhile."""
+        """Read the sandboxes if a DEL for some addresses needs it, which would hold a plugin slot meanwhile."""
         with suppress(KernelError):  # that DEL tries again, and fails with the reason
             async with self._reading:
                 if self._found is None or self._user_of(addresses) is not None:
@@ -152,7 +142,7 @@ class UnrecordedLinks:
 
         Raises:
             AddressInUse: One has; `plugin` is the type of the plugin that would remove the rules.
-            KernelError: It cannot be read which namespaces there are.
+            KernelError: It cannot be read which sandboxes there are.
         """
         if self._found is None:  # otherwise nothing is waited for: the caller holds a plugin slot
             async with self._reading:
@@ -161,27 +151,12 @@ class UnrecordedLinks:
         if user is not None:
             raise AddressInUse(plugin, user)
 
-    async def _read(self) -> Mapping[AttachmentId, frozenset[str]]:
-        """Return the links and their addresses; of what was found before, nothing is lost in an unread namespace."""
-        seen = await self.kernel.addresses_by_altname(self.run_dir)
-        if seen.unread and seen.unread != self._unread:
-            log.warning("teardown.namespaces_unread", namespaces=len(seen.unread), error=seen.unread[0])
-        self._unread = seen.unread
-        by_attachment = {attachment_of(altname): addresses for altname, addresses in seen.by_altname.items()}
-        found = {
-            attachment_id: addresses
-            for attachment_id, addresses in by_attachment.items()
-            if attachment_id is not None and self.store.find_attachment(attachment_id) is None
-        }
-        return {**(self._found or {}), **found} if seen.unread else found
+    async def _read(self) -> tuple[MarkedLink, ...]:
+        """Return the links; of what was found before, also those in sandboxes that cannot be read now."""
+        seen = await self.kernel.look_into_sandboxes()
+        return (*seen.in_use, *(link for link in self._found or () if link.sandbox in seen.unread))
 
     def _user_of(self, addresses: Collection[str]) -> AttachmentId | None:
         """Return an attachment whose link has one of the addresses, and which has no record even now."""
-        return next(
-            (
-                attachment_id
-                for attachment_id, used in (self._found or {}).items()
-                if not used.isdisjoint(addresses) and self.store.find_attachment(attachment_id) is None
-            ),
-            None,
-        )
+        used = (attachment_of(link.altname) for link in self._found or () if not link.addresses.isdisjoint(addresses))
+        return next((one for one in used if one is not None and self.store.find_attachment(one) is None), None)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the endpoints in use, whose link is in a namespace in which a process runs; only the kernel is asked.
+"""Finds the endpoints in use, whose link is in a sandbox in which a process runs; only the kernel is asked.
 
 A record may be out of date, because its last write was lost or an older export was imported. The engine may list fewer
 endpoints than it has, or may not be the only engine that uses this driver.
@@ -9,7 +9,6 @@ endpoints than it has, or may not be the only engine that uses this driver.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -19,6 +18,7 @@ from cni_invoker import CniError
 from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.driver.attach.liveness import own_sandboxes
 from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()
@@ -43,14 +43,9 @@ class AttachmentInUse(CniError):
 
 @dataclass(slots=True)
 class InUseCheck:
-    """Finds endpoints in use, and logs each of them once.
-
-    Attributes:
-        run_dir: The parent directory of staging namespaces and pins, which do not count as use.
-    """
+    """Finds endpoints in use, and logs each of them once."""
 
     kernel: Kernel
-    run_dir: Path
     _logged: set[EndpointId] = field(default_factory=set, init=False)
 
     def forget(self, endpoint_id: EndpointId) -> None:
@@ -58,16 +53,32 @@ class InUseCheck:
         self._logged.discard(endpoint_id)
 
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Return the endpoints whose link is in a namespace in which a process runs.
+        """Return the endpoints whose link is in their sandbox, in which a process runs; see `own_sandboxes`.
 
         Raises:
-            KernelError: The namespaces or their links cannot be read.
+            KernelError: The sandboxes cannot be read.
         """
-        wanted = {alternative_name(record.attachment.id): record.id for record in records}
+        wanted = {record.id: (alternative_name(record.attachment.id), own_sandboxes(record)) for record in records}
         if not wanted:
             return frozenset()
-        found = await self.kernel.altnames_in_use(self.run_dir)
-        return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
+        seen = await self.kernel.look_into_sandboxes(path for _, own in wanted.values() for path in own)
+        return frozenset(endpoint_id for endpoint_id, (name, own) in wanted.items() if seen.has_in_use(name, own))
+
+    async def find_in_place(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Return the endpoints whose link is in the sandbox that Docker has told, whether processes run there or not.
+
+        Raises:
+            KernelError: The sandboxes cannot be read.
+        """
+        wanted = {record.id: record for record in records if record.sandbox_key is not None}
+        if not wanted:
+            return frozenset()
+        seen = await self.kernel.look_into_sandboxes(filter(None, (one.sandbox_key for one in wanted.values())))
+        return frozenset(
+            record.id
+            for record in wanted.values()
+            if seen.has(alternative_name(record.attachment.id), str(record.sandbox))
+        )
 
     async def refuse_anothers(self, record: EndpointRecord) -> None:
         """Return if what an endpoint that is being deleted has attached is its own, as far as it still exists.
@@ -77,7 +88,7 @@ class InUseCheck:
 
         Raises:
             AttachmentInUse: It is that of another endpoint, on which a container runs.
-            KernelError: The namespaces or their links cannot be read.
+            KernelError: The sandboxes cannot be read.
         """
         is_own = record.attachment.id == AttachmentId(record.id)
         if record.phase is not Phase.DELETING or is_own or record.sandbox_key is None:

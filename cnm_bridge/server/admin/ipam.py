@@ -97,15 +97,16 @@ class IpamDocuments:
         """Release one of `uncertain`; return whether there is one with this ID.
 
         Raises:
-            Refused: A network namespace of the host has the address.
+            Refused: A container has the address.
             KernelError: Whether it is in use cannot be determined.
         """
         for one in self.unclaimed.uncertain:
             if one.id[:_SHORT] == short_id:
-                if one.address is not None and str(one.address.ip) in await self.kernel.addresses_in_use():
-                    raise Refused(
-                        f"{one.address} is in use: a network namespace of this host has it; nothing has been changed"
-                    )
+                if (
+                    one.address is not None
+                    and str(one.address.ip) in (await self.kernel.look_into_sandboxes()).addresses
+                ):
+                    raise Refused(f"{one.address} is in use: a container has it; nothing has been changed")
                 await self.service.release_all([one])
                 self.unclaimed.forget(one)
                 return True

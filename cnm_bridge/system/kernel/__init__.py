@@ -10,6 +10,7 @@ from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.link_mover import LinkLocation
 from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
+from cnm_bridge.system.kernel.namespaces.sandboxes import MarkedLink, Sandboxes
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.packet_filter import has_chain
 from cnm_bridge.system.kernel.sandbox.pin import Finish
@@ -25,6 +26,8 @@ __all__ = [
     "KernelView",
     "Link",
     "LinkLocation",
+    "MarkedLink",
     "SandboxProcess",
+    "Sandboxes",
     "has_chain",
 ]

@@ -26,7 +26,7 @@ from cnm_bridge.system.kernel.namespaces.netns import (
     remove_namespace,
     run_in_thread,
 )
-from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES
+from cnm_bridge.system.kernel.namespaces.sandboxes import PROCESSES
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.sandbox.container_file import edit_container_file
 from cnm_bridge.system.kernel.sandbox.docker_files import read_stored

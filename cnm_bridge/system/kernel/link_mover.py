@@ -8,7 +8,7 @@ renames it. A link that has neither that name nor, in the host namespace, our ow
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cnm_bridge.core.link_state import (
     IpInterface,
+    KernelError,
     LinkMissing,
     NamespaceMissing,
     NamespaceRefused,
@@ -24,6 +25,7 @@ from cnm_bridge.core.link_state import (
     attempt,
 )
 from cnm_bridge.system.kernel.capture import capture
+from cnm_bridge.system.kernel.namespaces.lost_sandboxes import lost_sandboxes
 from cnm_bridge.system.kernel.namespaces.netns import (
     NamespaceId,
     current_namespace,
@@ -32,7 +34,7 @@ from cnm_bridge.system.kernel.namespaces.netns import (
     namespace_id,
     open_namespace,
 )
-from cnm_bridge.system.kernel.namespaces.process_namespaces import process_namespaces
+from cnm_bridge.system.kernel.namespaces.sandboxes import PROCESSES
 from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses
 from cnm_bridge.system.kernel.netlink.links import (
     Link,
@@ -154,7 +156,7 @@ class LinkMover:
             return LinkLocation.SANDBOX
         if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
             return LinkLocation.STAGING
-        if sandbox is not None and self._fetch_from_processes(staging, staging_fd):
+        if sandbox is not None and self._fetch_from_lost(staging, staging_fd):
             return LinkLocation.SANDBOX
         make_veth(staging, self.ifname)
         return LinkLocation.GONE
@@ -196,14 +198,14 @@ class LinkMover:
         finally:
             enter(staging_fd, host=self.host)
 
-    def _fetch_from_processes(self, staging: Netlink, staging_fd: int) -> bool:
-        """Move the link from any namespace that a process keeps alive; leave the thread in staging.
-
-        A dockerd that was killed may have lost a container that is still running and whose sandbox is no longer
-        mounted. Its link must be removed from there, because another endpoint may receive its address next.
-        """
-        inhabited = process_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
-        return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
+    def _fetch_from_lost(self, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from a sandbox that Docker has unmounted although a process runs there; end in staging."""
+        besides = frozenset({self.host, namespace_id(staging_fd)})
+        for fd in lost_sandboxes(PROCESSES, besides=besides):
+            with suppress(OSError, KernelError):  # what cannot be entered is of no container of Docker's
+                if self._fetch_inside(fd, staging, staging_fd):
+                    return True
+        return False
 
     @contextmanager
     def _in_host_netns(self) -> Iterator[int]:

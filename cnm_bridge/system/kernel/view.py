@@ -4,11 +4,14 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+
+import structlog
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, Snapshot, attempt
 from cnm_bridge.system.kernel.link_mover import LinkMover
@@ -22,14 +25,13 @@ from cnm_bridge.system.kernel.namespaces.first_process import (
     is_inhabited,
 )
 from cnm_bridge.system.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id, run_in_thread
-from cnm_bridge.system.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces
 from cnm_bridge.system.kernel.namespaces.reader import (
-    MarkedAddresses,
     NamespaceReader,
     gone_sandboxes,
     list_namespaces,
     mounted_namespaces,
 )
+from cnm_bridge.system.kernel.namespaces.sandboxes import PROCESSES, Sandboxes
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.sandbox.container_file import has_container_files
 from cnm_bridge.system.kernel.sandbox.link_in_sandbox import LinkInSandbox
@@ -38,6 +40,7 @@ _AT_ONCE: Final = 8
 """Concurrent worker threads; each has up to four descriptors open."""
 _NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
 
+log = structlog.get_logger()
 T = TypeVar("T")
 
 
@@ -56,6 +59,7 @@ class KernelView:
         self._reply_limit_s = reply_limit_s
         self._processes = processes
         self._sees_processes = True
+        self._unread: frozenset[str] = frozenset()
         with current_namespace() as fd:
             self._host = namespace_id(fd)
         self._reader = NamespaceReader(host=self._host, reply_limit_s=reply_limit_s, processes=processes)
@@ -112,28 +116,25 @@ class KernelView:
     def distrust_processes(self) -> None:
         """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
 
-        From then on `altnames_in_use` includes the links of all mounted namespaces, and `find_process_namespaces`
-        raises an error.
+        From then on it is not known in which sandboxes processes run.
         """
         self._sees_processes = False
 
-    async def altnames_in_use(self, besides: Path) -> frozenset[str]:
-        """Return the alternative names of all links in namespaces with processes, except the host namespace.
-
-        If not all processes are visible, those that `altnames_mounted` returns are included.
+    async def look_into_sandboxes(self, known: Iterable[str] = ()) -> Sandboxes:
+        """Return what is in Docker's sandboxes now. One that cannot be read is logged, and says nothing about others.
 
         Args:
-            besides: The directory of our own mounts, staging namespaces and pins.
-        """
-        return await self._run(partial(self._reader.altnames_in_use, besides, sees_processes=self._sees_processes))
+            known: The paths of further sandboxes, such as those in records. They need not exist.
 
-    async def altnames_mounted(self, besides: Path) -> frozenset[str]:
-        """Return the alternative names of all links in mounted namespaces, except the host's and our own.
-
-        Args:
-            besides: The directory of our own mounts, staging namespaces and pins.
+        Raises:
+            KernelError: The mounts or the processes cannot be read, or a sandbox cannot be opened.
         """
-        return await self._run(partial(self._reader.altnames_mounted, besides))
+        found = await self._run(partial(self._reader.look_into_sandboxes, tuple(known)))
+        errors = frozenset(found.unread.values())
+        for error in sorted(errors - self._unread):
+            log.warning("sandbox.unread", error=error)
+        self._unread = errors
+        return found if self._sees_processes else replace(found, inhabited=None)
 
     async def mounted_namespaces(self) -> tuple[Path, ...]:
         """Return the paths at which network namespaces are mounted, by Docker or any other program.
@@ -142,38 +143,6 @@ class KernelView:
             KernelError: The mounts cannot be read.
         """
         return await self._run(mounted_namespaces)
-
-    async def addresses_in_use(self) -> frozenset[str]:
-        """Return the addresses, without prefixes, of all namespaces that have processes or are mounted, but the host's.
-
-        Raises:
-            KernelError: The kernel refused, or not all processes are visible.
-        """
-        if not self._sees_processes:
-            raise KernelError("look at", "processes", _NOT_VISIBLE)
-        return await self._run(self._reader.addresses_in_use)
-
-    async def addresses_by_altname(self, besides: Path) -> MarkedAddresses:
-        """Return the addresses of each link that `altnames_in_use` finds, and which namespaces cannot be read.
-
-        Args:
-            besides: The directory of our own mounts, staging namespaces and pins.
-
-        Raises:
-            KernelError: It cannot be read which namespaces there are.
-        """
-        look = partial(self._reader.addresses_by_altname, besides, sees_processes=self._sees_processes)
-        return await self._run(look)
-
-    async def find_process_namespaces(self) -> ProcessNamespaces:
-        """Return the namespaces that have processes, and their links, except the host namespace.
-
-        Raises:
-            KernelError: The kernel refused, or not all processes are visible.
-        """
-        if not self._sees_processes:
-            raise KernelError("look at", "processes", _NOT_VISIBLE)
-        return await self._run(self._reader.find_process_namespaces)
 
     def find_start(self, pid: int) -> int | None:
         """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.

@@ -4,7 +4,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENODEV
@@ -20,9 +20,10 @@ from cnm_bridge.core.link_state import (
     attempt,
     find_dynamic,
 )
+from cnm_bridge.system.kernel.namespaces.lost_sandboxes import lost_sandboxes
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
-from cnm_bridge.system.kernel.namespaces.process_namespaces import ProcessNamespaces, process_namespaces
-from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses
+from cnm_bridge.system.kernel.namespaces.sandboxes import MarkedLink, Sandboxes, docker_sandboxes, find_inhabited
+from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses, find_used
 from cnm_bridge.system.kernel.netlink.links import (
     Link,
     delete_link,
@@ -37,19 +38,6 @@ from cnm_bridge.system.kernel.netlink.socket import Netlink
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkedAddresses:
-    """The addresses of links with an alternative name.
-
-    Attributes:
-        by_altname: The addresses, without prefixes, by alternative name.
-        unread: For each namespace that could not be read, why.
-    """
-
-    by_altname: Mapping[str, frozenset[str]]
-    unread: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,77 +117,41 @@ class NamespaceReader:
                             found[altname] = dynamic
         return found
 
-    def altnames_in_use(self, besides: Path, *, sees_processes: bool) -> frozenset[str]:
-        """Return the alternative names of all links in namespaces with processes, and of all mounted ones in doubt.
-
-        A running container has processes, so its links are found wherever Docker has mounted its sandbox, even if that
-        mount is not visible.
-        """
-        found: set[str] = set()
-        with attempt("look at", str(self.processes)):
-            try:
-                for _, fd in self._inhabited():
-                    found |= _altnames(self._links(fd))
-            except PermissionError:
-                sees_processes = False
-        return frozenset(found) if sees_processes else self.altnames_mounted(besides) | found
-
-    def altnames_mounted(self, besides: Path) -> frozenset[str]:
-        """Return the alternative names of all links in mounted namespaces, except the host's and those in `besides`."""
-        paths = (path for path in mounted_namespaces() if not path.is_relative_to(besides))
-        return frozenset(altname for path in paths for altname in _altnames(self.links_in(path)))
-
-    def find_process_namespaces(self) -> ProcessNamespaces:
-        """Return the namespaces that have processes, and their links, except the host namespace."""
-        namespaces: set[NamespaceId] = set()
-        altnames: set[str] = set()
-        with attempt("look at", "processes"):
-            for identity, fd in self._inhabited():
-                namespaces.add(identity)
-                altnames |= _altnames(self._links(fd))
-        return ProcessNamespaces(namespaces=frozenset(namespaces), altnames=frozenset(altnames))
-
-    def addresses_in_use(self) -> frozenset[str]:
-        """Return the addresses of all namespaces that have processes or are mounted, but the host's."""
-        found: set[str] = set()
-        with attempt("look at", str(self.processes)):
-            for _, fd in self._inhabited():
-                found.update(*(addresses for _, addresses in self._addresses(fd)))
-        for path in mounted_namespaces():
-            with suppress(NamespaceMissing), self._opened(path) as mounted:
-                if mounted is not None:
-                    found.update(*(addresses for _, addresses in self._addresses(mounted)))
-        return frozenset(found)
-
-    def addresses_by_altname(self, besides: Path, *, sees_processes: bool) -> MarkedAddresses:
-        """Return the addresses of each link that `altnames_in_use` finds, and which namespaces cannot be read."""
-        found: dict[str, frozenset[str]] = {}
-        unread: list[str] = []
-
-        def look(fd: int) -> None:
-            try:
-                with attempt("look into", f"net:[{namespace_id(fd).inode}]"):
-                    found.update({name: used for link, used in self._addresses(fd) for name in link.altnames})
-            except KernelError as exc:
-                unread.append(str(exc))
-
-        with attempt("look at", str(self.processes)):
-            try:
-                for _, fd in self._inhabited():
-                    look(fd)
-            except PermissionError:
-                sees_processes = False
-        for path in () if sees_processes else mounted_namespaces():
-            if not path.is_relative_to(besides):
-                try:
-                    with self._opened(path) as mounted:
-                        if mounted is not None:
-                            look(mounted)
-                except NamespaceMissing:  # unmounted meanwhile, or mounted over
+    def look_into_sandboxes(self, known: Collection[str]) -> Sandboxes:
+        """Return what is in Docker's sandboxes, those at known paths included."""
+        links: dict[str, list[MarkedLink]] = {}
+        addresses: set[str] = set()
+        ids: dict[str, NamespaceId] = {}
+        unread: dict[NamespaceId, str] = {}
+        seen: set[NamespaceId] = set()
+        paths = dict.fromkeys((*known, *map(str, docker_sandboxes(mounted_namespaces()))))
+        for path in paths:
+            with suppress(NamespaceMissing), self._opened(Path(path)) as fd:
+                if fd is None:
                     continue
+                ids[path] = sandbox = namespace_id(fd)
+                if sandbox in seen:  # mounted at several paths
+                    continue
+                seen.add(sandbox)
+                try:
+                    with attempt("look into", path):
+                        marked, used = self._marked(fd)
                 except KernelError as exc:
-                    unread.append(str(exc))
-        return MarkedAddresses(by_altname=found, unread=tuple(unread))
+                    unread[sandbox] = str(exc)
+                    continue
+                addresses |= used
+                for link in marked:
+                    links.setdefault(link.altname, []).append(link)
+        with attempt("look at", "processes"):  # last: a container's process is there before its link
+            inhabited = find_inhabited(self.processes)
+        return Sandboxes(
+            links=links,
+            addresses=frozenset(addresses),
+            ids=ids,
+            unread=unread,
+            lost=self._lost_altnames(seen) if any(path not in ids for path in known) else frozenset(),
+            inhabited=inhabited,
+        )
 
     def _netlink(self) -> Netlink:
         return Netlink(reply_limit_s=self.reply_limit_s)
@@ -210,23 +162,31 @@ class NamespaceReader:
         with attempt("look into", str(path)), open_namespace(path) as fd:
             yield None if namespace_id(fd) == self.host else fd
 
-    def _inhabited(self) -> Iterator[tuple[NamespaceId, int]]:
-        """Open the namespaces of processes but the host's one after another; `PermissionError` if some are hidden."""
-        return process_namespaces(besides=frozenset({self.host}), strict=True, processes=self.processes)
-
     def _links(self, fd: int) -> tuple[Link, ...]:
         enter(fd, host=self.host)
         with self._netlink() as netlink:
             return list_links(netlink)
 
-    def _addresses(self, fd: int) -> list[tuple[Link, frozenset[str]]]:
-        """Return the links of an open namespace, each with its addresses, which are without prefixes."""
+    def _lost_altnames(self, besides: Iterable[NamespaceId]) -> frozenset[str]:
+        """Return the alternative names of all links in lost sandboxes; what cannot be read is skipped."""
+        found: set[str] = set()
+        for fd in lost_sandboxes(self.processes, besides=frozenset((self.host, *besides))):
+            with suppress(OSError, KernelError):
+                found |= _altnames(self._links(fd))
+        return frozenset(found)
+
+    def _marked(self, fd: int) -> tuple[tuple[MarkedLink, ...], frozenset[str]]:
+        """Return the links of an open namespace that have alternative names, and the addresses of all its links."""
         enter(fd, host=self.host)
+        sandbox = namespace_id(fd)
         with self._netlink() as netlink:
-            return [
-                (link, frozenset(str(found.address.ip) for found in _addresses_of(netlink, link)))
-                for link in list_links(netlink)
-            ]
+            links, used = list_links(netlink), find_used(netlink)
+        marked = tuple(
+            MarkedLink(altname=altname, addresses=used.get(link.index, frozenset()), sandbox=sandbox)
+            for link in links
+            for altname in link.altnames
+        )
+        return marked, frozenset[str]().union(*used.values())
 
 
 def _addresses_of(netlink: Netlink, link: Link) -> tuple[Address, ...]:

@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse, PoolId, ProcessRecord
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
-from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel, Sandboxes
 
 ENGINE_AGE_S: Final = 100
 BOOT_S: Final = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -33,16 +33,16 @@ EARLIER: Final = AddressRecord(
 
 @dataclass
 class Namespaces:
-    """Stands in for the namespaces of the host."""
+    """Stands in for the sandboxes of the host."""
 
     used: frozenset[str] = frozenset()
     are_visible: bool = True
 
-    async def addresses_in_use(self) -> frozenset[str]:
-        """Return the addresses of all namespaces."""
+    async def look_into_sandboxes(self) -> Sandboxes:
+        """Return the addresses in all of them."""
         if not self.are_visible:
             raise KernelError("look at", "processes", "not visible")
-        return self.used
+        return Sandboxes(links={}, addresses=self.used, ids={}, unread={}, lost=frozenset(), inhabited=frozenset())
 
 
 async def is_lost(record: AddressRecord, caller: ProcessRecord | None, namespaces: Namespaces) -> bool:
@@ -50,7 +50,7 @@ async def is_lost(record: AddressRecord, caller: ProcessRecord | None, namespace
     return bool(await LostAddresses(cast("Kernel", namespaces)).find([record], caller))
 
 
-async def test_an_address_of_an_earlier_run_that_no_namespace_has() -> None:
+async def test_an_address_of_an_earlier_run_that_no_container_has() -> None:
     """The engine that calls is younger than the record, so it cannot have the address."""
     assert await is_lost(EARLIER, ENGINE, Namespaces(frozenset({"10.1.2.6"})))
 
@@ -74,6 +74,6 @@ async def test_an_address_in_use() -> None:
 
 
 async def test_what_is_not_known() -> None:
-    """Neither without the caller nor without the namespaces is anything given back."""
+    """Neither without the caller nor without the sandboxes is anything given back."""
     assert not await is_lost(EARLIER, None, Namespaces())
     assert not await is_lost(EARLIER, ENGINE, Namespaces(are_visible=False))
