@@ -117,6 +117,16 @@ class StartingContainer:
         ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
         return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
 
+    @property
+    def has_given_addresses(self) -> bool:
+        """Whether addresses were given for one of its networks; which link-local ones, the list does not say.
+
+        Raises:
+            JsonError: The list of networks is missing or has another type.
+        """
+        networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
+        return any(get_object(networks, name).get("IPAMConfig") is not None for name in networks)
+
 
 def _own_name(document: JsonObject) -> str:
     """Return a container's name; the name of a link to it has two slashes."""

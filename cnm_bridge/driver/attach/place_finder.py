@@ -144,11 +144,14 @@ class PlaceFinder:
         return None if network is None else parse_options(network.options).identity_args
 
     async def _find_link_local(self, record: EndpointRecord, owner: SandboxOwner) -> tuple[IpInterface, ...]:
+        """Return the addresses of `--link-local-ip`; none, if it is not known which there are."""
         container_id = None if owner.process is None else container_of_cgroup(owner.process.cgroup)
         if owner.process is None or container_id is None:
             return ()
         network = self.store.find_network(record.network_id)
         try:
+            if owner.container is not None and not owner.container.has_given_addresses:
+                return ()
             stored = await self.kernel.read_container(owner.process.pid, container_id) or {}
             return link_local_addresses(stored, record.network_id, None if network is None else network.name)
         except (JsonError, KernelError, ValueError) as exc:

@@ -131,6 +131,17 @@ def test_the_container_of_a_cgroup(cgroup: str, found: str | None) -> None:
     assert container_of_cgroup(cgroup) == found
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, False), ({}, True), ({"IPv4Address": "10.1.0.9"}, True)])
+def test_given_addresses(given: JsonValue, *, expected: bool) -> None:
+    """The list of containers shows whether there are any, and not the link-local ones."""
+    document: JsonObject = {
+        "Id": "ab" * 32,
+        "Names": ["/web"],
+        "NetworkSettings": {"Networks": {"red": {"IPAMConfig": None}, "blue": {"IPAMConfig": given}}},
+    }
+    assert StartingContainer.from_json(document).has_given_addresses is expected
+
+
 def stored(**networks: tuple[str, list[JsonValue]]) -> JsonObject:
     """Return what dockerd stores of a container on networks with these IDs and link-local addresses."""
     entries: JsonObject = {
