@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 COMMANDS := packaging/cni-invoker extras/cni_ipam_etcd extras/cnm extras/netavark
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
-JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
+JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,11 @@ system: setup
 	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 tests/system
+
+alike: setup ## the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
+	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip
+	$(BIN)/pytest tests/alike --attach auto $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/pytest tests/alike --attach fast $(if $(ENGINE),--engine $(ENGINE))
 
 renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=26.1 (needs root)
 	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
