@@ -10,6 +10,7 @@ from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
 from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from cnm_bridge.driver.ipam.holds import Holds
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -40,6 +41,7 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         runtime=resources.runtime,
         plugins=plugins,
         releases=releases,
+        lost=LostAddresses(resources.kernel),
     )
     reservations = HoldReservations(resources.store, plugins)
     settlements = HoldSettlements(store=resources.store, reservations=reservations)

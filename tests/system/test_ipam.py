@@ -398,3 +398,21 @@ def test_containers_that_come_and_go_at_once(scene: Scene) -> None:
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(come_and_go, range(3)))
     assert reservations(scene.lab, name) == []
+
+
+def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
+    """Docker could not release the address of its previous run; a container with a given one gets it again."""
+    lab, subnet = private_scene.lab, private_scene.subnet()
+    name = write_section(private_scene, section(subnet))
+    made = network(private_scene, name, "--subnet", subnet.ipv4)
+    address = f"10.80.{subnet.number}.10"
+    container = private_scene.run(made, "--ip", address)
+    lab.stop_daemon(signal.SIGKILL)
+    lab.stop_dockerd(signal.SIGKILL)
+    lab.start_dockerd(timeout_s=180)
+    lab.start_daemon()
+    assert reservations(lab, name) == [address]
+    lab.docker("start", container.name)
+    assert address_of(container) == f"{address}/24"
+    assert reservations(lab, name) == [address]
+    assert "in use" in private_scene.run_refusal(made, "--ip", address)

@@ -22,8 +22,6 @@ from cnm_bridge.system.kernel import Kernel
 log = structlog.get_logger()
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_ROUNDED_S: Final = 1.0
-"""Records have whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,7 @@ class LostAddresses:
         earlier = [
             one
             for one in holders
-            if one.phase is AddressPhase.RESERVED
-            and one.use is AddressUse.ANY
-            and one.created_at + _ROUNDED_S < started
+            if one.phase is AddressPhase.RESERVED and one.use is AddressUse.ANY and one.created_at < started
         ]
         if not earlier:
             return ()

@@ -51,6 +51,7 @@ from cnm_bridge.core.planning.ipam.pool import (
 )
 from cnm_bridge.core.planning.ipam.section import IpamSection
 from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress, RequestPool
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -116,6 +117,7 @@ class IpamService:
     runtime: Runtime
     plugins: PluginRuns
     releases: Releases
+    lost: LostAddresses
     _locks: KeyedLocks[tuple[str, IpAddress]] = field(default_factory=KeyedLocks, init=False)
     _repeated: RepeatedRequests = field(default_factory=RepeatedRequests, init=False)
 
@@ -189,7 +191,7 @@ class IpamService:
             return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)
         async with self._locks.hold((pool.section, request.address)):
-            await self._refuse_held(pool, request.address, is_gateway=request.is_gateway)
+            await self._refuse_held(pool, request.address, caller, is_gateway=request.is_gateway)
             if is_assignable(section, pool, request.address):
                 return await self._reserve_after_releases(section, pool, request)
             return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
@@ -272,12 +274,17 @@ class IpamService:
         log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
         return address
 
-    async def _refuse_held(self, pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
-        """Refuse an address that is reserved; if it is being released, wait for that."""
+    async def _refuse_held(
+        self, pool: AddressPoolRecord, address: IpAddress, caller: ProcessRecord | None, *, is_gateway: bool
+    ) -> None:
+        """Refuse an address that is reserved; if it is being released, or the engine has lost it, wait for that."""
         holders = self.store.ipam.find_holders(pool.section, address)
         leaving = [one.id for one in holders if one.phase is AddressPhase.RELEASING]
         if leaving:
             await self.releases.wait_tried(leaving, _PATIENCE_S)
+            holders = self.store.ipam.find_holders(pool.section, address)
+        if lost := await self.lost.find(holders, caller):
+            await self.release_all(lost)
             holders = self.store.ipam.find_holders(pool.section, address)
         for one in holders:
             is_shared = is_gateway and one.use is AddressUse.GATEWAY and one.reservation is None

@@ -20,12 +20,14 @@ from cni_invoker.errors import PluginTimeout
 from cni_invoker.versions import Verb
 from cnm_bridge.core.wire.ipam import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
@@ -122,6 +124,7 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
         runtime=Runtime([tmp_path]),
         plugins=cast("PluginRuns", plugins),
         releases=releases,
+        lost=LostAddresses(cast("Kernel", None)),  # no call of an engine is made
     )
     for pool, part in ((POOL, None), (HIGH, ip_network("10.1.2.128/25"))):
         await store.ipam.put_pool(
