@@ -14,6 +14,7 @@ from cnm_bridge.driver.networks.global_scope import GlobalScope
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 
@@ -50,6 +51,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
             arg_names=settings.cni_arg_names,
             global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
             managed=managed,
+            unused_bridges=UnusedBridges(resources.kernel),
             locks=locks,
         ),
         directories=directories,

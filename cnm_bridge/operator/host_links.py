@@ -24,12 +24,14 @@ class HostLink:
         kind: As the kernel calls it, e.g. `bridge`; None for a physical device.
         addresses: Its addresses, with prefix length.
         is_stretched: Whether it is a bridge with a port that leads out of the host.
+        has_ports: Whether other links are in it.
     """
 
     mtu: int
     kind: str | None = None
     addresses: tuple[IpInterface, ...] = ()
     is_stretched: bool = False
+    has_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
         KernelError: They cannot be read.
     """
     links, addresses = await kernel.host_links(), await kernel.host_addresses()
+    masters = {link.master for link in links}
     outward = {link.master for link in links if link.state.kind not in _INWARD}
     return {
         link.state.name: HostLink(
@@ -76,6 +79,7 @@ async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
             kind=link.state.kind,
             addresses=tuple(address for address, name in addresses if name == link.state.name),
             is_stretched=link.state.kind == _BRIDGE and link.index in outward,
+            has_ports=link.index in masters,
         )
         for link in links
     }

@@ -231,3 +231,37 @@ def test_a_plugin_whose_result_has_no_addresses(scene: Scene) -> None:
     assert len(container.link().addresses) == 2
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""
+
+
+def test_the_bridge_of_a_removed_network(private_scene: Scene) -> None:
+    """No plugin removes it; the next network with its subnet is refused, with the command that removes the bridge."""
+    scene = private_scene
+    subnet = scene.subnet()
+    first = scene.configure(bridge(subnet))
+    old = scene.network(first)
+    container = scene.run(old)
+    plugin, firewall = bridge(subnet)
+    second = scene.configure(({**plugin, "bridge": "later"}, firewall))
+    scene.lab.docker("rm", "--force", container.name)
+    scene.lab.docker("network", "rm", old)
+    scene.lab.remove(f"/etc/cni/net.d/{first}.conflist")
+    command = f"ip link del {subnet.bridge}"
+    assert command in scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={second}")
+    scene.lab.run(*command.split())
+    assert reaches(scene.run(scene.network(second)), subnet.gateway)
+
+
+def test_a_bridge_of_the_host_is_not_left_of_a_network(private_scene: Scene) -> None:
+    """One with a link, and one in a list, may be used; Docker removes its own."""
+    scene = private_scene
+    lab, subnet = scene.lab, scene.subnet()
+    plugin, firewall = bridge(subnet)
+    for name in ("lan", "docker0"):
+        lab.run("ip", "link", "add", name, "type", "bridge", check=False)  # docker0 is there
+    lab.run("ip", "link", "add", "uplink", "master", "lan", "type", "dummy")
+    lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", "lan")
+    lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", "docker0")
+    scene.network(scene.configure((plugin, firewall)))
+    lab.run("ip", "link", "del", "uplink")
+    scene.configure(({"type": "bridge", "bridge": "lan"},))
+    scene.network(scene.configure((plugin, firewall)))

@@ -41,6 +41,7 @@ from cnm_bridge.driver.networks.global_scope import GlobalScope
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
+from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -69,6 +70,7 @@ class NetworkService:
     arg_names: Collection[str]
     global_scope: GlobalScope | None
     managed: ManagedNetworks
+    unused_bridges: UnusedBridges
     locks: KeyedLocks[NetworkId]
     _seen: ConfigurationIndex | None = field(default=None, init=False)
     _unknown_options: set[str] = field(default_factory=set, init=False)
@@ -81,8 +83,8 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, the configuration belongs to a locked network, or the network exists with other
-                options.
+                is not in the list, the configuration belongs to a locked network, an unused bridge has its subnet, or
+                the network exists with other options.
             CniError: The configuration does not exist, or one of its plugins is missing or too old.
         """
         options = parse_options(request.options)
@@ -313,6 +315,7 @@ class NetworkService:
                 "create the network again"
             )
         await self._plan_endpoint(wanted)
+        await self.unused_bridges.refuse(found, (*map(index.find, index.names), *self._inline_lists()))
         if self.global_scope is not None:
             self.global_scope.warn(found)
         self._warn_of_unused_pools(network, found)

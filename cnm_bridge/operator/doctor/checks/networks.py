@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError
 from cnm_bridge.core.planning.addresses.address_ranges import find_pool_problem, find_ranges, overlap
-from cnm_bridge.core.planning.plugin_needs import forwarding_links
+from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
@@ -176,8 +176,20 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 text=f"its subnet {one.subnet} overlaps the host's route {route.destination}"
                 + (f" through {route.link}" if route.link else "")
                 + ": packets for one of them go to the other",
-                advice=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
+                advice=(
+                    f"if {route.link} is left of a network that was removed: ip link del {route.link}. Otherwise "
+                    if _is_unused(route.link, facts)
+                    else ""
+                )
+                + f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
             )
+
+
+def _is_unused(name: str, facts: Facts) -> bool:
+    """Return whether a link is a bridge that has no links and is in no list."""
+    link = facts.links.get(name)
+    listed = {bridge for one in facts.networks for bridge in bridges(one.network)}
+    return link is not None and link.kind == "bridge" and not link.has_ports and name not in listed
 
 
 def _check_overlaps(facts: Facts) -> Iterator[Finding]:
