@@ -175,12 +175,13 @@ class Result:
         )
 
 
-def parse_result(stdout: bytes, cni_version: str) -> Result:
+def parse_result(stdout: bytes, cni_version: str, *, entries: int | None = None) -> Result:
     """Parse the result that a plugin printed for ADD.
 
     Args:
         stdout: Its whole standard output.
         cni_version: The version of the request.
+        entries: How many links, addresses and routes it may have; None: any number.
 
     Raises:
         BadResult: It is not a result.
@@ -193,7 +194,12 @@ def parse_result(stdout: bytes, cni_version: str) -> Result:
         raise BadResult(str(exc)) from exc
     if isinstance(document, dict) and "code" in document and "msg" in document:
         raise BadResult(f"it ended well, but printed an error: code {document['code']}: {document['msg']}")
-    return Result.from_document(document, cni_version=cni_version)
+    result = Result.from_document(document, cni_version=cni_version)
+    counts = {"links": len(result.interfaces), "addresses": len(result.ips), "routes": len(result.routes)}
+    if entries is not None and sum(counts.values()) > entries:
+        found = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise BadResult(f"{found}: a result may have {entries} of them together")
+    return result
 
 
 def _interface(item: JsonObject) -> Interface:

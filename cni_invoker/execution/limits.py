@@ -24,7 +24,7 @@ from cni_invoker.versions import Verb
 from cni_invoker.waiting import Waiter
 
 _DHCP: Final = "dhcp"
-_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score"})
+_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score", "result_entries"})
 
 
 def _executions() -> int:
@@ -65,6 +65,7 @@ class Limits:
         grace_s: Time between SIGTERM and SIGKILL, and for a process that keeps the output open after the plugin's end.
         text_busy_s: How long to retry starting a plugin whose file is being written (ETXTBSY).
         stdout_bytes: How much standard output is kept; a longer result is an error.
+        result_entries: How many links, addresses and routes a result may have; None: any number.
         stderr_bytes: How much standard error is kept, from its end.
         stderr_lines: How many lines of that an error shows. With 0, errors quote nothing but a CNI error, because the
             rest may contain credentials; it is logged at level debug.
@@ -93,6 +94,7 @@ class Limits:
     grace_s: float = 2.0
     text_busy_s: float = 5.0
     stdout_bytes: int = 4 << 20
+    result_entries: int | None = None
     stderr_bytes: int = 64 << 10
     stderr_lines: int = 20
     executions: int = field(default_factory=_executions)

@@ -8,7 +8,9 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, require_network
 from cni_invoker.errors import CniError, GcFailed, PluginNotFound
@@ -32,6 +34,10 @@ from cni_invoker.operations.deletion import DeleteHooks, delete_in_reverse, resu
 from cni_invoker.operations.negotiation import Negotiation, choose_version, has_gc, require_check
 from cni_invoker.results import Result, parse_result
 from cni_invoker.versions import Verb, VersionInfo, is_at_least, require_supported
+from cni_invoker.waiting import run_in_thread
+
+_LARGE_BYTES: Final = 64 << 10
+"""A larger result is parsed in a thread, because that takes tens of milliseconds."""
 
 
 class Runtime:
@@ -89,6 +95,7 @@ class Runtime:
         self._negotiation = Negotiation(self._executor, self._requests)
         self._first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
         self._locks = TaskLocks(limits.wait_s)
+        self._limits = limits
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
@@ -205,7 +212,9 @@ class Runtime:
             return self._requests.attachment(Verb.DEL, network, plugin, attachment, kept)
 
         output = await self._executor.run(request, turn, undo=undo)
-        return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
+        entries = self._limits.result_entries
+        parse = partial(output.parse, partial(parse_result, cni_version=network.cni_version, entries=entries))
+        return parse() if len(output.stdout) <= _LARGE_BYTES else await run_in_thread(parse)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").

@@ -21,6 +21,10 @@ from cnm_bridge.system.trace import find_trace
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""
 
+_RESULT_BYTES: Final = 256 << 10
+_RESULT_ENTRIES: Final = 512
+"""What takes the event loop some 20 ms at most: 2000 routes blocked it for a third of a second."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
@@ -61,6 +65,8 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         add_s=settings.plugin_timeout_s,
         dhcp_s=LEASE_LIMIT_S,
         delete_s=settings.plugin_timeout_s,
+        stdout_bytes=_RESULT_BYTES,
+        result_entries=_RESULT_ENTRIES,
         stderr_lines=0,  # it may contain credentials, and errors reach the log and Docker's users
         descriptors=plugin_descriptors,
         oom_score=find_plugin_oom_score(),

@@ -258,7 +258,7 @@ def test_a_bridge_of_the_host_is_not_left_of_a_network(private_scene: Scene) -> 
     plugin, firewall = bridge(subnet)
     for name in ("lan", "docker0"):
         lab.run("ip", "link", "add", name, "type", "bridge", check=False)  # docker0 is there
-    lab.run("ip", "link", "add", "uplink", "master", "lan", "type", "dummy")
+    lab.run("ip", "link", "add", "uplink", "master", "lan", "type", "veth", "peer", "name", "beyond")
     lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", "lan")
     lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", "docker0")
     scene.network(scene.configure((plugin, firewall)))

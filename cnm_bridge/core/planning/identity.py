@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
@@ -44,6 +45,8 @@ _POD_WORDS: Final = re.compile(r"[\w.-]{1,1000}")
 _POD_NAME: Final = "K8S_POD_NAME"
 _LONGEST_BYTES: Final = 4096
 """The longest label, with its key, and the longest argument."""
+_LABELS_BYTES: Final = 64 << 10
+"""All labels with their keys: each plugin receives them, and the record has them."""
 _UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")
 _ALIASES: Final = "aliases"
 _ALIAS: Final = re.compile(r"[\w.-]{1,253}")
@@ -107,8 +110,11 @@ def with_identity(
     passed = _add_args(attachment.args, args)
     left_out += [key for key, value in args.items() if value and key not in passed]
     selected = _selected(container.labels, request.labels)
-    labels = {key: value for key, value in selected.items() if _is_short(key, value)}
-    left_out += [f"label {key:.{_SHOWN}}" for key in selected if key not in labels]
+    short = {key: value for key, value in selected.items() if _is_short(key, value)}
+    left_out += [f"label {key:.{_SHOWN}}" for key in selected if key not in short]
+    labels = _first_bytes(short)
+    if len(labels) < len(short):
+        left_out.append(f"{len(short) - len(labels)} labels after the first {_LABELS_BYTES} bytes")
     identified = _with_host_name(_with_labels(network, labels), name)
     if template is not None:
         identified = with_identity_args(identified, template, container, labels)
@@ -144,6 +150,12 @@ def _is_short(key: str, value: str) -> bool:
     """Return whether a key and its value are text that a process can receive, and not too long."""
     text = key + value
     return _UNENCODABLE.search(text) is None and len(text.encode()) <= _LONGEST_BYTES
+
+
+def _first_bytes(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the first labels, as many as are not too long together."""
+    ends = accumulate(len((key + value).encode()) for key, value in labels.items())
+    return {key: labels[key] for key, end in zip(labels, ends, strict=True) if end <= _LABELS_BYTES}
 
 
 def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:

@@ -58,7 +58,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
         internal: Whether the network is internal; if so, default routes of all tables are left out.
             Those that lead back to the container always are.
     """
-    chosen = chosen_routes(snapshot, internal=internal)
+    chosen = frozenset(chosen_routes(snapshot, internal=internal))
     replaced, further, fallbacks = [], [], []
     has_ipv6 = _wants_ipv6(snapshot)
     for route in snapshot.routes:

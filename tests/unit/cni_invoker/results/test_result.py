@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from cni_bridge_spec import JsonObject, JsonValue, get_objects, render_json
 from cni_invoker import Result
 from cni_invoker.advanced import parse_result
 from cni_invoker.errors import BadResult
@@ -236,3 +236,11 @@ def test_any_json_is_a_result_or_an_error(document: JsonValue) -> None:
     except BadResult:
         return
     assert Result.from_document(result.document) == result
+
+
+def test_the_entries_of_a_result_can_be_limited() -> None:
+    """Links, addresses and routes are counted together."""
+    printed = render_json(BRIDGE)
+    assert parse_result(printed, "1.1.0", entries=7) == parse_result(printed, "1.1.0")
+    with pytest.raises(BadResult, match="3 links, 2 addresses, 2 routes: a result may have 6 of them together"):
+        parse_result(printed, "1.1.0", entries=6)

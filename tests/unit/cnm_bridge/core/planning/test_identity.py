@@ -217,3 +217,14 @@ def test_a_value_of_the_list_is_not_replaced_by_the_template() -> None:
     (plugin,) = get_objects(changed.configuration, "plugins")
     info = get_object(get_object(get_object(plugin, "args"), "org.apache.mesos"), "network_info")
     assert info == {"name": "mine", "labels": {"labels": []}}
+
+
+def test_labels_are_limited_together() -> None:
+    """Each plugin receives them, and the record has them; what is left out is counted."""
+    request = replace(DOCKER, labels=("*",))
+    many = {f"label{number:04}": "x" * 4000 for number in range(3000)}
+    found = with_identity(attachment(), request, container(many))
+    passed = labels(found.attachment)
+    assert [label["key"] for label in passed] == sorted(many)[: len(passed)]
+    assert len(passed) == (64 << 10) // 4009
+    assert found.left_out == (f"{3000 - len(passed)} labels after the first 65536 bytes",)
