@@ -46,10 +46,13 @@ class LostAddresses:
         if not earlier:
             return ()
         try:
-            used = (await self.kernel.look_into_sandboxes()).addresses
+            sandboxes = await self.kernel.look_into_sandboxes()
         except KernelError as exc:
             log.info("reconcile.kernel_unread", error=str(exc))
             return ()
+        if sandboxes.unread or sandboxes.inhabited is None:  # one of them may have the address
+            return ()
+        used = sandboxes.addresses
         lost = [one for one in earlier if one.address is not None and str(one.address.ip) not in used]
         for one in lost:
             log.warning("address.unclaimed", section=one.section, address=str(one.address), pool_id=one.pool)

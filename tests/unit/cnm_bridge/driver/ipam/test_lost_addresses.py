@@ -4,7 +4,8 @@
 
 import os
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Interface
 from typing import Final, cast
 
@@ -14,6 +15,7 @@ from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse,
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.system.kernel import Kernel, Sandboxes
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
 
 ENGINE_AGE_S: Final = 100
 BOOT_S: Final = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -37,12 +39,15 @@ class Namespaces:
 
     used: frozenset[str] = frozenset()
     are_visible: bool = True
+    unread: Mapping[NamespaceId, str] = field(default_factory=dict)
 
     async def look_into_sandboxes(self) -> Sandboxes:
         """Return the addresses in all of them."""
         if not self.are_visible:
             raise KernelError("look at", "processes", "not visible")
-        return Sandboxes(links={}, addresses=self.used, ids={}, unread={}, lost=frozenset(), inhabited=frozenset())
+        return Sandboxes(
+            links={}, addresses=self.used, ids={}, unread=self.unread, lost=frozenset(), inhabited=frozenset()
+        )
 
 
 async def is_lost(record: AddressRecord, caller: ProcessRecord | None, namespaces: Namespaces) -> bool:
@@ -77,3 +82,6 @@ async def test_what_is_not_known() -> None:
     """Neither without the caller nor without the sandboxes is anything given back."""
     assert not await is_lost(EARLIER, None, Namespaces())
     assert not await is_lost(EARLIER, ENGINE, Namespaces(are_visible=False))
+    assert not await is_lost(
+        EARLIER, ENGINE, Namespaces(unread={NamespaceId(device=1, inode=2): "it has too many links"})
+    )
