@@ -17,6 +17,7 @@ _MOVED: Final = '"endpoint.moved_instead"'
 _BY_DESIGN: Final = frozenset(
     {
         "the container has further networks",
+        "the container runs already, and only Docker knows whether --link-local-ip is given",
         "the sandbox has a link that this driver made in it already",
         "the container's networks are not known: the Docker Engine is booting",
     }

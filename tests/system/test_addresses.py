@@ -150,6 +150,17 @@ def test_link_local_addresses(scene: Scene) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.impossible("is not in", "direct")
+def test_a_link_local_address_of_a_running_container(scene: Scene) -> None:
+    """`docker network connect --link-local-ip` has its effect, also if the container has no other network."""
+    network, _ = scene.bridge_network()
+    container = scene.run(network)
+    scene.lab.docker("network", "disconnect", network, container.name)
+    scene.lab.docker("network", "connect", "--link-local-ip", "169.254.7.8", network, container.name)
+    addresses = [str(address) for link in container.links() for address in link.addresses]
+    assert "169.254.7.8/16" in addresses, f"it is not in {addresses}"
+
+
 @pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""

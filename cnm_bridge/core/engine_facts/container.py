@@ -118,6 +118,11 @@ class StartingContainer:
         return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
 
     @property
+    def is_running(self) -> bool:
+        """Whether it runs already: then it is being connected to a network, of which the list says nothing yet."""
+        return self.state in _RUNNING
+
+    @property
     def has_given_addresses(self) -> bool:
         """Whether addresses were given for one of its networks; which link-local ones, the list does not say.
 
@@ -217,7 +222,7 @@ def is_only_network(network: EngineNetwork, containers: Iterable[StartingContain
     Raises:
         JsonError: A key is missing or its value has another type.
     """
-    waiting = (container.document for container in containers if container.state not in _RUNNING)
+    waiting = (container.document for container in containers if not container.is_running)
     starting = [found for found in (tuple(_are_network(document, network)) for document in waiting) if any(found)]
     return bool(starting) and all(map(all, starting))
 

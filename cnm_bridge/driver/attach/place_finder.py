@@ -128,6 +128,8 @@ class PlaceFinder:
                 obstacle = f"the container's networks are not known: {owner.unknown}" if can_move else None
             elif owner.container.has_further_network(record.network_id):
                 obstacle = "the container has further networks"
+            elif owner.container.is_running and find_unsuitable(Endpoint(record).network) is None:
+                obstacle = "the container runs already, and only Docker knows whether --link-local-ip is given"
         process = owner.process
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
         return Place(
@@ -150,7 +152,8 @@ class PlaceFinder:
             return ()
         network = self.store.find_network(record.network_id)
         try:
-            if owner.container is not None and not owner.container.has_given_addresses:
+            container = owner.container
+            if container is not None and (container.is_running or not container.has_given_addresses):
                 return ()
             stored = await self.kernel.read_container(owner.process.pid, container_id) or {}
             return link_local_addresses(stored, record.network_id, None if network is None else network.name)
