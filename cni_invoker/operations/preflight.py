@@ -3,6 +3,7 @@
 
 The plugins are searched and asked for their versions, as by libcni's `ValidateNetworkList`, and so are those that they
 delegate to. A problem makes ADD fail for certain; what may be correct is a warning: a list that libcni runs must run.
+Keys in another case are the exception: plugins written in Go read them, and this runtime does not (`plugin_keys.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from cni_invoker.config.lists import NetworkConfigurationList, is_reserved, requ
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.inputs.checks import require_type
+from cni_invoker.operations.plugin_keys import find_key_problems
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from cni_invoker.waiting import run_all
@@ -209,7 +211,12 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
             if plugin_type == _FLANNEL:
                 found = {**found, "delegate": {**_FLANNEL_DELEGATE, **(find_object(found, "delegate") or {})}}
                 warnings += _warnings_of_flannel(found)
-            yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities, warnings=warnings), user
+            is_executed = _is_executed(role, user) or user == plugin_type  # an IPAM plugin alone has its own section
+            problems = tuple(find_key_problems(found, user)) if is_executed else ()
+            first = PluginFinding(
+                type=plugin_type, role=role, capabilities=capabilities, problems=problems, warnings=warnings
+            )
+            yield first, user
             user = plugin_type
         inner = [(found.get("ipam"), Role.IPAM, user), (found.get("delegate"), Role.DELEGATE, user)]
         for several in (found.get("delegates"), found.get("plugins")):

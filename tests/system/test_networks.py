@@ -115,6 +115,29 @@ def test_a_malformed_file_does_not_affect_others(scene: Scene) -> None:
     assert "line 3, column 13" in error or "3:13" in error
 
 
+BAD_KEYS: dict[str, tuple[JsonObject, str]] = {
+    "host bits": ({"ipam": {"type": "host-local", "subnet": "10.97.1.5/24"}}, "the subnet is 10.97.1.0/24"),
+    "no prefix": ({"ipam": {"type": "host-local", "subnet": "10.97.1.0"}}, "with the length of its prefix"),
+    "text for a boolean": ({"isGateway": "true"}, '"isGateway" must be true or false, without quotes'),
+    "long name": ({"bridge": "a-bridge-of-17-ch"}, "1 to 15 bytes"),
+    "another case": ({"IPAM": {"type": "host-local", "subnet": "10.97.1.0/24"}}, '"IPAM" must be written "ipam"'),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("case", BAD_KEYS)
+def test_values_that_a_plugin_would_refuse(scene: Scene, case: str) -> None:
+    """They are refused when the network is made, with key and remedy, by docker's command and by ours."""
+    keys, words = BAD_KEYS[case]
+    name = scene.configure([{"type": "bridge", "bridge": "cni-bad0", **keys}])
+    before = scene.lab.state()
+    assert words in scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}")
+    made = scene.lab.run(sys.executable, "-m", "cnm_bridge", "network", "create", name, check=False)
+    assert made.returncode == 1
+    assert words in " ".join(made.stderr.split())
+    assert scene.lab.wait_clean(before) == ""
+
+
 @pytest.mark.parametrize(
     "plugins",
     [[{"type": "no-such-plugin"}], [{"type": "bridge", "ipam": {"type": "no-such-plugin"}}]],

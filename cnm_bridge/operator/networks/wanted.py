@@ -152,11 +152,20 @@ def whole_range(subnet: _Subnet, gateway: _Address | None = None) -> AddressRang
     return AddressRange(subnet=subnet, first=subnet[1], last=last, gateway=gateway or subnet[1])
 
 
+_NAME_CHARACTERS: Final = 255 - len(".conflist")
+"""A file's name has at most 255 bytes."""
+
+
 def _check_name(name: str, parent: str | None) -> None:
     try:
         check_network_name(name)
     except InvalidParameter as exc:
         raise BadOption("NAME", str(exc)) from exc
+    if len(name) > _NAME_CHARACTERS:
+        raise BadOption(
+            "NAME",
+            f"has {len(name)} characters; {_NAME_CHARACTERS} are possible, because the list's file is NAME.conflist",
+        )
     try:
         if parent is not None:
             check_ifname(parent)

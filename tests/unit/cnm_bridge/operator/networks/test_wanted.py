@@ -112,6 +112,15 @@ def test_a_name_that_is_none(name: str) -> None:
         parse_wanted(name, subnets=["10.22.0.0/16"])
 
 
+def test_the_longest_name() -> None:
+    """The list's file has it."""
+    assert parse_wanted("x" * 246, subnets=["10.22.0.0/16"]).name == "x" * 246
+    with pytest.raises(
+        BadOption, match=r"has 251 characters; 246 are possible, because the list's file is NAME\.conflist"
+    ):
+        parse_wanted("x" * 251, subnets=["10.22.0.0/16"])
+
+
 @pytest.mark.parametrize(("mtu", "subnets"), [(68, ["10.22.0.0/16"]), (1280, ["fd22::/64"]), (65535, ["fd22::/64"])])
 def test_the_extreme_mtus(mtu: int, subnets: Sequence[str]) -> None:
     """They are possible."""
