@@ -15,6 +15,7 @@ from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, get_
 from tests.lab import PLUGIN_SOCKET, Container, Lab, wait_until
 from tests.system.calls import ask_status
 from tests.system.scene import Scene, Subnet, bridge, reaches, wait_logged
+from tests.system.test_restarts import is_running
 
 IPAM = ("--ipam-driver", "cni-bridge", "--ipam-opt")
 
@@ -416,3 +417,23 @@ def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     assert address_of(container) == f"{address}/24"
     assert reservations(lab, name) == [address]
     assert "in use" in private_scene.run_refusal(made, "--ip", address)
+
+
+def test_a_daemon_that_comes_while_docker_boots(private_scene: Scene) -> None:
+    """A container with a given address and a restart policy runs again, and so does one that is started by hand."""
+    lab, subnet = private_scene.lab, private_scene.subnet()
+    name = write_section(private_scene, section(subnet))
+    made = network(private_scene, name, "--subnet", subnet.ipv4)
+    given = [f"10.80.{subnet.number}.{number}" for number in (10, 11)]
+    restarted = private_scene.run(made, "--ip", given[0], "--restart", "always")
+    stopped = private_scene.run(made, "--ip", given[1])
+    lab.stop_daemon(signal.SIGKILL)
+    lab.stop_dockerd(signal.SIGKILL)
+    with ThreadPoolExecutor() as threads:
+        booting = threads.submit(lab.start_dockerd, timeout_s=180)
+        wait_until(lambda: lab.dockerd is not None and "retrying in" in lab.dockerd.log(), "dockerd needs the daemon")
+        lab.start_daemon()
+        booting.result()
+    wait_until(lambda: is_running(lab, restarted.name), "the restart policy", timeout_s=60)
+    lab.docker("start", stopped.name)
+    assert [address_of(one) for one in (restarted, stopped)] == [f"{one}/24" for one in given]
