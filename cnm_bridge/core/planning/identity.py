@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import accumulate
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
@@ -109,12 +108,8 @@ def with_identity(
         capability_args = {_ALIASES: {network.name: valid}, **capability_args}
     passed = _add_args(attachment.args, args)
     left_out += [key for key, value in args.items() if value and key not in passed]
-    selected = _selected(container.labels, request.labels)
-    short = {key: value for key, value in selected.items() if _is_short(key, value)}
-    left_out += [f"label {key:.{_SHOWN}}" for key in selected if key not in short]
-    labels = _first_bytes(short)
-    if len(labels) < len(short):
-        left_out.append(f"{len(short) - len(labels)} labels after the first {_LABELS_BYTES} bytes")
+    labels, further = _receivable(_selected(container.labels, request.labels))
+    left_out += further
     identified = _with_host_name(_with_labels(network, labels), name)
     if template is not None:
         identified = with_identity_args(identified, template, container, labels)
@@ -149,13 +144,24 @@ def _add_args(own: Sequence[tuple[str, str]], further: Mapping[str, str]) -> dic
 def _is_short(key: str, value: str) -> bool:
     """Return whether a key and its value are text that a process can receive, and not too long."""
     text = key + value
-    return _UNENCODABLE.search(text) is None and len(text.encode()) <= _LONGEST_BYTES
+    return len(text) <= _LONGEST_BYTES and not _UNENCODABLE.search(text) and len(text.encode()) <= _LONGEST_BYTES
 
 
-def _first_bytes(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first labels, as many as are not too long together."""
-    ends = accumulate(len((key + value).encode()) for key, value in labels.items())
-    return {key: labels[key] for key, end in zip(labels, ends, strict=True) if end <= _LABELS_BYTES}
+def _receivable(labels: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return the labels that plugins can receive, as many as are not too long together, and the others in words."""
+    received: dict[str, str] = {}
+    left_out = []
+    room = _LABELS_BYTES
+    for number, (key, value) in enumerate(labels.items()):
+        if not _is_short(key, value):
+            left_out.append(f"label {key:.{_SHOWN}}")
+            continue
+        room -= len((key + value).encode())
+        if room < 0:
+            left_out.append(f"{len(labels) - number} labels after the first {_LABELS_BYTES} bytes")
+            break
+        received[key] = value
+    return received, left_out
 
 
 def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:
