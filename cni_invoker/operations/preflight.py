@@ -31,9 +31,10 @@ _REFERENCE_PLUGINS: Final = frozenset(
 )
 """The plugins of containernetworking/plugins, which distributions ship as one package."""
 
-_EXECUTES_IPAM: Final = frozenset(
-    {"bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "tap", "vlan", "win-bridge", "win-overlay"}
-)
+_MAKES_LINK: Final = frozenset({"bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "tap", "vlan"})
+"""Plugins that are known to make the container's link, or to move one in; all others may complete what these make."""
+
+_EXECUTES_IPAM: Final = _MAKES_LINK | {"win-bridge", "win-overlay"}
 """Plugins that are known to execute what `ipam.type` names; other plugins may interpret the name differently."""
 
 _EXECUTES_DELEGATES: Final = frozenset({"flannel", "multus", "multus-shim"})
@@ -176,9 +177,9 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     require_network(network)
     needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
     plugins = tuple(await run_all([_look(runtime, found, user, network.cni_versions) for found, user in needed]))
-    problems: tuple[str, ...] = ()
+    problems = tuple(_find_second_link(network))
     cni_version = None
-    if not any(found.problems for found in plugins):
+    if not problems and not any(found.problems for found in plugins):
         try:
             cni_version = (await runtime.negotiate(network)).cni_version
         except CniError as exc:
@@ -186,6 +187,29 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     return Preflight(
         network=network.name, source=network.source, cni_version=cni_version, plugins=plugins, problems=problems
     )
+
+
+def _find_second_link(network: NetworkConfigurationList) -> Iterator[str]:
+    """Yield a problem if two plugins make the container's link: the second one finds its name taken.
+
+    A device of `host-device` that is known by its PCI address may have a driver in userspace, and be no link.
+    """
+    makers = [
+        plugin.type
+        for plugin in network.plugins
+        if plugin.type in _MAKES_LINK and not (plugin.type == "host-device" and _has_pci_address(plugin.document))
+    ]
+    if len(makers) > 1:
+        second = makers[1]
+        yield (
+            f"plugins {' and '.join(makers)} each make the container's link, and a list makes one: the ADD of {second} "
+            f"fails, because the name is taken; put {second} into a list of its own, and connect the container to both"
+        )
+
+
+def _has_pci_address(document: JsonObject) -> bool:
+    capabilities = document.get("capabilities")
+    return "pciBusID" in document or (isinstance(capabilities, Mapping) and bool(capabilities.get("deviceID")))
 
 
 def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:

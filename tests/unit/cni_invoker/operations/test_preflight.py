@@ -218,3 +218,25 @@ async def test_what_flannel_delegates_to(plugins: FakePlugins, tmp_path: Path) -
     subnet.touch()
     assert not (await preflight(plugins, {**listed, "delegate": {"type": "gone"}})).is_good
     assert not (await preflight(plugins, listed)).all_warnings
+
+
+@pytest.mark.parametrize(
+    "second", [{"type": "macvlan"}, {"type": "bridge"}, {"type": "host-device", "device": "eth1"}], ids=str
+)
+async def test_two_plugins_that_make_the_link(plugins: FakePlugins, second: JsonObject) -> None:
+    """The second one would fail, with words that do not say so."""
+    for name in ("bridge", "macvlan", "host-device"):
+        plugins.install(name, VERSION={"supportedVersions": ["1.0.0"]})
+    found = await preflight(plugins, {"type": "bridge"}, second)
+    (problem,) = found.problems
+    assert problem.startswith(f"plugins bridge and {second['type']} each make the container's link")
+    assert f"put {second['type']} into a list of its own" in problem
+
+
+@pytest.mark.parametrize("second", ["tuning", "firewall", "portmap", "bandwidth", "sbr", "vrf", "third-party"])
+async def test_plugins_that_complete_the_link(plugins: FakePlugins, second: str) -> None:
+    """All others may, also those that are not known, and a device without a link."""
+    for name in ("bridge", second, "host-device"):
+        plugins.install(name, VERSION={"supportedVersions": ["1.0.0"]})
+    device: JsonObject = {"type": "host-device", "pciBusID": "0000:3d:00.1"}
+    assert (await preflight(plugins, {"type": "bridge"}, {"type": second}, device)).is_good
