@@ -10,11 +10,12 @@ from cnm_bridge.assembly.ipam import IpamRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES
 from cnm_bridge.driver.recovery.comparison import Comparison
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
+from cnm_bridge.driver.recovery.leftover_search import LeftoverSearch
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.lost_records import LostRecords
-from cnm_bridge.driver.recovery.orphan_audit import CACHE_DIRECTORIES, OrphanAudit
 from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, InventoryCheck, PluginGc
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler
@@ -29,7 +30,6 @@ class RecoveryRoom:
     unfinished: UnfinishedTeardowns
     reconciler: Reconciler
     rebuild_endpoint: RebuildEndpoint
-    audit: OrphanAudit
     plugin_gc: PluginGc
     inventory_check: InventoryCheck
     lease_keeper: LeaseKeeper
@@ -40,7 +40,7 @@ def make_recovery(
 ) -> RecoveryRoom:
     """Return the objects of the room."""
     driver = resources.settings.driver_name
-    audit = OrphanAudit(resources.store, resources.kernel, resources.settings.run_dir)
+    search = LeftoverSearch(resources.store, resources.kernel, resources.settings.run_dir)
     lost_records = LostRecords(kernel=resources.kernel, run_dir=resources.settings.run_dir, boot_id=resources.boot_id)
     rebuild_endpoint = RebuildEndpoint(
         store=resources.store,
@@ -60,7 +60,7 @@ def make_recovery(
         locks=attach.locks,
         run_dir=resources.settings.run_dir,
         lost_records=lost_records,
-        audit=audit,
+        search=search,
     )
     teardown.dead.when_none_is_dead(remove_leftovers.on_network)
     engine = TrustedEngine(
@@ -84,7 +84,7 @@ def make_recovery(
         ),
         reconciler=Reconciler(
             engine=engine,
-            comparison=Comparison(resources.store, engine, teardown.liveness, networks.service, audit),
+            comparison=Comparison(resources.store, engine, teardown.liveness, networks.service, search),
             in_use=teardown.in_use,
             networks=networks.service,
             managed=networks.managed,
@@ -97,7 +97,6 @@ def make_recovery(
             grace_s=resources.settings.reconcile_grace_s,
         ),
         rebuild_endpoint=rebuild_endpoint,
-        audit=audit,
         plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [*map(FileCache, CACHE_DIRECTORIES)]),
         inventory_check=InventoryCheck(
             store=resources.store,

@@ -11,7 +11,6 @@ from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
-from cnm_bridge.driver.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -61,7 +60,6 @@ def make_admin(
         store=resources.store,
         teardowns=teardown.queue,
         reconcile=recovery.reconciler,
-        audit=recovery.audit,
         unpublished=endpoints.unpublished,
         dhcp=recovery.lease_keeper,
         watch=networks.watch,
@@ -73,7 +71,6 @@ def make_admin(
         store=resources.store,
         teardowns=teardown.queue,
         reconcile=recovery.reconciler,
-        audit=recovery.audit,
         unpublished=endpoints.unpublished,
         releases=ipam.releases,
         directories=networks.directories,
@@ -92,8 +89,6 @@ def make_admin(
     actions = Actions(
         teardowns=teardown.queue,
         reconciler=recovery.reconciler,
-        audit=recovery.audit,
-        release_orphan=ReleaseOrphan(recovery.audit, resources.kernel),
         ipam=addresses,
     )
     requests = admin_requests(

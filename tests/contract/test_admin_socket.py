@@ -65,7 +65,6 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],
         "pendingTeardowns": [],
         "untriedTeardowns": [],
-        "orphans": [],
         "dhcp": [],
         "pools": [],
         "pendingReleases": [],

@@ -135,7 +135,7 @@ class Machine:
 
     def complaints(self) -> tuple[str, ...]:
         """Return the lines that the daemon must never log, whatever was killed."""
-        words = ("Traceback", "reconcile.bug", "state.damaged", "orphan.found")
+        words = ("Traceback", "reconcile.bug", "state.damaged")
         daemons = [process for process in self._lab.processes if process.name.startswith("daemon")]
         return tuple(
             f"{process.name} logged: {line.strip()}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cni_bridge_spec import get_objects
 from tests.lab import ADMIN_SOCKET, DAEMON_COMMAND, Container, Lab, Process, wait_until
 from tests.lab.unix_http import is_answering
 from tests.system.calls import ask_status, wait_reconciled
@@ -59,7 +60,7 @@ def test_two_instances_on_one_configuration(private_scene: Scene, second: list[P
             second.append(_start(lab))
         for socket in (ADMIN_SOCKET, ADMIN):
             wait_reconciled(lab, socket)
-            assert ask_status(lab, socket)["orphans"] == []
+            assert get_objects(ask_status(lab, socket), "pendingTeardowns") == ()
         assert _reach_each_other(first, blue)
 
     # A link of the second instance that is still in the host namespace, while only the first daemon runs.

@@ -181,19 +181,21 @@ def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None
     wait_logged(lab, f'"container": "{neighbour.name}"')
 
 
-def test_an_orphan_of_an_unknown_owner(private_scene: Scene) -> None:
-    """A reservation of an unknown container is logged with its file, and is kept."""
+def test_a_reservation_of_another_runtime(private_scene: Scene) -> None:
+    """It has an ID that the daemon does not know: it stays, and is not logged."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     first = private_scene.run(network)
     (directory,) = {path.rpartition("/")[0] for path in lab.state().reservations if subnet.ipv4[:-4] in path}
-    orphan = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
-    lab.write(orphan, "unknown\r\neth0")
+    theirs = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
+    lab.write(theirs, "unknown\r\neth0")
     restart_daemon(lab, *OFTEN)
-    assert orphan in wait_logged(lab, "orphan.found")
+    wait_reconciled(lab)
     lab.docker("rm", "-f", first.name)
-    assert lab.read(orphan).split() == ["unknown", "eth0"]
-    lab.remove(orphan)
+    assert lab.read(theirs).split() == ["unknown", "eth0"]
+    assert lab.daemon is not None
+    assert theirs not in lab.daemon.log()
+    lab.remove(theirs)
 
 
 def test_an_empty_reservation(private_scene: Scene) -> None:

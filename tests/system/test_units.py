@@ -12,7 +12,6 @@ from cni_invoker.documents.jsontypes import JsonValue
 from tests.lab import ADMIN_SOCKET, PLUGIN_SOCKET, Engine, Lab, Plugins, known_plugins, wait_until
 from tests.lab.systemd import Systemd
 from tests.lab.unix_http import request
-from tests.system.calls import ask_status
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.plugin_lists import LISTS, commands, write_wrapper
 from tests.system.scene import Scene
@@ -73,7 +72,6 @@ def test_systemd_passes_both_sockets(unit_lab: Lab) -> None:
     assert unit_lab.path(ADMIN_SOCKET).stat().st_mode & 0o777 == 0o600
     listening = unit_lab.run("ss", "--no-header", "--listening", "--unix", "src", ADMIN_SOCKET).stdout
     assert len(listening.splitlines()) == 1
-    assert ask_status(unit_lab)["orphans"] == []
 
 
 def test_the_restrictions_of_the_unit(unit_lab: Lab) -> None:

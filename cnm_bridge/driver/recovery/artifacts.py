@@ -1,33 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-r"""Finds what plugins have made on the host for one container: reservations, rules, chains, links.
+"""Finds what plugins have made on the host: reservations, rules, and the names of chains and links.
 
 *Reservations* of host-local are files, `<data directory>/<network>/<address>`. The first line is the container ID, the
 second the ifname (plugins `ipam/host-local/backend/disk`). While it holds a lock on the file `lock`, host-local creates
 the file and then writes it. If it is killed in between, the file stays empty: DEL does not find it, and the address is
 never assigned again (containernetworking/plugins issue 498).
 
-*Rules* for masquerading and port mappings have the container ID in a comment (plugins `pkg/utils`, FormatComment;
-`meta/portmap`). A plugin that is killed between two commands leaves an empty chain. As iptables-save prints them:
-
-```
--A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \"lan\" id: \"77ad…\"" -j CNI-0a1b…
--A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"lan\" id: \"77ad…\"" -m multiport … -j CNI-DN-2c3d…
-```
+*Rules* have the container ID in a comment, see `core/planning/saved_rules.py`.
 
 *Chains, and the IFB links* of `bandwidth`, have a hash of the network's name and the container ID in their name
-(`meta/bandwidth`, getIfbDeviceName; `pkg/utils`, MustFormatHashWithPrefix and MustFormatChainNameWithPrefix). So their
-owner is found only by comparing the name with those of known attachments.
+(`meta/bandwidth`, getIfbDeviceName; `pkg/utils`, MustFormatHashWithPrefix and MustFormatChainNameWithPrefix).
 """
 
 import asyncio
 import fcntl
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256, sha512
+from hashlib import sha512
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -35,26 +27,23 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
+from cnm_bridge.core.planning.saved_rules import SavedRule, parse_saved_rules
 from cnm_bridge.system.process.commands import run_command
 
-IFB_KIND: Final = "ifb"
-"""The kernel's name for the kind of the links that `bandwidth` creates."""
 _IFB_LENGTH: Final = 15
 _CHAIN_LENGTH: Final = 28
 _CHAINS: Final = ("CNI-", "CNI-DN-", "CNI-SN-")
 """Prefixes of the chains for masquerading, and of those of `portmap`: DNAT, and before plugins 0.7.0 SNAT."""
-_IFB: Final = re.compile(r"bwp[0-9a-f]{12}")
-_CHAIN_NAME: Final = re.compile(r"CNI-(?:[0-9a-f]{24}|(?:DN|SN)-[0-9a-f]{21})")
 _DATA_DIRECTORY: Final = Path("/var/lib/cni/networks")
 """host-local's data directory, unless its configuration has `dataDir`."""
 _LOCK: Final = "lock"
+CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
+"""Where other CNI runtimes on this host cache their attachments, in libcni's layout: cnitool, containerd, Podman and
+nerdctl use libcni's default; cri-dockerd has the other one."""
 log = structlog.get_logger()
 
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
 _LIMIT_S: Final = 10.0
-_CHAIN: Final = re.compile(r":(?P<chain>\S+) ")
-_APPENDED: Final = re.compile(r"-A (?P<chain>\S+) ")
-_OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\" id: \\"(?P<id>[^"\\]+)\\"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +51,8 @@ class PluginArtifact:
     """An object that a plugin created, and should have removed.
 
     Attributes:
-        network: The CNI network's name, `?` if unknown.
-        container_id: The container ID that it was created for; for our own containers, the attachment's ID; `?` if
-            unknown.
+        network: The CNI network's name.
+        container_id: The container ID that it was created for; for our own containers, the attachment's ID.
         what: A description that lets an operator find it: a path such as `/var/lib/cni/networks/lan/10.1.2.3`, or the
             command that would create the rule, `iptables -t nat -A POSTROUTING …`.
         address: The reserved address; None if it is not a reservation.
@@ -75,60 +63,15 @@ class PluginArtifact:
     what: str
     address: str | None = None
 
-    @property
-    def id(self) -> str:
-        """An ID by which an operator names it: twelve digits, the same in every run."""
-        return sha256(f"{self.network} {self.container_id} {self.what}".encode()).hexdigest()[:12]
-
 
 def ifb_name(network: str, container_id: str) -> str:
     """Return the name of the IFB link that `bandwidth` creates for a container on a CNI network."""
-    return _ifb(_hash(network, container_id))
+    return f"bwp{_hash(network, container_id)}"[:_IFB_LENGTH]
 
 
 def chain_names(network: str, container_id: str) -> frozenset[str]:
     """Return the names of the iptables chains that plugins may create for a container on a CNI network."""
-    return frozenset(_chains(_hash(network, container_id)))
-
-
-def hashed_names(network: str, container_id: str) -> frozenset[str]:
-    """Return the names of both the link and the chains."""
-    digest = _hash(network, container_id)
-    return frozenset((_ifb(digest), *_chains(digest)))
-
-
-def is_ifb_name(name: str) -> bool:
-    """Return whether a link's name has the form of those that `bandwidth` creates."""
-    return _IFB.fullmatch(name) is not None
-
-
-def is_chain_name(name: str) -> bool:
-    """Return whether a chain's name has the form of those that belong to one container."""
-    return _CHAIN_NAME.fullmatch(name) is not None
-
-
-def names_for_cache_files(files: Iterable[str]) -> frozenset[str]:
-    """Return the names of the links and chains that plugins may have created for the attachments in libcni's cache.
-
-    Args:
-        files: Names of cache files, `<network>-<container ID>-<ifname>`. Each part may itself contain a `-`, so all
-            ways to divide a name are tried.
-    """
-    found: set[str] = set()
-    for file in files:
-        hyphens = [index for index, letter in enumerate(file) if letter == "-"]
-        for number, first in enumerate(hyphens):
-            for second in hyphens[number + 1 :]:
-                found |= hashed_names(file[:first], file[first + 1 : second])
-    return frozenset(found)
-
-
-def _ifb(digest: str) -> str:
-    return f"bwp{digest}"[:_IFB_LENGTH]
-
-
-def _chains(digest: str) -> Iterator[str]:
-    return (f"{prefix}{digest}"[:_CHAIN_LENGTH] for prefix in _CHAINS)
+    return frozenset(f"{prefix}{_hash(network, container_id)}"[:_CHAIN_LENGTH] for prefix in _CHAINS)
 
 
 def _hash(network: str, container_id: str) -> str:
@@ -196,19 +139,6 @@ def remove_unwritten(file: Path) -> bool:
     return False
 
 
-def remove_reservation(file: Path, container_id: str) -> bool:
-    """Remove a reservation of a container while no host-local runs; return whether it was there.
-
-    Raises:
-        OSError: host-local holds its lock, or the file cannot be removed.
-    """
-    with suppress(FileNotFoundError), _lock_of(file):
-        if file.read_text("utf-8").split(maxsplit=1)[:1] == [container_id]:
-            file.unlink()
-            return True
-    return False
-
-
 @contextmanager
 def _lock_of(file: Path) -> Iterator[None]:
     lock = os.open(file.parent / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -220,75 +150,54 @@ def _lock_of(file: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyChain:
-    """A chain without rules that a plugin created for a container.
+class HostRule:
+    """A rule of the host.
 
     Attributes:
-        name: The chain's name.
-        what: A description for the operator: the command that would create it.
+        command: `iptables` or `ip6tables`.
+        saved: The rule.
     """
 
-    name: str
-    what: str
+    command: str
+    saved: SavedRule
+
+    @property
+    def what(self) -> str:
+        """The command that would create it, `iptables -t nat -A POSTROUTING …`."""
+        return f"{self.command} -t {self.saved.table} {self.saved.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedRules:
-    """The rules and chains of plugins that iptables-save printed.
-
-    Attributes:
-        artifacts: The rules whose comment contains a container ID.
-        empty_chains: The chains without rules.
-    """
-
-    artifacts: tuple[PluginArtifact, ...] = ()
-    empty_chains: tuple[EmptyChain, ...] = ()
-
-
-async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> SavedRules:
-    """Return the plugins' rules and empty chains in the tables `nat`. A table that cannot be read counts as empty."""
-    saved = [await read_rules(command, "-t", "nat", limit_s=limit_s) for command in commands]
-
-    def parse() -> SavedRules:
-        tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
-        parsed = [parse_rules(text, table) for table, text in zip(tables, saved, strict=True)]
-        return SavedRules(
-            artifacts=tuple(artifact for rules in parsed for artifact in rules.artifacts),
-            empty_chains=tuple(chain for rules in parsed for chain in rules.empty_chains),
-        )
-
-    return await asyncio.to_thread(parse)
-
-
-def parse_rules(text: str, command: str = "iptables") -> SavedRules:
-    """Return the plugins' rules and empty chains in the output of iptables-save.
+async def read_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> tuple[HostRule, ...]:
+    """Return the rules of all tables. What cannot be read counts as empty.
 
     Args:
-        text: The output.
-        command: The command for descriptions, `iptables` or `ip6tables`.
+        commands: iptables-save and ip6tables-save.
+        limit_s: The time limit of each, in seconds.
     """
-    lines = text.splitlines()
-    owned = ((line, _OWNED.match(line)) for line in lines)
-    chains = [match["chain"] for line in lines if (match := _CHAIN.match(line))]
-    filled = {match["chain"] for line in lines if (match := _APPENDED.match(line))}
-    return SavedRules(
-        artifacts=tuple(
-            PluginArtifact(network=match["network"], container_id=match["id"], what=f"{command} -t nat {line}")
-            for line, match in owned
-            if match is not None
-        ),
-        empty_chains=tuple(
-            EmptyChain(name=chain, what=f"{command} -t nat -N {chain}")
-            for chain in chains
-            if is_chain_name(chain) and chain not in filled
-        ),
-    )
+    saved = [(command.rpartition("/")[2].removesuffix("-save"), await _read(command, limit_s)) for command in commands]
+
+    def parse() -> tuple[HostRule, ...]:
+        return tuple(
+            HostRule(command=command, saved=rule)
+            for command, text in saved
+            for rule in parse_saved_rules(text.splitlines()).rules
+        )
+
+    return await asyncio.to_thread(parse)  # takes a while for thousands of containers
 
 
-async def read_rules(command: str, *arguments: str, limit_s: float = _LIMIT_S) -> str:
+def owned_rules(rules: Iterable[HostRule]) -> Iterator[PluginArtifact]:
+    """Yield the rules whose comment has a container ID."""
+    for rule in rules:
+        if rule.saved.owner is not None:
+            network, container_id = rule.saved.owner
+            yield PluginArtifact(network=network, container_id=container_id, what=rule.what)
+
+
+async def _read(command: str, limit_s: float) -> str:
     """Return the output of iptables-save or ip6tables-save; empty if it fails."""
     try:
-        done = await run_command(command, *arguments, limit_s=limit_s)
+        done = await run_command(command, limit_s=limit_s)
     except TimeoutError:
         log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
     except OSError as exc:  # a host without iptables has no such rules

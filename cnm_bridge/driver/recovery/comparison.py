@@ -16,7 +16,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.attach.liveness import DEAD, Liveness
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
-from cnm_bridge.driver.recovery.orphan_audit import Leftovers, OrphanAudit
+from cnm_bridge.driver.recovery.leftover_search import Leftovers, LeftoverSearch
 from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
 
 log = structlog.get_logger()
@@ -33,7 +33,6 @@ class Differences:
         without_link: Joined endpoints whose sandbox exists and whose link does not.
         leftovers: Objects of endpoints whose record was lost.
         unwritten: Reservations that are empty because host-local was killed, or is about to write them.
-        has_unconfirmed: Whether there are orphans that the comparison before had not found.
         has_networks: Whether there are records of networks.
         answer: The engine's answer, None if there was none.
     """
@@ -44,7 +43,6 @@ class Differences:
     without_link: frozenset[EndpointId] = frozenset()
     leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
     unwritten: tuple[Path, ...] = ()
-    has_unconfirmed: bool = False
     has_networks: bool = False
     answer: EngineAnswer | None = None
 
@@ -65,7 +63,7 @@ class Comparison:
     engine: TrustedEngine
     liveness: Liveness
     networks: NetworkService
-    audit: OrphanAudit
+    search: LeftoverSearch
 
     async def find_differences(self) -> Differences:
         """Compare once. What cannot be read is logged, and counts as no difference.
@@ -88,14 +86,11 @@ class Comparison:
             log.info("reconcile.engine_unread", error=str(exc))
             return Differences(forgotten=forgotten, without_link=without_link)
         if answer.view is None:
-            counts_orphans = not (networks or endpoints) and self._has_pools_of(answer.identity)
-            if counts_orphans:
-                await self._find_leftovers()  # only those that are reported: what is removed needs a trusted engine
+            has_pools_only = not (networks or endpoints) and self._has_pools_of(answer.identity)
             return Differences(
                 forgotten=forgotten,
                 without_link=without_link,
-                unwritten=self.audit.unwritten if counts_orphans else (),
-                has_unconfirmed=counts_orphans and self.audit.has_unconfirmed,
+                unwritten=await self._find_unwritten() if has_pools_only else (),
                 has_networks=bool(networks),
                 answer=answer,
             )
@@ -107,8 +102,7 @@ class Comparison:
             networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
             unknown=unknown_endpoints(answer.view, self.store.endpoints()),
             without_link=without_link,
-            unwritten=self.audit.unwritten,
-            has_unconfirmed=self.audit.has_unconfirmed,
+            unwritten=await self._find_unwritten(),
             has_networks=bool(networks),
             answer=answer,
         )
@@ -119,7 +113,10 @@ class Comparison:
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:
-            return await self.audit.scan(self.networks.bound_names(), self.networks.bound_documents())
+            return await self.search.find(self.networks.bound_names(), self.networks.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return {}
+
+    async def _find_unwritten(self) -> tuple[Path, ...]:
+        return await self.search.find_unwritten(self.networks.bound_names(), self.networks.bound_documents())

@@ -15,8 +15,8 @@ from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, attachments_of_others, pin_path, staging_path
 from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.recovery.leftover_search import Leftovers, LeftoverSearch
 from cnm_bridge.driver.recovery.lost_records import LostRecords
-from cnm_bridge.driver.recovery.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -33,7 +33,7 @@ class RemoveLeftovers:
 
     Attributes:
         run_dir: The parent directory of the staging namespaces.
-        audit: Finds leftovers, and takes the ID of what stays because there is no list whose plugins could remove it.
+        search: Finds leftovers, and takes the ID of what stays because there is no list whose plugins could remove it.
     """
 
     store: Store
@@ -43,7 +43,7 @@ class RemoveLeftovers:
     locks: KeyedLocks[EndpointId]
     run_dir: Path
     lost_records: LostRecords
-    audit: OrphanAudit
+    search: LeftoverSearch
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link is in a sandbox.
@@ -67,7 +67,7 @@ class RemoveLeftovers:
                 configuration = await self._find_configuration(leftovers)
                 if configuration is None:
                     await self._remove(leftovers)
-                    self.audit.disown(attachment_id)
+                    self.search.disown(attachment_id)
                     return
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
                 record = await self.lost_records.make(
@@ -93,7 +93,7 @@ class RemoveLeftovers:
         must not cancel this: a record that is stored without a teardown would hold its address until the next start.
         """
         try:
-            found = await self.audit.find_leftovers(self.networks.bound_names(), self.networks.bound_documents())
+            found = await self.search.find(self.networks.bound_names(), self.networks.bound_documents())
         except KernelError as exc:  # the plugin's own error is reported instead
             log.warning("contention.kernel_unread", error=str(exc))
             return

@@ -9,22 +9,21 @@ a chain of the plugin firewall and have one of its addresses. Rules of nftables 
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_state import EndpointId, EndpointRecord
+from cnm_bridge.core.planning.saved_rules import SavedRule
 from cnm_bridge.driver.recovery.artifacts import (
+    HostRule,
     chain_names,
     data_directories,
     find_reservations,
-    hashed_names,
-    is_ifb_name,
+    ifb_name,
     read_rules,
 )
-
-_COMMANDS: Final = ("iptables-save", "ip6tables-save")
 
 _BY_ADDRESS: Final = frozenset({"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION"})
 
@@ -69,16 +68,14 @@ class HostArtifacts:
         began_s: When reading them began, by the monotonic clock.
     """
 
-    def __init__(self, records: Iterable[EndpointRecord], saved: Sequence[tuple[str, str]], began_s: float) -> None:
+    def __init__(self, records: Iterable[EndpointRecord], rules: Iterable[HostRule], began_s: float) -> None:
         self.began_s = began_s
         self._records: Mapping[EndpointId, EndpointRecord] = {record.id: record for record in records}
         self._rules: dict[str, list[str]] = {}
         self._reservations: dict[tuple[Path, str], Mapping[str, Sequence[str]]] = {}
-        for command, text in saved:
-            for table, line in _lines(text):
-                rule = f"{command} -t {table} {line}"
-                for key in _keys(line):
-                    self._rules.setdefault(key, []).append(rule)
+        for rule in rules:
+            for key in _keys(rule.saved):
+                self._rules.setdefault(key, []).append(rule.what)
 
     @classmethod
     async def read(cls, records: Iterable[EndpointRecord]) -> Self:
@@ -88,8 +85,8 @@ class HostArtifacts:
             records: The records of all endpoints; see `is_current`.
         """
         began_s = time.monotonic()
-        saved = [(command.removesuffix("-save"), await read_rules(command)) for command in _COMMANDS]
-        return await asyncio.to_thread(cls, records, saved, began_s)
+        rules = await read_rules()
+        return await asyncio.to_thread(cls, records, rules, began_s)
 
     def is_current(self, record: EndpointRecord) -> bool:
         """Return whether an endpoint's record is still the one from before the rules were read.
@@ -112,12 +109,12 @@ class HostArtifacts:
         )
         keys = (container_id, *sorted(chain_names(network, container_id)), *record.addresses)
         rules = dict.fromkeys(rule for key in keys for rule in self._rules.get(key, ()))
-        links = sorted(filter(is_ifb_name, hashed_names(network, container_id)))
+        link = ifb_name(network, container_id)
         return OwnedArtifacts(
             reservations=tuple(reservations),
             rules=tuple(rules),
             entries=tuple(rule for chain in _BUILT_IN for rule in self._rules.get(chain, ()) if _SHARED in rule),
-            links=tuple(name for name in links if Path("/sys/class/net", name).exists()),
+            links=(link,) if Path("/sys/class/net", link).exists() else (),
         )
 
     def _reservations_in(self, directory: Path, network: str) -> Mapping[str, Sequence[str]]:
@@ -131,18 +128,7 @@ class HostArtifacts:
         return found
 
 
-def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield table and rule for each rule in the output of iptables-save."""
-    table = "?"
-    for line in text.splitlines():
-        if line.startswith("*"):
-            table = line[1:]
-        elif line.startswith("-A "):
-            yield table, line
-
-
-def _keys(rule: str) -> frozenset[str]:
+def _keys(rule: SavedRule) -> frozenset[str]:
     """Return what a rule is found by: its chain, the container IDs in it, and addresses in chains of `firewall`."""
-    chain = rule.split(maxsplit=2)[1]
-    addresses = _HOST.findall(rule) if chain in _BY_ADDRESS else ()
-    return frozenset((chain, *_ID.findall(rule), *addresses))
+    addresses = _HOST.findall(rule.text) if rule.chain in _BY_ADDRESS else ()
+    return frozenset((rule.chain, *_ID.findall(rule.text), *addresses))

@@ -143,7 +143,7 @@ class Reconciler:
     async def _compare_and_repair(self) -> EngineAnswer | None:
         """Compare twice, and repair the differences found by both; return the engine's answer."""
         first = await self._compare()
-        if not first and not first.has_unconfirmed:
+        if not first:
             return first.answer
         await asyncio.sleep(self.grace_s)
         second = await self._compare()

@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "explain": ("explain.explain", "Show what a container on NETWORK would get; of the plugins, only VERSION is run."),
     "gc": (
         "clean_up.gc_command",
-        "Compare records, engine and kernel now, and show what is left: failed teardowns and unowned leftovers.",
+        "Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.",
     ),
     "inspect": (
         "inspect.inspect",
@@ -42,15 +42,12 @@ _COMMANDS: Final = {
     "network": ("network.network", "Make and remove Docker networks; `docker network` does everything else with them."),
     "release": (
         "clean_up.release",
-        (
-            "Remove unowned leftovers by the IDs that `cni-bridge gc` shows: "
-            "reservations of host-local, and iptables rules."
-        ),
+        "Release unclaimed addresses by the IDs that `cni-bridge gc` shows.",
     ),
     "retry": ("clean_up.retry", "Run failed teardowns now, all or those of ENDPOINT, and show what is left."),
     "serve": ("serve.serve", "Run the network driver, until SIGTERM."),
     "state": ("state.state", "Show, export and import the stored state."),
-    "status": ("status.status", "Show networks, endpoints, pending teardowns and leftovers of the running daemon."),
+    "status": ("status.status", "Show networks, endpoints and pending teardowns of the running daemon."),
     "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
     "test": (
         "connectivity.test",

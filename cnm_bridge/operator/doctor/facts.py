@@ -148,19 +148,6 @@ class JoinedEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaleReservation:
-    """A reservation of host-local whose container neither the daemon nor libcni's cache has.
-
-    Attributes:
-        file: Its file.
-        leftover: The ID with which the daemon removes it.
-    """
-
-    file: str
-    leftover: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DhcpFault:
     """What is wrong with a CNI DHCP daemon: text, fix and advice of its finding."""
 
@@ -178,7 +165,7 @@ class ConfiguredNetwork:
         problems: What is sure to make ADD fail.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
-        stale: Those of its reservations that no container has; empty if no daemon answers.
+        stale: The files of its reservations that no container has; empty if no daemon answers.
         dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
         elsewhere: The plugins that no directory of the daemon has, and another usual directory has: type → file.
         text: The text of its file; None if it has no file, or several.
@@ -189,7 +176,7 @@ class ConfiguredNetwork:
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
-    stale: Sequence[StaleReservation] = ()
+    stale: Sequence[str] = ()
     dhcp: DhcpFault | None = None
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
     text: str | None = None

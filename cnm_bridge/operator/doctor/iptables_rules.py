@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
+from cnm_bridge.core.planning.saved_rules import parse_saved_rules
+
 _FORWARD: Final = "FORWARD"
 _OF_FIREWALL: Final = "CNI-FORWARD"
 """The chain of the plugin `firewall`."""
@@ -59,14 +61,11 @@ class FilterTable:
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self._policies: dict[str, str] = {}
+        saved = parse_saved_rules(lines)
+        self._policies = saved.policies
         self._rules: dict[str, list[str]] = {}
-        for line in lines:
-            if line.startswith(":"):
-                chain, policy, *_ = line[1:].split()
-                self._policies[chain] = policy
-            elif line.startswith("-A "):
-                self._rules.setdefault(line.split(maxsplit=2)[1], []).append(line)
+        for rule in saved.rules:
+            self._rules.setdefault(rule.chain, []).append(rule.text)
 
     @property
     def chains(self) -> frozenset[str]:

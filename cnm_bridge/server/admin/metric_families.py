@@ -29,7 +29,6 @@ class Figures:
         networks: Number of networks.
         pending_teardowns: Number of teardowns that have failed at least once.
         oldest_failure_s: Seconds since the first failure of the oldest of them, 0 if there is none.
-        orphans: Number of orphans in the last round.
         unpublished: Number of endpoints whose ports are not published.
         engine_is_up: Whether the engine answers.
         rounds: Number of completed rounds of reconcile.
@@ -50,7 +49,6 @@ class Figures:
     networks: int
     pending_teardowns: int
     oldest_failure_s: float
-    orphans: int
     unpublished: int
     engine_is_up: bool
     rounds: int
@@ -96,7 +94,6 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
         "Seconds since the first failure of the oldest pending teardown, in this run of the daemon.",
         figures.oldest_failure_s,
     )
-    yield _value("orphans", "Artifacts of unknown containers, in the last round.", figures.orphans)
     yield _value("endpoints_unpublished", "Endpoints whose ports are not published.", figures.unpublished)
     yield _value("engine_up", "1 if the Docker engine answers, else 0.", int(figures.engine_is_up))
     yield _counter("reconcile_rounds", "Completed rounds of reconcile.", {(): figures.rounds})

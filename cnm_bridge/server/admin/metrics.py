@@ -25,7 +25,6 @@ from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.releases import Releases
-from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.event_counts import EventCounts
@@ -51,7 +50,6 @@ class Metrics:
     store: Store
     teardowns: TeardownQueue
     reconcile: Reconciler
-    audit: OrphanAudit
     unpublished: Unpublished
     releases: Releases
     directories: ConfigurationDirectories
@@ -126,7 +124,6 @@ class Metrics:
             networks=len(configurations),
             pending_teardowns=pending_teardowns,
             oldest_failure_s=oldest_failure_s,
-            orphans=len(self.audit.orphans),
             unpublished=len(self.unpublished.reasons),
             engine_is_up=self.reconcile.engine_is_up,
             rounds=self.reconcile.rounds,

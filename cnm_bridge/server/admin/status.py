@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's status: networks and endpoints, pending teardowns, orphans; see `spec/admin/status.json`."""
+"""The daemon's status: networks and endpoints, pending teardowns; see `spec/admin/status.json`."""
 
 import asyncio
 import shutil
@@ -16,7 +16,6 @@ from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, describe_pending, with_many
@@ -35,7 +34,6 @@ class Status:
     store: Store
     teardowns: TeardownQueue
     reconcile: Reconciler
-    audit: OrphanAudit
     unpublished: Unpublished
     dhcp: LeaseKeeper
     watch: ConfigurationWatch
@@ -75,10 +73,6 @@ class Status:
             "networks": await describe_networks(self.store, self.watch),
             "pendingTeardowns": describe_pending(self.teardowns),
             "untriedTeardowns": [*sorted(self.teardowns.untried)],
-            "orphans": [
-                {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
-                for orphan in self.audit.orphans
-            ],
             "dhcp": [
                 {
                     "socket": str(socket),

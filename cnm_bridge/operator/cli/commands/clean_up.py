@@ -30,10 +30,8 @@ _LEFTOVERS: Final = (
     *(("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
 )
 _EXAMINED: Final = (
-    "Examined: no endpoint of cni-bridge and no entry in libcni's cache (/var/lib/cni/results, "
-    "/var/lib/cni/cache/results) has the container.\n"
-    "Not examined: runtimes that do not use that cache. `release` keeps an address that a network namespace has.\n"
-    "If no other runtime has the container: cni-bridge release "
+    "Examined: the engine of --docker-host does not have these addresses. They may be another engine's.\n"
+    "`release` keeps an address that a container of this host has. If no engine has them: cni-bridge release "
 )
 
 
@@ -55,11 +53,10 @@ _EXAMINED: Final = (
 @templates_have(*_FIELDS)
 @shows
 def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
-    """Compare records, engine and kernel now, and show what is left: failed teardowns and unowned leftovers.
+    """Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.
 
-    This takes some seconds, because only what two comparisons find counts. What is certainly cni-bridge's own is
-    removed; the rest may belong to another runtime, and is shown with an ID for `cni-bridge release`. The bridge of the
-    plugin bridge (cni0, …) is not a leftover: the plugin never deletes it, because containers share it.
+    This takes some seconds, because only what two comparisons find counts. What is cni-bridge's own is removed. An
+    address of the IPAM driver that may be another engine's is shown with an ID for `cni-bridge release`.
     """
     return show_left(AdminClient(socket).post("compare"), is_compared=True)
 
@@ -118,10 +115,9 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
 @templates_have(*_FIELDS)
 @shows
 def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
-    """Remove unowned leftovers by the IDs that `cni-bridge gc` shows: reservations of host-local, and iptables rules.
+    """Release unclaimed addresses by the IDs that `cni-bridge gc` shows.
 
-    Before each is removed, it is examined once more: what belongs to an endpoint or is in libcni's cache, and an
-    address that any network namespace has, is kept.
+    An address that a container of this host has is kept.
 
     With --sticky, what keys have is released, unless a container has it; the next container with the key gets new
     addresses.
@@ -130,7 +126,7 @@ def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[
     if sticky:
         return _release_holds(client, leftovers)
     known = client.get("leftovers")
-    described = {get_str(one, "id"): describe(one) for one in get_objects(known, "leftovers")}
+    described = {get_str(one, "id"): get_str(one, "what") for one in get_objects(known, "leftovers")}
     removed: list[str] = []
     document = known
     for chosen in pick(known, "leftovers", "id", leftovers):
@@ -199,7 +195,7 @@ def show_left(
         removed: What has just been removed.
     """
     teardowns, leftovers = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
-    parts: list[Table | str] = ["\n".join(f"removed {printable(what)}" for what in removed)] if removed else []
+    parts: list[Table | str] = ["\n".join(f"released {printable(what)}" for what in removed)] if removed else []
     if teardowns:
         parts.append(Table(columns=_TEARDOWNS, rows=teardowns))
     if leftovers:
@@ -215,14 +211,6 @@ def show_left(
         notes.append("the comparison has not ended yet; run the command again later")
     shown = Shown(document=document, rows=leftovers, parts=parts, notes=notes)
     return shown, ExitStatus.FINDINGS if teardowns or leftovers or notes else ExitStatus.FINE
-
-
-def describe(leftover: JsonObject) -> str:
-    """Return a leftover in words, e.g. `/var/lib/cni/networks/lan/10.1.2.3 (reservation)`."""
-    what = get_str(leftover, "what")
-    if what.startswith("/"):
-        return f"{what} (reservation)"
-    return f"{what} ({'chain' if ' -N ' in what else 'rule'})"
 
 
 def pick_failed(status: JsonObject, prefixes: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge status`: shows networks, endpoints, pending teardowns and leftovers of a running daemon."""
+"""`cni-bridge status`: shows networks, endpoints and pending teardowns of a running daemon."""
 
 import asyncio
 import time
@@ -63,7 +63,6 @@ _RUNNING: Final = (
 )
 _UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
-_ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
 _DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
 
@@ -71,11 +70,6 @@ _SLOW_S: Final = 10.0
 """The verdict mentions a plugin that runs longer."""
 
 _LITTLE_BYTES: Final = 16 << 20
-
-_NEEDED_ROUNDS: Final = 2
-"""Only what two comparisons have found is a leftover."""
-
-_NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares now"
 
 _ENGINE_LIMIT_S: Final = 2.0
 
@@ -91,7 +85,7 @@ _ENGINE_LIMIT_S: Final = 2.0
     exits={
         ExitStatus.FINE: "All is well.",
         ExitStatus.FINDINGS: (
-            "Teardowns or releases failed, something is left, a DHCP lease or space on the disk is missing, or after "
+            "Teardowns or releases failed, a DHCP lease or space on the disk is missing, or after "
             "--wait teardowns are pending."
         ),
         **ASKS,
@@ -106,7 +100,7 @@ _ENGINE_LIMIT_S: Final = 2.0
 @click.option("--wait", type=Seconds(), help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
 def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
-    """Show networks, endpoints, pending teardowns and leftovers of the running daemon.
+    """Show networks, endpoints and pending teardowns of the running daemon.
 
     The first line says whether anything needs attention. Plugins that run now are shown with their age.
     """
@@ -119,7 +113,6 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
         document = client.get("status")
     problems = (
         document["pendingTeardowns"],
-        document["orphans"],
         _find_dhcp_problems(document),
         get_objects(document, "pendingReleases"),
         _is_disk_full(document),
@@ -132,7 +125,7 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
 def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
     """Return a verdict, a table of networks and one of endpoints.
 
-    Running plugins, changed configurations, teardowns, unpublished ports, leftovers and problems of DHCP have
+    Running plugins, changed configurations, teardowns, unpublished ports and problems of DHCP have
     tables if there are any.
 
     Args:
@@ -158,7 +151,6 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
         (_RELEASES, get_objects(status, "pendingReleases")),
         (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
-        (_ORPHANS, get_objects(status, "orphans")),
         (_DHCP, _find_dhcp_problems(status)),
     )
     return Shown(
@@ -169,7 +161,6 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
             Table(columns=_NETWORKS, rows=networks, optional=("id",)),
             Table(columns=_ENDPOINTS, rows=endpoints, optional=("mode", "id")),
             *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
-            *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
         ],
     )
 
@@ -190,7 +181,6 @@ def _verdict(status: JsonObject) -> str:
             for number, noun, verb in (
                 (len(get_objects(status, "pendingTeardowns")), "teardown", "failed, and will be repeated"),
                 (len(get_objects(status, "pendingReleases")), "release", "failed, and will be repeated"),
-                (len(get_objects(status, "orphans")), "leftover", "of plugins"),
                 (not_published, "endpoint", "without published ports"),
                 (len(_find_dhcp_problems(status)), "problem", "of DHCP"),
             )

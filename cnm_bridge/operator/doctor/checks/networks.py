@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the configurations are valid, their plugins exist, and their addresses are free."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -111,8 +112,8 @@ def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
             code="reservations-stale",
             subject=configured.subject,
             text=f"{len(configured.stale)} of its reserved addresses belong to no container, such as "
-            f"{configured.stale[0].file}",
-            fix=f"cni-bridge gc >/dev/null; cni-bridge release {' '.join(one.leftover for one in configured.stale)}",
+            f"{configured.stale[0]}",
+            fix=shlex.join(("rm", *configured.stale)),
             advice="keep them if a runtime without libcni's cache has their containers",
         )
 
@@ -162,7 +163,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 subject=configured.subject,
                 text=f"{used} of the {one.size} addresses from {one.first} to {one.last} are reserved"
                 + (": further containers do not start" if is_full else ""),
-                advice="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
+                advice="`cni-bridge ls` shows who has addresses; remove containers, or use a larger subnet",
             )
         for route in facts.routes if links else ():
             if route.link in links or not route.occupies(one.subnet, facts.links):

@@ -3,7 +3,9 @@
 """Reads what the running daemon holds, and compares the reservations on disk with it."""
 
 import time
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
@@ -14,9 +16,8 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
 from cnm_bridge.core.planning.ports import CAPABILITY
-from cnm_bridge.driver.recovery.artifacts import find_reservations
-from cnm_bridge.driver.recovery.orphan_audit import is_cached, list_cache_files
-from cnm_bridge.operator.doctor.facts import JoinedEndpoint, StaleReservation
+from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES, PluginArtifact, find_reservations
+from cnm_bridge.operator.doctor.facts import JoinedEndpoint
 
 _YOUNG_S: Final = 60.0
 """A younger reservation may belong to an ADD of another runtime, which has not filled its cache yet."""
@@ -58,24 +59,41 @@ class DaemonEndpoints:
         )
 
 
-def find_stale(network: NetworkConfigurationList, known: frozenset[str]) -> tuple[StaleReservation, ...]:
-    """Return the reservations of a network's host-local whose container is not known.
+def find_stale(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
+    """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have.
 
     Args:
         network: The network's list.
-        known: The CNI container IDs that the daemon has, read later than the list of Docker's containers.
+        used: The CNI container IDs that the daemon has, read later than the list of Docker's containers, and the
+            addresses that containers have.
     """
     try:
         directories = reservation_directories(network)
     except JsonError:
         return ()
     found = [one for directory in directories for one in find_reservations(Path(directory), network.name).owned]
-    cached = sorted(list_cache_files())
+    cached = sorted(_list_cache_files())
     return tuple(
-        StaleReservation(file=one.what, leftover=one.id)
+        one.what
         for one in found
-        if one.container_id not in known and not is_cached(one, cached) and _is_old(Path(one.what))
+        if used.isdisjoint((one.container_id, one.address)) and not _is_cached(one, cached) and _is_old(Path(one.what))
     )
+
+
+def _list_cache_files() -> frozenset[str]:
+    """Return the names of other runtimes' cache files."""
+    found: set[str] = set()
+    for directory in CACHE_DIRECTORIES:
+        with suppress(OSError):  # the directory may not exist
+            found.update(file.name for file in (directory / "results").iterdir())
+    return frozenset(found)
+
+
+def _is_cached(reservation: PluginArtifact, files: Sequence[str]) -> bool:
+    """Return whether one of some sorted cache files is of a container (libcni `libcni/api.go`, getCacheFilePath)."""
+    prefix = f"{reservation.network}-{reservation.container_id}-"
+    index = bisect_left(files, prefix)
+    return index < len(files) and files[index].startswith(prefix)
 
 
 def _is_old(file: Path) -> bool:

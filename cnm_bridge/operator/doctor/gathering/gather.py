@@ -60,16 +60,16 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings)
     endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
-    known = None if endpoints is None else endpoints.container_ids
     release = EngineRelease.parse(engine.version or "")
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
+    used = None if endpoints is None else await _find_used(kernel, endpoints)
     return Facts(
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
-        networks=await gather_networks(lists, settings, release, known=known, quick=quick),
-        sections=await gather_networks(section_lists, settings, release, known=known, quick=quick, are_sections=True),
+        networks=await gather_networks(lists, settings, release, used=used, quick=quick),
+        sections=await gather_networks(section_lists, settings, release, used=used, quick=quick, are_sections=True),
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
@@ -178,6 +178,14 @@ async def _gather_links(kernel: KernelView) -> Mapping[str, HostLink]:
         return await read_links(kernel)
     except KernelError:
         return {}
+
+
+async def _find_used(kernel: KernelView, endpoints: DaemonEndpoints) -> frozenset[str] | None:
+    """Return what a reservation is in use by: container IDs and addresses; None if the addresses cannot be read."""
+    try:
+        return endpoints.container_ids | (await kernel.look_into_sandboxes()).addresses
+    except KernelError:
+        return None
 
 
 async def _gather_routes(kernel: KernelView) -> tuple[HostRoute, ...]:

@@ -45,7 +45,7 @@ async def gather_networks(
     settings: Settings,
     release: EngineRelease | None,
     *,
-    known: frozenset[str] | None,
+    used: frozenset[str] | None,
     quick: bool,
     are_sections: bool = False,
 ) -> tuple[ConfiguredNetwork, ...]:
@@ -55,11 +55,11 @@ async def gather_networks(
         networks: Their lists.
         settings: The daemon's settings.
         release: The engine's release, None if it is not known.
-        known: The CNI container IDs of the daemon's endpoints, None if no daemon answers.
+        used: The CNI container IDs of the daemon's endpoints, and the addresses of containers; None if not known.
         quick: Whether no plugin may be executed.
         are_sections: Whether they are the lists of sections, which are not asked whether a container starts on them.
     """
-    gathered = [await _gather(network, settings, release, known, quick=quick) for network in networks]
+    gathered = [await _gather(network, settings, release, used, quick=quick) for network in networks]
     if are_sections:
         gathered = [
             replace(one, problems=tuple(dict.fromkeys(one.problems)), warnings=(), is_section=True) for one in gathered
@@ -86,7 +86,7 @@ async def _gather(
     network: NetworkConfigurationList,
     settings: Settings,
     release: EngineRelease | None,
-    known: frozenset[str] | None,
+    used: frozenset[str] | None,
     *,
     quick: bool,
 ) -> ConfiguredNetwork:
@@ -117,7 +117,7 @@ async def _gather(
         problems=problems,
         warnings=warnings,
         reserved=reserved,
-        stale=() if known is None else find_stale(network, known),
+        stale=() if used is None else find_stale(network, used),
         dhcp=dhcp,
         elsewhere=elsewhere,
         text=_read_text(network.source),

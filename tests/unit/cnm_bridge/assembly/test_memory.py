@@ -98,6 +98,6 @@ async def test_nothing_is_kept_of_a_removed_endpoint(tmp_path: Path) -> None:
     await store.remove_endpoint(joined.id)
     # Of all endpoints together, these keep a fixed number of events and of IDs.
     daemon.resources.journal._events.clear()
-    daemon.recovery.reconciler.comparison.audit._torn_down.clear()
+    daemon.recovery.reconciler.comparison.search._torn_down.clear()
     assert find_holders(joined.id, daemon) == []
     store.close()

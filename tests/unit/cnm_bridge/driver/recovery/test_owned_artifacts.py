@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_state import EndpointRecord
-from cnm_bridge.driver.recovery.artifacts import chain_names
+from cnm_bridge.core.planning.saved_rules import parse_saved_rules
+from cnm_bridge.driver.recovery.artifacts import HostRule, chain_names
 from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
 from tests.records import endpoint
 
@@ -22,9 +23,10 @@ def record(directory: Path, attachment_id: str = ID, *addresses: str) -> Endpoin
     return replace(endpoint(attachment_id, ipam=ipam), addresses=addresses)
 
 
-def saved(*rules: str) -> list[tuple[str, str]]:
+def saved(*rules: str) -> list[HostRule]:
     """Return what iptables-save would print."""
-    return [("iptables", "\n".join(["*nat", *rules, "COMMIT"]))]
+    parsed = parse_saved_rules(["*nat", *rules, "COMMIT"])
+    return [HostRule(command="iptables", saved=one) for one in parsed.rules]
 
 
 async def test_rules_are_found_by_comment_chain_and_address(tmp_path: Path) -> None:

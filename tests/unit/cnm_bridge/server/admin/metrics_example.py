@@ -23,7 +23,6 @@ def render_example() -> bytes:
             networks=2,
             pending_teardowns=1,
             oldest_failure_s=601.5,
-            orphans=4,
             unpublished=5,
             engine_is_up=True,
             rounds=6,

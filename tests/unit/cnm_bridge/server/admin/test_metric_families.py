@@ -25,7 +25,6 @@ def test_every_figure_is_rendered() -> None:
         ("cni_bridge_networks", ()): 2,
         ("cni_bridge_pending_teardowns", ()): 1,
         ("cni_bridge_pending_teardown_age_seconds", ()): 601.5,
-        ("cni_bridge_orphans", ()): 4,
         ("cni_bridge_endpoints_unpublished", ()): 5,
         ("cni_bridge_engine_up", ()): 1,
         ("cni_bridge_reconcile_rounds_total", ()): 6,

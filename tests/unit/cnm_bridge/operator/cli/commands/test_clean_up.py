@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.commands.clean_up import describe, find_hold, pick, pick_failed, show_left
+from cnm_bridge.operator.cli.commands.clean_up import find_hold, pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Table
@@ -18,7 +18,7 @@ LEFTOVER: JsonObject = {
     "id": "0123456789ab",
     "network": "lan",
     "containerId": "gone",
-    "what": "/var/lib/cni/x",
+    "what": "address 10.1.2.3/24 of pool lan",
     "modifiedAt": 1,
 }
 OTHER: JsonObject = {**LEFTOVER, "id": "0199999999ff"}
@@ -63,33 +63,21 @@ def test_a_key_stands_for_what_it_has_now() -> None:
 
 
 def test_a_leftover_has_its_age_and_what_was_examined() -> None:
-    """By that an operator decides whether it may be removed; a rule has no age."""
-    shown, _ = show_left({**NOTHING, "leftovers": [LEFTOVER, {**OTHER, "modifiedAt": None}]})
+    """By that an operator decides whether it may be released."""
+    shown, _ = show_left({**NOTHING, "leftovers": [LEFTOVER, OTHER]})
     table, text = shown.parts
     assert isinstance(table, Table)
     assert isinstance(text, str)
-    assert [str(row["age"])[-1:] for row in table.rows] == ["d", "e"]
-    assert "no endpoint of cni-bridge" in text
+    assert [str(row["age"])[-1:] for row in table.rows] == ["d", "d"]
+    assert "They may be another engine's" in text
     assert text.endswith("cni-bridge release 0123456789ab 0199999999ff")
-    assert shown.document == {**NOTHING, "leftovers": [LEFTOVER, {**OTHER, "modifiedAt": None}]}
+    assert shown.document == {**NOTHING, "leftovers": [LEFTOVER, OTHER]}
 
 
-def test_what_was_removed_is_listed() -> None:
+def test_what_was_released_is_listed() -> None:
     """Before what is left."""
-    rule: JsonObject = {**OTHER, "what": "iptables -t nat -A POSTROUTING"}
-    chain: JsonObject = {**OTHER, "what": "iptables -t nat -N CNI-1"}
-    removed = [describe(LEFTOVER), describe(rule), describe(chain)]
-    shown, status = show_left(NOTHING, removed=removed)
-    assert (shown.parts, status) == (
-        [
-            (
-                "removed /var/lib/cni/x (reservation)\nremoved iptables -t nat -A POSTROUTING (rule)\n"
-                "removed iptables -t nat -N CNI-1 (chain)"
-            ),
-            "nothing is left",
-        ],
-        ExitStatus.FINE,
-    )
+    shown, status = show_left(NOTHING, removed=["address 10.1.2.3/24 of pool lan"])
+    assert (shown.parts, status) == (["released address 10.1.2.3/24 of pool lan", "nothing is left"], ExitStatus.FINE)
 
 
 def test_an_endpoint_without_a_failed_teardown_is_not_unknown() -> None:

@@ -39,7 +39,6 @@ STATUS: JsonObject = {
         },
     ],
     "pendingTeardowns": [],
-    "orphans": [],
     "dhcp": [],
 }
 
@@ -83,30 +82,19 @@ def test_a_network_made_just_now_has_the_engine_s_name() -> None:
     assert lines[6].split()[:2] == ["777777777777", "blue"]
 
 
-@pytest.mark.parametrize(("rounds", "is_compared"), [(0, False), (1, False), (2, True)])
-def test_before_two_comparisons_leftovers_are_not_known(rounds: int, is_compared: bool) -> None:
-    """The text says so, because no leftovers would look like a clean host."""
-    text = render_status({**STATUS, "engine": {"isUp": True, "identity": None, "rounds": rounds}})
-    assert ("not compared yet; `cni-bridge gc` compares now" not in text) is is_compared
-
-
-def test_pending_teardowns_and_leftovers_have_tables() -> None:
-    """The tables exist only if there are any."""
+def test_pending_teardowns_have_a_table() -> None:
+    """It exists only if there are any."""
     text = render_status(
         {
             **STATUS,
             "pendingTeardowns": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
-            "orphans": [{"network": "lan", "containerId": "cnitool-1", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
         }
     )
     assert "888888888888      3         plugin firewall failed" in text
-    assert "LEFTOVER ON  CONTAINER ID  WHAT" in text
-    assert "lan          cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
 
 
 PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
 RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 32, "ageS": 2.4}
-ORPHAN: JsonObject = {"network": "lan", "containerId": "cnitool-1", "what": "/x"}
 
 
 @pytest.mark.parametrize(
@@ -122,8 +110,8 @@ ORPHAN: JsonObject = {"network": "lan", "containerId": "cnitool-1", "what": "/x"
             "attention: the Docker Engine does not answer",
         ),
         (
-            {"pendingTeardowns": [PENDING], "orphans": [ORPHAN, ORPHAN]},
-            "attention: 1 teardown failed, and will be repeated; 2 leftovers of plugins",
+            {"pendingTeardowns": [PENDING]},
+            "attention: 1 teardown failed, and will be repeated",
         ),
         (
             {"disk": {"path": "/var/lib/cni-bridge", "freeBytes": 3 << 20}},

@@ -16,7 +16,6 @@ from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     Facts,
     JoinedEndpoint,
-    StaleReservation,
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
@@ -128,10 +127,9 @@ def test_plugins_elsewhere_and_stale_reservations() -> None:
     assert only(replace(HEALTHY, networks=networks)).fix == (
         "mkdir -p /opt/cni/bin && ln -s /usr/libexec/cni/bridge /usr/libexec/cni/host-local /opt/cni/bin/"
     )
-    stale = (StaleReservation(file="/x/10.22.0.2", leftover="ab"), StaleReservation(file="/x/10.22.0.3", leftover="cd"))
-    networks = tuple(replace(one, stale=stale) for one in HEALTHY.networks)
+    networks = tuple(replace(one, stale=("/x/10.22.0.2", "/x/10.22.0.3")) for one in HEALTHY.networks)
     finding = only(replace(HEALTHY, networks=networks))
-    assert finding.fix == "cni-bridge gc >/dev/null; cni-bridge release ab cd"
+    assert finding.fix == "rm /x/10.22.0.2 /x/10.22.0.3"
 
 
 def test_containers_that_did_not_start() -> None:

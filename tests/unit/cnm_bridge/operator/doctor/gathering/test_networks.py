@@ -25,7 +25,7 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
     """It is a problem of this network, and ends nothing."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", **ipam}}
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, known=None, quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, used=None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
 
@@ -34,7 +34,7 @@ async def test_a_list_whose_packets_are_dropped(tmp_path: Path) -> None:
     """A MAC that is set after the rules against spoofing were made: containers on the network are refused."""
     plugins: list[JsonValue] = [{"type": "bridge", "macspoofchk": True}, {"type": "tuning", "mac": "02:00:00:00:00:01"}]
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, known=None, quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, used=None, quick=True)
     (problem,) = found.problems
     assert "leave out macspoofchk" in problem
 
@@ -65,7 +65,7 @@ async def test_a_list_that_cannot_be_moved(
         network = NetworkConfigurationList.from_document(
             {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": plugin}]}
         )
-        (found,) = await gather_networks((network,), Settings(attach=attach), release, known=None, quick=True)
+        (found,) = await gather_networks((network,), Settings(attach=attach), release, used=None, quick=True)
         assert found.warnings == found_warnings
 
 
@@ -81,6 +81,6 @@ async def test_ipam_sections(tmp_path: Path) -> None:
         next(text for text in broken if text.startswith(f"IPAM section leased ({tmp_path}/leased.ipam) cannot give")),
     ]
     settings = Settings(cni_bin_dirs=(tmp_path,))
-    (section,) = await gather_networks(found, settings, OLD, known=None, quick=False, are_sections=True)
+    (section,) = await gather_networks(found, settings, OLD, used=None, quick=False, are_sections=True)
     assert (section.subject, section.warnings) == ("IPAM section lan", ())
     assert len([text for text in (*section.problems, *section.elsewhere) if "host-local" in text]) == 1
