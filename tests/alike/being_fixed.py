@@ -11,7 +11,6 @@ __all__ = ["BEING_FIXED"]
 _OWN_NAME: Final = "the container's own name is an IPv4-mapped address"
 _NO_IPV6: Final = "the list's IPv6 address is added in spite of the sysctl"
 _NO_IPV6_ON_LINK: Final = "an endpoint sysctl that disables IPv6 fails after the addresses were given"
-_LINK_LOCAL: Final = "--link-local-ip of `network connect` has no effect"
 
 BEING_FIXED: Final = tuple(
     map(
@@ -25,8 +24,6 @@ BEING_FIXED: Final = tuple(
             f"| `reverse look-up of NET.*.own` | `*` | none | from Engine 28 | {_OWN_NAME} |",
             f"| `*` | `*` | `*` | `sysctl-ipv6-disabled` | {_NO_IPV6} |",
             f"| `refused` | `*` | `*` | `endpoint-without-ipv6` | {_NO_IPV6_ON_LINK} |",
-            f"| `*169.254.*` | `yes` | none | `reconnect-link-local-ip` and `--attach fast` | {_LINK_LOCAL} |",
-            f"| `*169.254.*` | `scope=*` | none | `reconnect-link-local-ip` and `--attach fast` | {_LINK_LOCAL} |",
         ),
     )
 )
