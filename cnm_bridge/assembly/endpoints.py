@@ -74,6 +74,7 @@ def make_endpoints(
             joined=joined,
             unpublished=unpublished,
             locks=attach.locks,
+            kernel=resources.kernel,
             run_dir=resources.settings.run_dir,
             boot_id=resources.boot_id,
         ),

@@ -61,7 +61,17 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
     assert {key: value for key, value in shown.items() if key != "disk"} == {
         "runningPlugins": [],
         "engine": {"isUp": False, "identity": None, "rounds": 0},
-        "networks": [{"id": NETWORK, "name": None, "configuration": "lan", "internal": False, "outdatedEndpoints": 0}],
+        "networks": [
+            {
+                "id": NETWORK,
+                "name": None,
+                "configuration": "lan",
+                "isInline": False,
+                "internal": False,
+                "outdatedEndpoints": 0,
+            }
+        ],
+        "lists": [],
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],
         "pendingTeardowns": [],
         "untriedTeardowns": [],

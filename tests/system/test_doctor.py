@@ -5,9 +5,10 @@
 import sys
 
 from cni_invoker.documents.jsontypes import JsonObject, as_object, get_objects, get_str, parse_json
-from tests.lab import Lab
+from tests.lab import Lab, wait_until
+from tests.system.calls import ask_status
 from tests.system.plugin_lists import PORTMAP
-from tests.system.scene import Scene, bridge
+from tests.system.scene import Scene, bridge, macvlan
 
 DOCTOR = (sys.executable, "-m", "cnm_bridge", "doctor")
 
@@ -107,6 +108,61 @@ def test_a_missing_plugin(scene: Scene) -> None:
     assert status == 1
     assert "bandwith" in get_str(found["plugin-unusable"], "text")
     assert "plugin-unusable" not in examine(lab, "--quick")[1]
+
+
+def test_a_parent_that_is_gone(private_scene: Scene) -> None:
+    """Doctor, check and the error of a start name it; none advises to restart the container, which runs on."""
+    scene, lab = private_scene, private_scene.lab
+    lab.run("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "nic0-end")
+    (plugin,) = macvlan(scene.subnet())
+    network = scene.network(scene.configure([{**plugin, "master": "nic0"}]))
+    container = scene.run(network)
+    assert examine(lab) == (0, {})
+    lab.run("ip", "link", "del", "nic0")
+    status, found = examine(lab)
+    assert (status, list(found)) == (1, ["link-missing"])
+    assert "the host has no link nic0, the master of plugin macvlan" in get_str(found["link-missing"], "text")
+    checked = lab.run("cni-bridge", "check", container.name, check=False)
+    assert (checked.returncode, "docker restart" in checked.stdout) == (1, False)
+    assert "the host has no link nic0, the master of plugin macvlan" in checked.stdout
+    assert f"without it, {container.name} would not start again" in checked.stdout
+    assert "the host has no link nic0, the master of plugin macvlan; `ip link`" in scene.run_refusal(network)
+    assert lab.docker("inspect", "--format", "{{.State.Running}}", container.name).strip() == "true"
+    lab.run("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "nic0-end")  # DEL needs it, too
+    lab.docker("rm", "-f", container.name)
+    wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the DELs that had failed")
+    lab.run("ip", "link", "del", "nic0")
+
+
+def test_a_device_that_is_gone(private_scene: Scene) -> None:
+    """One that a container has is not; the same device cannot be given to another one, and the error says so."""
+    scene, lab = private_scene, private_scene.lab
+    lab.run("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "nic0-end")
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": scene.subnet().ipv4}]]}
+    network = scene.network(scene.configure([{"type": "host-device", "device": "nic0", "ipam": ipam}]))
+    container = scene.run(network)
+    assert examine(lab) == (0, {})
+    assert lab.run("cni-bridge", "check", container.name).returncode == 0
+    lab.docker("rm", "-f", container.name)
+    lab.run("ip", "link", "del", "nic0-end")
+    assert "the host has no link nic0, the device of" in get_str(examine(lab)[1]["link-missing"], "text")
+
+
+def test_a_bridge_that_lost_its_uplink(private_scene: Scene) -> None:
+    """Its containers run, and reach each other only."""
+    scene, lab = private_scene, private_scene.lab
+    lab.run("ip", "link", "add", "br0", "address", "02:00:00:00:00:77", "type", "bridge")
+    lab.run("ip", "link", "set", scene.UPLINK, "master", "br0")
+    lab.run("iptables", "-I", "DOCKER-USER", "-i", "br0", "-o", "br0", "-j", "ACCEPT")
+    main, firewall = bridge(scene.subnet())
+    lan: JsonObject = {**main, "bridge": "br0", "isGateway": False, "ipMasq": False}
+    scene.run(scene.network(scene.configure([lan, firewall])))
+    assert examine(lab) == (0, {})
+    lab.run("ip", "link", "set", scene.UPLINK, "nomaster")
+    status, found = examine(lab)
+    assert (status, list(found)) == (1, ["bridge-without-uplink"])
+    assert "its bridge br0 has no port that leads out of the host" in get_str(found["bridge-without-uplink"], "text")
+    lab.run("ip", "link", "del", "br0")
 
 
 def test_an_overlapping_range(scene: Scene) -> None:

@@ -2,18 +2,41 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Problems of a host are planted; `cni-bridge doctor` finds each, and finds nothing after its fix was typed."""
 
+import ast
+import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_str
-from tests.lab import Lab, wait_until
+from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
+from tests.lab import Engine, Lab, wait_until
+from tests.lab.systemd import Systemd
 from tests.system.scene import Scene, bridge, ptp
-from tests.system.test_doctor import examine
+from tests.system.test_doctor import DOCTOR, examine
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+CHECKS = Path(__file__).parents[2] / "cnm_bridge/operator/doctor/checks"
+DOCKER_UNIT = """[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/bin/sleep infinity
+[Install]
+WantedBy=lab.target
+"""
+NOT_TYPED = {
+    "boot-order": "the package's units start before Docker",
+    "command-missing": "it installs a package of the distribution",
+    "dhcp-daemon": "it starts a unit of the package; tests/system/test_dhcp.py starts the daemon itself",
+    "engine-silent": "dockerd is no unit in a lab",
+    "firewalld-zone": "firewalld is not installed where tests run",
+    "module-missing": "it has no fix; it is made by the same call as modules-directory-missing",
+    "modules-directory-missing": "it starts the host again",
+    "not-root": "it repeats the command as root",
+}
+"""The findings whose fix no test types: code → why."""
 PATH = f"PATH={Path(sys.executable).parent}:$PATH"
 
 
@@ -94,6 +117,25 @@ def test_an_mtu_above_the_uplinks(private_scene: Scene) -> None:
     assert "mtu 1400" in container.exec("ip", "link", "show", "eth0")
 
 
+def test_a_bridge_of_the_host_that_changes_its_mac(private_scene: Scene) -> None:
+    """Others on the LAN know the host by it; after the fix it stays the same when containers come and go."""
+    lab, subnet = private_scene.lab, private_scene.subnet()
+    lab.run("ip", "link", "set", private_scene.UPLINK, "address", "fe:00:00:00:00:01")  # higher than most of others
+    lab.run("ip", "link", "add", "br0", "type", "bridge")
+    lab.run("ip", "link", "set", private_scene.UPLINK, "master", "br0")
+    lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", "br0")
+    lab.run("ip", "link", "set", "br0", "up")
+    main, firewall = bridge(subnet)
+    lan: JsonObject = {**main, "bridge": "br0", "isGateway": False, "ipMasq": False}
+    network = private_scene.network(private_scene.configure([lan, firewall]))
+    lab.run("sh", "-c", get_str(examine(lab)[1]["bridged-dropped"], "fix"))
+    fix(lab, "bridge-mac")
+    kept = lab.run("cat", "/sys/class/net/br0/address").stdout
+    private_scene.run(network)
+    assert lab.run("cat", "/sys/class/net/br0/address").stdout == kept
+    lab.run("ip", "link", "del", "br0")
+
+
 @pytest.mark.parametrize("table", ["filter", "nat"])
 def test_emptied_chains(private_scene: Scene, table: str) -> None:
     """Another program has removed all rules of a table; the plugins make them again."""
@@ -137,6 +179,100 @@ def test_a_recipe_with_vrf(private_scene: Scene) -> None:
     _, found = examine(lab)
     kinds = {code: get_str(one, "severity") for code, one in found.items() if "module" in code}
     assert kinds == ({} if has_vrf else {"module-missing": "warning"})
+
+
+def test_settings_permissions_and_native_chains(private_scene: Scene) -> None:
+    """What other programs and operators do to a host."""
+    lab = private_scene.lab
+    name = private_scene.configure(bridge(private_scene.subnet()))
+    private_scene.run(private_scene.network(name))
+    lab.run("sysctl", "-w", "net.ipv4.ip_forward=0")
+    fix(lab, "sysctl")
+    lab.run("chmod", "g+w", f"/etc/cni/net.d/{name}.conflist")
+    fix(lab, "writable-by-others")
+    lab.run("chmod", "755", "/var/lib/cni-bridge")
+    fix(lab, "readable-by-others")
+    chain = "type filter hook forward priority 0; policy drop; ct state established,related accept;"
+    lab.run("nft", f"table inet site {{ chain forward {{ {chain} }} }}")
+    fix(lab, "forward-dropped-by-nftables")
+    lab.run("nft", "delete", "table", "inet", "site")
+
+
+def test_a_daemon_that_does_not_run(private_scene: Scene) -> None:
+    """Without systemd, a shell starts it in the background."""
+    lab = private_scene.lab
+    private_scene.network(private_scene.configure(bridge(private_scene.subnet())))
+    lab.stop_daemon()
+    status, found = examine(lab)
+    assert (status, list(found)) == (1, ["daemon-stopped"])
+    lab.run("sh", "-c", f"{PATH}\n({get_str(found['daemon-stopped'], 'fix')}) >/dev/null 2>&1")
+    wait_until(lambda: examine(lab) == (0, {}), "the daemon", 30)
+    lab.run("kill", lab.read("/var/lib/cni-bridge/lock").strip())
+    wait_until(lambda: "daemon-stopped" in examine(lab)[1], "its end", 30)
+    lab.start_daemon()
+
+
+@pytest.fixture(name="booted")
+def make_booted(engine: Engine) -> Iterator[tuple[Lab, Systemd]]:
+    """A host with systemd, whose units of cni-bridge and of Docker are enabled."""
+    with Lab(dockerd=False, engine=engine) as lab:
+        lab.write("/run/systemd/system/docker.service", DOCKER_UNIT)
+        systemd = Systemd(lab)
+        systemd.control("enable", "--now", "docker.service", "cni-bridge.socket", "cni-bridge.service")
+        systemd.control("enable", "cni-bridge-admin.socket")
+        yield lab, systemd
+        systemd.control("stop", "cni-bridge.service", "cni-bridge.socket")
+
+
+def test_units_at_boot(booted: tuple[Lab, Systemd]) -> None:
+    """Units that are not enabled."""
+    lab, systemd = booted
+    assert not {code for code in all_findings(lab) if "boot" in code or "socket" in code}
+    systemd.control("disable", "cni-bridge.socket", "cni-bridge.service")
+    fix_unit(lab, "boot-disabled")
+    systemd.control("disable", "cni-bridge.socket")
+    fix_unit(lab, "socket-disabled")
+    systemd.control("disable", "cni-bridge-admin.socket")
+    fix_unit(lab, "admin-socket-disabled")
+
+
+def fix_unit(lab: Lab, code: str) -> None:
+    """Type the fix of a finding about units; then it is not found any more."""
+    lab.run("sh", "-c", get_str(all_findings(lab)[code], "fix"))
+    assert code not in all_findings(lab)
+
+
+def all_findings(lab: Lab) -> dict[str, JsonObject]:
+    """Return all findings by code, notes among them."""
+    report = as_object(parse_json(lab.run(*DOCTOR, "--json", check=False).stdout.encode()), "the report")
+    return {get_str(one, "code"): one for one in get_objects(report, "findings")}
+
+
+def test_each_fix_was_typed() -> None:
+    """A test types the fix of each finding that has one, or there is a reason why none does."""
+    typed = frozenset(typed_codes())
+    with_fix = frozenset(code for file in CHECKS.glob("*.py") for code in codes_with_fix(ast.parse(file.read_text())))
+    assert with_fix - typed == NOT_TYPED.keys()
+    assert typed <= with_fix
+
+
+def typed_codes() -> Iterator[str]:
+    """Yield the codes whose fix a test of the doctor types: `fix(lab, CODE)`, or `found[CODE], "fix"`."""
+    for name in ("test_doctor.py", "test_doctor_fixes.py"):
+        lines = (Path(__file__).parent / name).read_text("utf-8").splitlines()
+        text = "\n".join(line for line in lines if not line.lstrip().startswith("assert "))
+        yield from re.findall(r'fix(?:_unit)?\(lab, "([a-z-]+)"\)', text)
+        yield from re.findall(r"""\[['"]([a-z-]+)['"]\], ['"]fix['"]""", text)
+
+
+def codes_with_fix(module: ast.Module) -> Iterator[str]:
+    """Yield the codes of the findings that a module makes with a fix."""
+    for call in ast.walk(module):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding":
+            given = {one.arg: one.value for one in call.keywords}
+            if "fix" in given:
+                constants = (one.value for one in ast.walk(given["code"]) if isinstance(one, ast.Constant))
+                yield from (one for one in constants if isinstance(one, str))
 
 
 @pytest.mark.engine_since("29", "has nftables as a backend")

@@ -81,6 +81,26 @@ def test_networks_of_many_kinds(private_scene: Scene) -> None:
     assert not reports(lab, *(networks[kind] for kind in ("dual stack", "ptp", "macvlan", "IPv6 only")), docker)
 
 
+def test_networks_that_take_their_list_by_name(private_scene: Scene) -> None:
+    """By their own, and by that in a compose file, before and after the first container; one without is named."""
+    scene, lab = private_scene, private_scene.lab
+    own, of_compose = (scene.configure(bridge(scene.subnet())) for _ in range(2))
+    networks = [
+        scene.network(None, name=own),
+        scene.network(None, "--label", f"com.docker.compose.network={of_compose}", name=f"shop_{of_compose}"),
+    ]
+    assert not reports(lab)
+    for network in networks:
+        scene.run(network)
+    assert not reports(lab)
+    alone = scene.network(None, name="alone")
+    status = lab.run("cni-bridge", "status", check=False)
+    assert (status.returncode, status.stdout.startswith("attention: 1 network without a list: ")) == (1, True)
+    assert ["alone", "alone"] in [line.split() for line in status.stdout.splitlines()]
+    lab.docker("network", "rm", alone)
+    assert not reports(lab)
+
+
 def test_a_host_without_ipv6(private_scene: Scene) -> None:
     """The kernel has it, and it is switched off."""
     for name in ("all", "default"):

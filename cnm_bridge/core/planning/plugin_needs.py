@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the plugins of a list need from the host, by their types and configurations. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from cni_bridge_spec import JsonObject
@@ -20,6 +20,18 @@ _MODULES: Final = {
     "bandwidth": ("ifb", "sch_tbf"),
 }
 _FILTERING: Final = frozenset({"firewall", "portmap"})
+
+_DEVICE: Final = "device"
+_LINKS: Final[Mapping[str, str]] = {
+    "host-device": _DEVICE,
+    "ipvlan": "master",
+    "macvlan": "master",
+    "tap": "bridge",
+    "vlan": "master",
+}
+"""By plugin, the key of a link of the host that it does not make. Without this link ADD fails, usually with the error
+"Link not found" (plugins 1.1.1 and 1.9.1)."""
+_IN_CONTAINER: Final = "linkInContainer"
 
 
 def has_plugin(network: NetworkConfigurationList, plugin_type: str) -> bool:
@@ -64,6 +76,25 @@ def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
 def bridge_of(plugin: JsonObject) -> str:
     """Return the link that the plugin `bridge` makes or uses, by its configuration."""
     return _find_text(plugin, "bridge") or "cni0"
+
+
+def find_missing_links(
+    network: NetworkConfigurationList, existing: Container[str], *, in_use: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield the links that the host does not have: the name, and what it is for, such as `master of plugin macvlan`.
+
+    Args:
+        network: The list.
+        existing: The names of the host's links.
+        in_use: Whether a container is attached with the list, which then has the device of `host-device`.
+    """
+    for plugin in network.plugins:
+        key = _LINKS.get(plugin.type, "")
+        name = _find_text(plugin.document, key)
+        if plugin.document.get(_IN_CONTAINER) is True or (key == _DEVICE and in_use):
+            continue
+        if name and name not in existing:
+            yield name, f"{key} of plugin {plugin.type}"
 
 
 def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:

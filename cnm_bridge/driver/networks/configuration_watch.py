@@ -8,7 +8,7 @@ file systems, and nothing when a directory above is replaced; listing them takes
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -82,6 +82,10 @@ class ConfigurationWatch:
         index = await asyncio.to_thread(self.directories.index)
         digests = await self._read(index)
         return await self._count(lambda one: one.network_id if _is_outdated(one, digests) else None)
+
+    async def names(self) -> Sequence[str]:
+        """Return the names of the lists that are on disk now."""
+        return tuple((await asyncio.to_thread(self.directories.index)).names)
 
     async def _read(self, index: ConfigurationIndex) -> Mapping[str, str]:
         """Return the digests of all lists by name; those of the last look are not made again."""

@@ -16,6 +16,7 @@ from cnm_bridge.operator.doctor.checks.kernel import check_kernel
 from cnm_bridge.operator.doctor.checks.links import check_links
 from cnm_bridge.operator.doctor.checks.networks import check_networks
 from cnm_bridge.operator.doctor.checks.other_hosts import check_other_hosts
+from cnm_bridge.operator.doctor.checks.uplinks import check_uplinks
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
@@ -27,6 +28,7 @@ _CHECKS: Final = (
     check_other_hosts,
     check_networks,
     check_links,
+    check_uplinks,
     check_installation,
 )
 

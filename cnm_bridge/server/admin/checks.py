@@ -23,6 +23,7 @@ from cnm_bridge.core.planning.expected_artifacts import find_missing_reservation
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.link.plan_sandbox import find_differences, find_missing_addresses
 from cnm_bridge.core.planning.plugin_checks import plan_checks
+from cnm_bridge.core.planning.plugin_needs import find_missing_links
 from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.document import get_endpoint
 from cnm_bridge.server.admin.errors import AdminError, ErrorKind
@@ -91,6 +92,8 @@ class EndpointChecks:
         found = await self._look(endpoint)
         if endpoint.snapshot is None:
             notes.append(_REBUILT)
+        async for lack in self._missing_links(endpoint):
+            yield lack
         if endpoint.sandbox is None:
             notes.append(_NO_SANDBOX)
         elif found is None:
@@ -103,6 +106,14 @@ class EndpointChecks:
         if found is not None:
             async for one in self._plugins(endpoint, found, notes):
                 yield one
+
+    async def _missing_links(self, endpoint: Endpoint) -> AsyncIterator[_Finding]:
+        if not [*find_missing_links(endpoint.network, ())]:
+            return
+        links = await self.kernel.host_links()
+        existing = frozenset(name for link in links for name in (link.state.name, *link.altnames))
+        for name, what in find_missing_links(endpoint.network, existing, in_use=True):
+            yield "host", f"the host has no link {name}, the {what}"
 
     async def _look(self, endpoint: Endpoint) -> Snapshot | None:
         if endpoint.sandbox is None:

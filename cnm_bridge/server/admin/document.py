@@ -12,6 +12,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
+from cnm_bridge.core.planning.options.cni_options import INLINE
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -27,6 +28,7 @@ async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[Jso
             "id": network.id,
             "name": network.name,
             "configuration": network.configuration or network.name,
+            "isInline": INLINE in network.options,
             "internal": network.internal,
             "outdatedEndpoints": outdated.get(network.id, 0),
         }

@@ -71,6 +71,7 @@ class Status:
                 "rounds": self.reconcile.rounds,
             },
             "networks": await describe_networks(self.store, self.watch),
+            "lists": [*await self.watch.names()],
             "pendingTeardowns": describe_pending(self.teardowns),
             "untriedTeardowns": [*sorted(self.teardowns.untried)],
             "dhcp": [

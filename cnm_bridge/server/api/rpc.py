@@ -141,7 +141,7 @@ async def _answer(
         with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
             return await (await _aside(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
-        text = _shortened(str(exc))
+        text = _shortened("; ".join((str(exc), *getattr(exc, "__notes__", ()))))
         if method.readable is not None:
             text = await method.readable(text, structlog.contextvars.get_contextvars().get("endpoint_id"))
         return {method.error_key: "; ".join(filter(None, (text, next_step(text), method.consequence())))}

@@ -3,7 +3,7 @@
 """Parses the options of `docker network create -o` and of an endpoint's `driver-opt`, which are the same; pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from cni_bridge_state import DnsOption, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.checks import check_argument
+from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BadOption, endpoint_option
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.planning.options.docker_options import (
@@ -301,6 +302,18 @@ def _parse_dns(text: str) -> DnsOption | None:
         return None if text == _NO_DNS else DnsOption(text)
     except ValueError as exc:
         raise BadOption(_DNS, f"{text!r} is unknown; give {', '.join((_NO_DNS, *DnsOption))}") from exc
+
+
+def list_name(network: EngineNetwork, lists: Container[str]) -> str | None:
+    """Return the name of the list of a Docker network among those that exist, or that it lacks; None for an inline one.
+
+    Without an option it has the network's own name, or that in the compose file.
+    """
+    if INLINE in network.options:
+        return None
+    name = network.options.get(CONFIGURATION, network.name)
+    has_choice = CONFIGURATION not in network.options and name not in lists
+    return network.compose_name if has_choice and network.compose_name in lists else name
 
 
 def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from cnm_bridge.operator.cli.output.values import count
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
+_HOST: Final = "host"
 _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
 
 
@@ -101,9 +102,18 @@ def _check_endpoints(client: AdminClient, inventory: Inventory, name: str | None
 
 
 def _mend(rows: list[JsonObject]) -> str:
-    """Return how to have everything made anew."""
-    names = " ".join(dict.fromkeys(get_str(row, "container") for row in rows))
-    return (
-        f"fix: docker restart {names}; the plugins then run again. Without a fixed address (--ip) a container may get "
-        "another one."
-    )
+    """Return how to have everything made anew; a container that would not start again must not be restarted."""
+    names = dict.fromkeys(get_str(row, "container") for row in rows)
+    lacking = {get_str(row, "container") for row in rows if get_str(row, "about") == _HOST}
+    lines = []
+    if lacking:
+        lines.append(
+            f"do: give the host what it lacks first (cni-bridge doctor); without it, {' '.join(sorted(lacking))} would "
+            "not start again"
+        )
+    if restart := " ".join(name for name in names if name not in lacking):
+        lines.append(
+            f"fix: docker restart {restart}; the plugins then run again. Without a fixed address (--ip) a container "
+            "may get another one."
+        )
+    return "\n".join(lines)

@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,9 @@ from cni_bridge_spec import (
     get_str,
     get_strings,
 )
+from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.planning.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
@@ -45,6 +47,7 @@ _ENDPOINTS: Final = (
     *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("MODE", "mode"), ("ADDRESSES", "addresses")),
 )
 _CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
+_WITHOUT_LIST: Final = (("NETWORK WITHOUT A LIST", "name"), ("NO LIST IS CALLED", "configuration"))
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _RELEASES: Final = (
     ("PENDING RELEASE", "address"),
@@ -85,8 +88,8 @@ _ENGINE_LIMIT_S: Final = 2.0
     exits={
         ExitStatus.FINE: "All is well.",
         ExitStatus.FINDINGS: (
-            "Teardowns or releases failed, a DHCP lease or space on the disk is missing, or after "
-            "--wait teardowns are pending."
+            "Teardowns or releases failed, a network has no list, a DHCP lease or space on the disk is missing, or "
+            "after --wait teardowns are pending."
         ),
         **ASKS,
     },
@@ -111,18 +114,19 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         document = client.get("status")
+    document = _with_names(document, docker_host)
     problems = (
         document["pendingTeardowns"],
+        _without_list(document),
         _find_dhcp_problems(document),
         get_objects(document, "pendingReleases"),
         _is_disk_full(document),
     )
     is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
-    shown = show_status(document, _find_names(document, docker_host))
-    return shown, ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
+    return show_status(document), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
 
 
-def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
+def show_status(status: JsonObject) -> Shown:
     """Return a verdict, a table of networks and one of endpoints.
 
     Running plugins, changed configurations, teardowns, unpublished ports and problems of DHCP have
@@ -130,12 +134,8 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
 
     Args:
         status: The document, `spec/admin/status.json`.
-        names: The names of networks by ID, for those whose name the daemon does not know.
     """
-    networks: list[JsonObject] = [
-        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))}
-        for one in get_objects(status, "networks")
-    ]
+    networks = get_objects(status, "networks")
     labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     endpoints: list[JsonObject] = [
         {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
@@ -145,6 +145,7 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
     untried: list[JsonObject] = [{"endpointId": one} for one in get_strings(status, "untriedTeardowns")]
     further = (
         (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in get_objects(status, "runningPlugins")]),
+        (_WITHOUT_LIST, _without_list(status)),
         (_CHANGED, changed),
         (_POOLS, get_objects(status, "pools")),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
@@ -181,6 +182,7 @@ def _verdict(status: JsonObject) -> str:
             for number, noun, verb in (
                 (len(get_objects(status, "pendingTeardowns")), "teardown", "failed, and will be repeated"),
                 (len(get_objects(status, "pendingReleases")), "release", "failed, and will be repeated"),
+                (len(_without_list(status)), "network", "without a list: no container starts on it"),
                 (not_published, "endpoint", "without published ports"),
                 (len(_find_dhcp_problems(status)), "problem", "of DHCP"),
             )
@@ -228,19 +230,44 @@ def _find_dhcp_problems(status: JsonObject) -> list[JsonObject]:
     return found
 
 
-def _find_names(status: JsonObject, docker_host: str) -> Mapping[str, str]:
-    """Return the names of networks by ID if some of a status have none; nothing if the engine does not answer.
+def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
+    """Return a status whose networks have the name that the engine knows, and the list that its compose name chooses.
 
-    The daemon learns names in a comparison, so networks made since the last one have none.
+    The daemon learns a name in a comparison, and takes a compose name for the first container. Without an answer of the
+    engine the document stays as it is.
 
     Args:
-        status: The document, `spec/admin/status.json`.
+        document: The document, `spec/admin/status.json`.
         docker_host: The address of the engine.
     """
-    is_complete = all(find_str(one, "name") for one in get_objects(status, "networks"))
-    if is_complete or not get_bool(get_object(status, "engine"), "isUp"):
-        return {}
+    lists = get_strings(document, "lists")
+    networks = get_objects(document, "networks")
+    unclear = [one for one in networks if not find_str(one, "name") or not _has_list(one, lists)]
+    if not unclear or not get_bool(get_object(document, "engine"), "isUp"):
+        return document
     try:
-        return asyncio.run(Engine(docker_host, _ENGINE_LIMIT_S).network_names())
+        known = asyncio.run(_ask_engine(Engine(docker_host, _ENGINE_LIMIT_S), [get_str(one, "id") for one in unclear]))
     except EngineUnavailable:
-        return {}
+        return document
+    named = (_with_name(one, known.get(get_str(one, "id")), lists) for one in networks)
+    return {**document, "networks": [*named]}
+
+
+async def _ask_engine(engine: Engine, ids: Iterable[str]) -> Mapping[str, EngineNetwork]:
+    return {one: network for one in ids if (network := await engine.find_network(one)) is not None}
+
+
+def _with_name(document: JsonObject, network: EngineNetwork | None, lists: Collection[str]) -> JsonObject:
+    if network is None:
+        return document
+    return {**document, "name": network.name, "configuration": list_name(network, lists)}
+
+
+def _has_list(network: JsonObject, lists: Collection[str]) -> bool:
+    return get_bool(network, "isInline") or find_str(network, "configuration") in lists
+
+
+def _without_list(status: JsonObject) -> list[JsonObject]:
+    """Return the networks on which no container starts, because the list of their name does not exist."""
+    lists = get_strings(status, "lists")
+    return [one for one in get_objects(status, "networks") if not _has_list(one, lists)]

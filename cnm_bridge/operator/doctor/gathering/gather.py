@@ -4,7 +4,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.options.cni_options import ATTACH, CONFIGURATION, INLINE
+from cnm_bridge.core.planning.options.cni_options import ATTACH, list_name
 from cnm_bridge.core.planning.plugin_needs import needed_modules
 from cnm_bridge.core.settings import AttachOption, Scope, Settings
 from cnm_bridge.operator.doctor.facts import (
@@ -58,7 +58,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
     index = directories.index()
     lists = tuple(index.find(name) for name in index.names)
-    engine, containers = await _gather_engine(settings)
+    engine, containers = await _gather_engine(settings, index.names)
     endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
     release = EngineRelease.parse(engine.version or "")
     section_lists, broken_sections = find_sections(directories)
@@ -93,7 +93,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     )
 
 
-async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[EngineContainer]]:
+async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[EngineFacts, Sequence[EngineContainer]]:
     engine = Engine(settings.docker_host, _ENGINE_LIMIT_S)
     needs_forwarding = _uses_nftables()
     try:
@@ -112,7 +112,7 @@ async def _gather_engine(settings: Settings) -> tuple[EngineFacts, Sequence[Engi
         version=found.version,
         is_rootless=found.is_rootless,
         is_hidden=engine.is_hidden(),
-        networks=tuple(_docker_network(network, settings.attach) for network in found_networks),
+        networks=tuple(_docker_network(network, settings.attach, lists) for network in found_networks),
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
         unallocated=unallocated,
         needs_forwarding=needs_forwarding,
@@ -159,13 +159,11 @@ def _uses_nftables() -> bool:
         return False
 
 
-def _docker_network(network: EngineNetwork, default: AttachOption) -> DockerNetwork:
-    is_inline = INLINE in network.options
-    configuration = None if is_inline else network.options.get(CONFIGURATION, network.name)
+def _docker_network(network: EngineNetwork, default: AttachOption, lists: Collection[str]) -> DockerNetwork:
     mode = network.options.get(ATTACH, default)
     return DockerNetwork(
         name=network.name,
-        configuration=configuration,
+        configuration=list_name(network, lists),
         pools=network.pools,
         is_of_swarm=network.is_of_swarm,
         is_direct=mode == AttachOption.DIRECT,

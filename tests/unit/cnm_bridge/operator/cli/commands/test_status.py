@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge status`: its tables, and its error without a daemon."""
 
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -17,7 +16,8 @@ from cnm_bridge.operator.cli.output.shown import render
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2", "rounds": 2},
-    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "internal": False}],
+    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "isInline": False, "internal": False}],
+    "lists": ["lan"],
     "endpoints": [
         {
             "id": "77" * 32,
@@ -43,10 +43,10 @@ STATUS: JsonObject = {
 }
 
 
-def render_status(document: JsonObject, names: Mapping[str, str] | None = None) -> str:
+def render_status(document: JsonObject) -> str:
     """Return what the command prints into a pipe."""
     with redirect_stdout(StringIO()) as printed:
-        render(show_status(document, names), "table", no_trunc=False)
+        render(show_status(document), "table", no_trunc=False)
     return printed.getvalue()
 
 
@@ -67,19 +67,10 @@ def test_networks_and_endpoints_have_tables() -> None:
 def test_a_network_without_a_known_name_has_its_id() -> None:
     """The name of the configuration would be ambiguous: several networks may use it."""
     lines = render_status(
-        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}
+        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan", "isInline": False}]}
     ).splitlines()
     assert lines[3].split() == ["6f6f6f6f6f6f", "-", "lan"]
     assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
-
-
-def test_a_network_made_just_now_has_the_engine_s_name() -> None:
-    """The daemon learns it in the next comparison."""
-    lines = render_status(
-        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}, {"6f" * 32: "blue"}
-    ).splitlines()
-    assert lines[3].split() == ["6f6f6f6f6f6f", "blue", "lan"]
-    assert lines[6].split()[:2] == ["777777777777", "blue"]
 
 
 def test_pending_teardowns_have_a_table() -> None:
@@ -160,3 +151,12 @@ def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert str(tmp_path / "none.sock") in result.output
     assert "cni-bridge state show" in result.output
+
+
+def test_a_network_without_a_list() -> None:
+    """No container starts on it, so all is not well; a list in its own options is as good as a file."""
+    lines = render_status({**STATUS, "lists": []}).splitlines()
+    assert lines[0] == "attention: 1 network without a list: no container starts on it"
+    assert ["blue", "lan"] in [line.split() for line in lines]
+    inline: JsonObject = {**get_objects(STATUS, "networks")[0], "isInline": True}
+    assert render_status({**STATUS, "lists": [], "networks": [inline]}).startswith("fine: ")
