@@ -151,10 +151,13 @@ def test_a_device_that_is_gone(private_scene: Scene) -> None:
 def test_a_bridge_that_lost_its_uplink(private_scene: Scene) -> None:
     """Its containers run, and reach each other only."""
     scene, lab = private_scene, private_scene.lab
-    lab.run("ip", "link", "add", "br0", "address", "02:00:00:00:00:77", "type", "bridge")
+    subnet = scene.subnet()
+    mac = lab.run("cat", f"/sys/class/net/{scene.UPLINK}/address").stdout.strip()
+    lab.run("ip", "link", "add", "br0", "address", mac, "type", "bridge")
     lab.run("ip", "link", "set", scene.UPLINK, "master", "br0")
+    lab.run("ip", "address", "add", f"10.80.{subnet.number}.99/24", "dev", "br0")
     lab.run("iptables", "-I", "DOCKER-USER", "-i", "br0", "-o", "br0", "-j", "ACCEPT")
-    main, firewall = bridge(scene.subnet())
+    main, firewall = bridge(subnet)
     lan: JsonObject = {**main, "bridge": "br0", "isGateway": False, "ipMasq": False}
     scene.run(scene.network(scene.configure([lan, firewall])))
     assert examine(lab) == (0, {})

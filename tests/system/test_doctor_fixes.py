@@ -192,8 +192,9 @@ def test_settings_permissions_and_native_chains(private_scene: Scene) -> None:
     fix(lab, "writable-by-others")
     lab.run("chmod", "755", "/var/lib/cni-bridge")
     fix(lab, "readable-by-others")
-    chain = "type filter hook forward priority 0; policy drop; ct state established,related accept;"
-    lab.run("nft", f"table inet site {{ chain forward {{ {chain} }} }}")
+    lab.run("nft", "add table inet site")
+    lab.run("nft", "add chain inet site forward { type filter hook forward priority 0; policy drop; }")
+    lab.run("nft", "add rule inet site forward ct state established,related accept")
     fix(lab, "forward-dropped-by-nftables")
     lab.run("nft", "delete", "table", "inet", "site")
 

@@ -62,7 +62,8 @@ class FirewallFacts:
         nat_ipv6: The same of `ip6tables-save`.
         legacy_tables: Tables of the older backend that the kernel has loaded (/proc/net/ip_tables_names).
         has_nft: Whether the command `nft` is installed.
-        dropping_chains: Native nftables chains at the forward hook with the policy drop, e.g. `inet filter forward`.
+        dropping_chains: Native nftables chains at the forward hook that drop all new connections, e.g.
+            `inet filter forward`.
         has_firewalld: Whether firewalld's table exists.
         trusted: The sources in firewalld's zone trusted, as `firewall-cmd` shows them, e.g. `10.22.0.0/16`.
     """

@@ -110,8 +110,8 @@ def _check_native_chains(
             severity=Severity.WARNING,
             code="forward-dropped-by-nftables",
             subject=f"network {name}",
-            text=f"the nftables chain {chain} has the policy drop; what iptables or another table accepts is dropped "
-            "there unless one of its rules accepts it too",
+            text=f"the nftables chain {chain} has the policy drop, and no rule that accepts new connections: what "
+            "iptables or another table accepts is dropped there",
             fix=" && ".join(
                 f"nft insert rule {chain} {source} accept && "
                 f"nft insert rule {chain} {source.replace('saddr', 'daddr')} accept"

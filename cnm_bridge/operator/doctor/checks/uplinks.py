@@ -63,10 +63,11 @@ def _check_mac(network: NetworkConfigurationList, name: str, link: HostLink) -> 
 def _check_uplink(facts: Facts, network: NetworkConfigurationList, name: str, link: HostLink) -> Iterator[Finding]:
     """Find a bridge without a way to the router that its containers have."""
     taken = {address.ip for one in facts.endpoints if one.configuration == network.name for address in one.addresses}
+    own = {address.ip for address in link.addresses}
     routers = {one.gateway for one in find_ranges(network)}
     ipam = find_object(network.plugins[0].document, "ipam") or {}
     has_router = bool(ipam.get("routes")) or find_dhcp(network) is not None
-    if taken and has_router and not (link.is_stretched or link.has_machines or routers & taken):
+    if taken and has_router and not (link.is_stretched or link.has_machines or routers & (taken | own)):
         yield Finding(
             severity=Severity.WARNING,
             code="bridge-without-uplink",

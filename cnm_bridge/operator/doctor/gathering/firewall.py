@@ -3,7 +3,7 @@
 """Reads facts about the packet filter. Nothing here loads a kernel module: the older backend is only looked for."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,16 @@ from cnm_bridge.operator.doctor.gathering.commands import read_lines
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"
 _TRUSTED: Final = ("firewall-cmd", "--zone=trusted", "--list-sources")
+_ACCEPTING: Final = frozenset({"accept", "goto", "jump", "queue", "vmap"})
 _BY_DOCKER: Final = "docker-bridges"
 
 
 async def gather_firewall() -> FirewallFacts:
     """Return facts about iptables and nftables in the host's network namespace."""
     version = await read_lines("iptables", "--version")
-    listed = await read_lines("nft", "-j", "list", "ruleset")
-    chains = tuple(_base_chains(listed or ()))
+    listed = _parse_ruleset(await read_lines("nft", "-j", "list", "ruleset") or ())
+    chains = tuple(_base_chains(listed))
+    accepting = frozenset(_accepting_chains(listed))
     has_firewalld = any(find_str(chain, "table") == _FIREWALLD for chain in chains)
     return FirewallFacts(
         iptables=version[0] if version else None,
@@ -32,24 +34,46 @@ async def gather_firewall() -> FirewallFacts:
         legacy_tables=_legacy_tables(),
         has_nft=shutil.which("nft") is not None,
         dropping_chains=tuple(
-            " ".join(find_str(chain, key) or "" for key in ("family", "table", "name"))
+            name
             for chain in chains
-            if find_str(chain, "policy") == "drop" and not _is_judged_elsewhere(chain)
+            if find_str(chain, "policy") == "drop"
+            and not _is_judged_elsewhere(chain)
+            and (name := _name(chain, "name")) not in accepting
         ),
         has_firewalld=has_firewalld,
         trusted=tuple(" ".join(await read_lines(*_TRUSTED) or ()).split()) if has_firewalld else (),
     )
 
 
-def _base_chains(lines: Sequence[str]) -> Iterator[JsonObject]:
-    """Yield the chains at the forward hook in the output of `nft -j list ruleset`."""
+def _parse_ruleset(lines: Sequence[str]) -> Sequence[JsonObject]:
+    """Return the chains, rules and other objects that `nft -j list ruleset` prints."""
     try:
-        for item in get_objects(as_object(parse_json("\n".join(lines).encode()), "ruleset"), "nftables"):
-            chain = find_object(item, "chain")
-            if chain is not None and find_str(chain, "hook") == "forward":
-                yield chain
+        return get_objects(as_object(parse_json("\n".join(lines).encode()), "ruleset"), "nftables")
     except JsonError:  # no nft, or a version without JSON
-        return
+        return ()
+
+
+def _base_chains(listed: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the chains at the forward hook."""
+    for item in listed:
+        chain = find_object(item, "chain")
+        if chain is not None and find_str(chain, "hook") == "forward":
+            yield chain
+
+
+def _accepting_chains(listed: Sequence[JsonObject]) -> Iterator[str]:
+    """Yield the chains with a rule that may accept new connections, whichever these are."""
+    for item in listed:
+        rule = find_object(item, "rule") or {}
+        parts = get_objects(rule, "expr") if "expr" in rule else ()
+        matches = [one["left"] for part in parts if (one := find_object(part, "match")) is not None]
+        is_of_state = any(isinstance(left, Mapping) and "ct" in left for left in matches)
+        if not is_of_state and any(not _ACCEPTING.isdisjoint(part) for part in parts):
+            yield _name(rule, "chain")
+
+
+def _name(item: JsonObject, last: str) -> str:
+    return " ".join(find_str(item, key) or "" for key in ("family", "table", last))
 
 
 def _is_judged_elsewhere(chain: JsonObject) -> bool:

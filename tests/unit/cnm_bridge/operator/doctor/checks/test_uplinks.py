@@ -74,11 +74,13 @@ def test_a_bridge_that_changes_its_mac() -> None:
 
 
 def test_a_bridge_that_lost_its_uplink() -> None:
-    """The router may also be a virtual machine or a container; and an isolated network has none."""
+    """The router may also be a virtual machine, a container or the host; and an isolated network has none."""
     alone = replace(BR0, is_stretched=False)
     assert only(with_bridge(alone, "10.22.0.2/28")).code == "bridge-without-uplink"
     assert codes(with_bridge(alone)) == codes(with_bridge(BR0, "10.22.0.2/28")) == []
     assert codes(with_bridge(replace(alone, has_machines=True), "10.22.0.2/28")) == []
     assert codes(with_bridge(alone, "10.22.0.2/28", "10.22.0.1/28")) == []
+    own = (*alone.addresses, ip_interface("10.22.0.1/28"))
+    assert codes(with_bridge(replace(alone, addresses=own), "10.22.0.2/28")) == []
     isolated = configured({**LAN, "ipam": {**IPAM, "routes": []}})
     assert codes(replace(with_bridge(alone, "10.22.0.2/28"), networks=(isolated,))) == []
