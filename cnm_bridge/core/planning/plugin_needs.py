@@ -2,11 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the plugins of a list need from the host, by their types and configurations. Pure."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from ipaddress import IPv6Network
 from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 
 _MODULES: Final = {
     "bridge": ("bridge", "veth"),
@@ -19,6 +22,7 @@ _MODULES: Final = {
     "tap": ("tun",),
     "bandwidth": ("ifb", "sch_tbf"),
 }
+_SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
 _FILTERING: Final = frozenset({"firewall", "portmap"})
 
 _DEVICE: Final = "device"
@@ -66,6 +70,37 @@ def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
     Empty if the host does not forward them, as with `macvlan`.
     """
     return tuple(dict.fromkeys(_forwarding_links(network)))
+
+
+def refuse_without_ipv6(network: NetworkConfigurationList, is_ipv6_on: Callable[[str], bool | None]) -> None:
+    """Refuse a list that gives IPv6 addresses on a host without IPv6: its ADD would fail.
+
+    Args:
+        network: The list.
+        is_ipv6_on: Returns whether a link of the host accepts IPv6 addresses; `` stands for a link that is made. None
+            if the kernel has no IPv6.
+
+    Raises:
+        Refused: A link of the host, or any link, accepts none.
+    """
+    if not any(isinstance(found.subnet, IPv6Network) for found in find_ranges(network)):
+        return
+    problem, fix = "", ""
+    if is_ipv6_on("") is None:
+        problem, fix = "this kernel has no IPv6", "start the host without the kernel parameter ipv6.disable=1"
+    elif off := [link for link in forwarding_links(network) if not is_ipv6_on(link)]:
+        setting = "net.ipv6.conf.all.disable_ipv6"
+        problem, fix = f"{off[0] or 'the link of a container'} on this host accepts none", fix_of_setting(setting, "0")
+    if problem:
+        raise Refused(
+            f"CNI configuration {network.name} gives IPv6 addresses, and {problem}: {fix}; or take the IPv6 "
+            "range out of the list"
+        )
+
+
+def fix_of_setting(name: str, value: str) -> str:
+    """Return the command that changes a setting of the host, now and after a restart."""
+    return f"sysctl -w {name}={value} && echo '{name} = {value}' >>{_SYSCTL_FILE}"
 
 
 def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from cnm_bridge.core.planning.options.cni_options import (
 )
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
+from cnm_bridge.core.planning.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
 from cnm_bridge.driver.networks.engine_import import EngineImport
@@ -43,6 +44,7 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
 from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.kernel import is_ipv6_on
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -192,7 +194,9 @@ class NetworkService:
         return network, plan
 
     async def _plan_endpoint(self, wanted: PlanRequest) -> Plan:
-        return await plan_endpoint(wanted, self.runtime, default=self.attach, release=self.release.current)
+        plan = await plan_endpoint(wanted, self.runtime, default=self.attach, release=self.release.current)
+        refuse_without_ipv6(plan.configuration, is_ipv6_on)
+        return plan
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.inline is not None:

@@ -14,7 +14,7 @@ from cnm_bridge.system.kernel.namespaces.sandboxes import MarkedLink, Sandboxes
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.packet_filter import has_chain
 from cnm_bridge.system.kernel.sandbox.pin import Finish
-from cnm_bridge.system.kernel.sysctl import Baseline
+from cnm_bridge.system.kernel.sysctl import Baseline, is_ipv6_on
 from cnm_bridge.system.kernel.view import KernelView
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "SandboxProcess",
     "Sandboxes",
     "has_chain",
+    "is_ipv6_on",
 ]

@@ -48,6 +48,14 @@ def has_ipv6() -> bool:
     return os.access(_IPV6, os.F_OK)
 
 
+def is_ipv6_on(link: str) -> bool | None:
+    """Return whether a link, or a new one if it does not exist, accepts IPv6 addresses; None if the kernel has none."""
+    if not has_ipv6():
+        return None
+    scope = link if link and os.access(f"{_IPV6}/conf/{link}", os.F_OK) else "default"
+    return read_setting(f"net/ipv6/conf/{scope}/disable_ipv6") != "1"
+
+
 def write_ipv6(scope: str, setting: str, value: int) -> None:
     """Set `net.ipv6.conf.<scope>.<setting>`; the scope is a link, `default` or `all`.
 

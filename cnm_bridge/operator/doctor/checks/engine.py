@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from cnm_bridge.core.planning.plugin_needs import fix_of_setting
 from cnm_bridge.operator.doctor.checks.installation import start_daemon
-from cnm_bridge.operator.doctor.checks.kernel import SYSCTL_FILE
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.probe_containers import image_of
@@ -105,5 +105,5 @@ def _check_forwarding(facts: Facts) -> Iterator[Finding]:
             code="engine-needs-forwarding",
             subject="setting net.ipv4.ip_forward",
             text="it is 0, and dockerd, which is configured to use nftables, does not start then",
-            fix=f"sysctl -w net.ipv4.ip_forward=1 && echo 'net.ipv4.ip_forward = 1' >>{SYSCTL_FILE}{start}",
+            fix=f"{fix_of_setting('net.ipv4.ip_forward', '1')}{start}",
         )

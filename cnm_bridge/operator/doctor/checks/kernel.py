@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.plugin_needs import forwarding_links, has_plugin, needed_modules
+from cnm_bridge.core.planning.plugin_needs import fix_of_setting, forwarding_links, has_plugin, needed_modules
 from cnm_bridge.operator.doctor.facts import Facts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
-SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
 _NEEDED: Final = (5, 5)
 """The first release with alternative names of links."""
 _FEW_NAMESPACES: Final = 1000
@@ -92,5 +91,5 @@ def _setting(name: str, value: str, wanted: str, severity: Severity, text: str) 
         code="sysctl",
         subject=f"setting {name}",
         text=f"it is {value}: {text}",
-        fix=f"sysctl -w {name}={wanted} && echo '{name} = {wanted}' >>{SYSCTL_FILE}",
+        fix=fix_of_setting(name, wanted),
     )
