@@ -37,6 +37,7 @@ from cnm_bridge.core.planning.options.cni_options import Options, origin_of
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 
 _DIGITS: Final = 16
+_IPV6: Final = 6
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -62,6 +63,11 @@ class PlanRequest:
     internal: bool
 
     @property
+    def without_ipv6(self) -> bool:
+        """Whether the container has IPv6 disabled: from Engine 28 on, Docker's IPAM then chooses no IPv6 address."""
+        return self.requested.address_ipv6 is None and any(pool.subnet.version == _IPV6 for pool in self.pools)
+
+    @property
     def has_pool(self) -> bool:
         """Whether Docker's own IPAM chooses addresses."""
         return bool(self.pools or self.requested.address or self.requested.address_ipv6)
@@ -78,6 +84,7 @@ class Plan:
         addresses: The addresses that the container must have.
         requested: The values that Docker chose.
         options: The options of the network and the endpoint.
+        without_ipv6: Whether the link has no IPv6, although the list may give IPv6 addresses.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         attach: The attach mode, and why.
         own_mac: The MAC that Docker learns before the link exists, if it chose none: the one that the list gives, or
@@ -91,6 +98,7 @@ class Plan:
     addresses: tuple[WantedAddress, ...] = ()
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     options: Options = Options()  # noqa: RUF009 - frozen
+    without_ipv6: bool = False
     passes_mac: bool = False
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
@@ -188,6 +196,7 @@ def _plan(wanted: PlanRequest) -> Plan:
         requested=requested,
         options=options,
         source_digest=None if options.inline is not None else configuration_digest(network.document),
+        without_ipv6=wanted.without_ipv6,
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None else None),
     )

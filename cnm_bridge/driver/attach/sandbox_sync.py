@@ -173,7 +173,9 @@ class SandboxSync:
     async def _sync(self, joined: _Joined) -> None:
         # one at a time: two links would choose the same unused routing table
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self.kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
+            # Before Engine 28 it is not known at Join.
+            allowed = replace(joined, snapshot=await self.kernel.as_allowed(joined.sandbox, joined.snapshot))
+            done = await self.kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, allowed.sandbox_plan)
         if done is None:
             return
         if done:

@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, get_objects
@@ -99,7 +100,8 @@ class EndpointChecks:
         elif found is None:
             yield "link", f"it is not in the sandbox {endpoint.sandbox}"
         else:
-            for difference in _differences(endpoint, found):
+            made = await self._made(endpoint, endpoint.sandbox)
+            for difference in _differences(endpoint, made, found):
                 yield difference
         for one in _missing(endpoint, owned, notes):
             yield one
@@ -114,6 +116,13 @@ class EndpointChecks:
         existing = frozenset(name for link in links for name in (link.state.name, *link.altnames))
         for name, what in find_missing_links(endpoint.network, existing, in_use=True):
             yield "host", f"the host has no link {name}, the {what}"
+
+    async def _made(self, endpoint: Endpoint, sandbox: Path) -> Snapshot | None:
+        """Return what the plugins made, as the sandbox allows it; None if that is not known."""
+        try:
+            return None if endpoint.snapshot is None else await self.kernel.as_allowed(sandbox, endpoint.snapshot)
+        except KernelError:
+            return endpoint.snapshot
 
     async def _look(self, endpoint: Endpoint) -> Snapshot | None:
         if endpoint.sandbox is None:
@@ -151,12 +160,12 @@ def _parse_since(parameters: Mapping[str, str]) -> float:
         raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
 
 
-def _differences(endpoint: Endpoint, found: Snapshot) -> Iterator[_Finding]:
+def _differences(endpoint: Endpoint, made: Snapshot | None, found: Snapshot) -> Iterator[_Finding]:
     """Yield what the link in the sandbox lacks."""
-    if endpoint.snapshot is None:
+    if made is None:
         return find_missing_addresses(known_addresses(endpoint), found)
     is_moved = not endpoint.record.attachment.mode.in_sandbox
-    return find_differences(endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved)
+    return find_differences(made, found, internal=endpoint.record.internal, is_moved=is_moved)
 
 
 def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:

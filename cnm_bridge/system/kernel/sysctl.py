@@ -56,6 +56,11 @@ def is_ipv6_on(link: str) -> bool | None:
     return read_setting(f"net/ipv6/conf/{scope}/disable_ipv6") != "1"
 
 
+def is_ipv6_disabled() -> bool:
+    """Return whether IPv6 is disabled on all links of the namespace, by `net.ipv6.conf.all.disable_ipv6=1`."""
+    return read_setting("net/ipv6/conf/all/disable_ipv6") == "1"
+
+
 def write_ipv6(scope: str, setting: str, value: int) -> None:
     """Set `net.ipv6.conf.<scope>.<setting>`; the scope is a link, `default` or `all`.
 

@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 import structlog
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork, KernelError, Snapshot, attempt
+from cnm_bridge.core.planning.link.plan_sandbox import uses_ipv6
+from cnm_bridge.core.planning.link.without_ipv6 import sets_ipv6, without_ipv6
 from cnm_bridge.system.kernel.link_mover import LinkMover
 from cnm_bridge.system.kernel.namespaces.first_process import (
     SandboxProcess,
@@ -83,6 +85,18 @@ class KernelView:
     async def links_in(self, sandbox: Path) -> tuple[Link, ...]:
         """Return all links of a sandbox, none if it does not exist or is the host namespace."""
         return await self._run(partial(self._reader.links_in, sandbox))
+
+    async def is_ipv6_disabled(self, sandbox: Path) -> bool:
+        """Return whether IPv6 is disabled on all links of a sandbox (`net.ipv6.conf.all.disable_ipv6=1`).
+
+        Not if the sandbox does not exist or is the host namespace.
+        """
+        return await self._run(partial(self._reader.is_ipv6_disabled, sandbox))
+
+    async def as_allowed(self, sandbox: Path, snapshot: Snapshot) -> Snapshot:
+        """Return a link's snapshot as the sandbox allows it: without IPv6, if that is disabled on all links there."""
+        is_concerned = uses_ipv6(snapshot) or sets_ipv6(snapshot)
+        return without_ipv6(snapshot) if is_concerned and await self.is_ipv6_disabled(sandbox) else snapshot
 
     async def host_addresses(self) -> tuple[tuple[IpInterface, str], ...]:
         """Return the addresses of the host namespace, each with the name of its link."""

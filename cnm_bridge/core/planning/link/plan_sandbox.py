@@ -60,7 +60,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
     """
     chosen = frozenset(chosen_routes(snapshot, internal=internal))
     replaced, further, fallbacks = [], [], []
-    has_ipv6 = _wants_ipv6(snapshot)
+    has_ipv6 = uses_ipv6(snapshot)
     for route in snapshot.routes:
         is_unwanted = route.destination in DEFAULT_ROUTES and (internal or leads_to_itself(route, snapshot))
         if is_unwanted or (not has_ipv6 and _is_link_local(route)):
@@ -100,7 +100,7 @@ def _unwanted(snapshot: Snapshot) -> tuple[Route, ...]:
     )
 
 
-def _wants_ipv6(snapshot: Snapshot) -> bool:
+def uses_ipv6(snapshot: Snapshot) -> bool:
     """Return whether plugins configured IPv6 beyond the kernel's automatic addresses and routes."""
     return (
         any(address.version == _IPV6 for address in given_addresses(snapshot))

@@ -39,6 +39,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
+from cnm_bridge.core.planning.link.without_ipv6 import without_ipv6
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
@@ -98,6 +99,8 @@ class SandboxAttacher:
         snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
         if reservation is not None:
             refuse_ignored(plan, snapshot)
+        if plan.without_ipv6:
+            snapshot = without_ipv6(snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         await self.store.put_endpoint(record)
         return record
@@ -196,13 +199,14 @@ class SandboxAttacher:
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)
-        snapshot = await self._finish(endpoint, pin, expected, link_local)
+        is_off = await self.kernel.is_ipv6_disabled(record.sandbox)
+        snapshot = await self._finish(endpoint, pin, expected, link_local, is_off=is_off)
         if endpoint.reserved is None:
             requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
             refuse_unexpected(endpoint.network, expected, snapshot, requested)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
-        left_to_docker = for_join(snapshot, known_families(expected))
+        left_to_docker = for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await self.store.put_endpoint(record)
@@ -210,14 +214,21 @@ class SandboxAttacher:
         return record
 
     async def _finish(
-        self, endpoint: Endpoint, pin: Path, expected: Snapshot, link_local: tuple[IpInterface, ...]
+        self,
+        endpoint: Endpoint,
+        pin: Path,
+        expected: Snapshot,
+        link_local: tuple[IpInterface, ...],
+        *,
+        is_off: bool,
     ) -> Snapshot:
         finish = Finish(
             mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
-            sysctls=expected.sysctls,
+            sysctls=without_ipv6(expected).sysctls if is_off else expected.sysctls,
+            without_ipv6=is_off,
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
-            addresses=link_local,
+            addresses=tuple(one for one in link_local if not (is_off and isinstance(one, IPv6Interface))),
             keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:

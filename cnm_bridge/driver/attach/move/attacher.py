@@ -18,6 +18,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.planning.link.without_ipv6 import without_ipv6
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
@@ -47,6 +48,8 @@ class MoveAttacher:
         record, snapshot = await self.run_plugins(record)
         refuse_ignored(plan, snapshot)
         snapshot = with_moved_mac(plan, with_sysctls(plan, snapshot))
+        if plan.without_ipv6:
+            snapshot = without_ipv6(snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         await self.store.put_endpoint(record)
         return record
@@ -96,9 +99,10 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
+        snapshot = _snapshot(Endpoint(record))
         record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.places.find_prefix(record))
+        record = replace(record, snapshot=(await self.kernel.as_allowed(record.sandbox, snapshot)).to_json())
         endpoint = Endpoint(record)
-        _snapshot(endpoint)
         await self.store.put_endpoint(record)
         self.sandbox_sync.join(endpoint)
         return record

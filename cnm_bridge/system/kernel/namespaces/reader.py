@@ -34,6 +34,7 @@ from cnm_bridge.system.kernel.netlink.links import (
 )
 from cnm_bridge.system.kernel.netlink.routes import find_destinations
 from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.sysctl import is_ipv6_disabled
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
@@ -97,6 +98,14 @@ class NamespaceReader:
         with suppress(NamespaceMissing), self._opened(sandbox) as fd:
             return () if fd is None else self._links(fd)
         return ()
+
+    def is_ipv6_disabled(self, sandbox: Path) -> bool:
+        """Return whether IPv6 is disabled on all links of a sandbox; not if it is missing or the host namespace."""
+        with suppress(NamespaceMissing), self._opened(sandbox) as fd, attempt("look into", str(sandbox)):
+            if fd is not None:
+                enter(fd, host=self.host)
+                return is_ipv6_disabled()
+        return False
 
     def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
         """Return the alternative names of the links that are missing from their sandboxes."""

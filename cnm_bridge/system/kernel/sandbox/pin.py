@@ -49,9 +49,13 @@ from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_ipv6, 
 
 _IPV6: Final = 6
 ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
-_FOR_PLUGINS: Final = {ACCEPT_DAD: "0", "net/ipv6/conf/default/disable_ipv6": "0"}
+_FOR_PLUGINS: Final = {
+    ACCEPT_DAD: "0",
+    "net/ipv6/conf/default/disable_ipv6": "0",
+    "net/ipv6/conf/lo/disable_ipv6": "0",
+}
 """`ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6 disabled (`--sysctl
-net.ipv6.conf.all.disable_ipv6=1`) no plugin can add an IPv6 address."""
+net.ipv6.conf.all.disable_ipv6=1`) no plugin can add an IPv6 address. All that delegate IPAM enable it on `lo`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class Finish:
         families: The address families (4, 6) whose default route libnetwork adds again.
         addresses: Addresses that it has besides those of the plugins, as Docker adds them to a link that it moves.
         keeps_ipv6: Whether IPv6 stays on even if the plugins configured none, for router advertisements.
+        without_ipv6: Whether IPv6 is disabled whatever the plugins configured, as on all links of the container.
     """
 
     mac: str | None = None
@@ -73,6 +78,7 @@ class Finish:
     families: frozenset[int] = frozenset()
     addresses: tuple[IpInterface, ...] = ()
     keeps_ipv6: bool = False
+    without_ipv6: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,8 @@ class Pin:
             for route in routes:
                 if route in left or (wanted.without_defaults and not route.destination.prefixlen):
                     remove_route(netlink, link, route)
-            is_ipv6_gateway = not wanted.without_defaults and any(one.destination.version == _IPV6 for one in left)
+            lacks_gateway = wanted.without_defaults or wanted.without_ipv6
+            is_ipv6_gateway = not lacks_gateway and any(one.destination.version == _IPV6 for one in left)
             held_back = _hold_back_announced(netlink, link, wanted.sysctls, is_gateway=is_ipv6_gateway)
             sysctls = tuple(sysctl for sysctl in wanted.sysctls if sysctl not in held_back)
             if has_ipv6():
@@ -135,7 +142,7 @@ class Pin:
                 if accept_dad is not None:
                     write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
                 # As libnetwork does, from 26.0.2 on, to the links that it moves.
-                if not wanted.keeps_ipv6 and not _uses_ipv6(addresses, routes):
+                if wanted.without_ipv6 or not (wanted.keeps_ipv6 or _uses_ipv6(addresses, routes)):
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in sysctls:
                 write_setting(sysctl.name, sysctl.value)
