@@ -15,8 +15,7 @@ locks meanwhile (moby #50586).
 import asyncio
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface, ip_network
@@ -54,6 +53,7 @@ from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress,
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.repeated_requests import RepeatedRequests
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.address_holders import describe_address, describe_holders
@@ -74,37 +74,6 @@ _PATIENCE_S: Final = 10.0
 
 _UNDO_S: Final = 2.0
 """How long a refused call waits for its own undo, which continues in the background."""
-
-_COUNT: Final = 8
-_WITHIN_S: Final = 2.0
-"""A repetition takes some milliseconds; an operator does not make as many networks of one section in this time."""
-
-
-class RepeatedRequests:
-    """Notices that Docker requests the same pool again and again.
-
-    For a network without `--subnet`, libnetwork repeats RequestPool as long as the pool overlaps a route or a name
-    server of the host (moby `libnetwork/ipams/remote/remote.go`, RequestPool; before 27 `network.go`,
-    requestPoolHelper). An IPAM section has one subnet, so that would never end.
-
-    Args:
-        clock: Returns the time, in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: dict[Hashable, deque[float]] = {}
-
-    def is_endless(self, request: Hashable) -> bool:
-        """Note a request; return whether it is one of a loop."""
-        now = self._clock()
-        self._seen = {key: times for key, times in self._seen.items() if now - times[-1] < _WITHIN_S}
-        times = self._seen.setdefault(request, deque(maxlen=_COUNT))
-        times.append(now)
-        if len(times) < _COUNT or now - times[0] > _WITHIN_S:
-            return False
-        del self._seen[request]
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
