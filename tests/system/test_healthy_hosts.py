@@ -43,12 +43,25 @@ def with_ipam(plugins: Sequence[JsonObject], ipam: JsonObject | None) -> Sequenc
     return (document if ipam is None else {**document, "ipam": ipam}), *others
 
 
+def has_vlans(lab: Lab) -> bool:
+    """Return whether the kernel has VLANs, on links and on bridges."""
+    made = [
+        lab.run("ip", "link", "add", "probe0", *options, check=False).returncode == 0
+        and lab.run("ip", "link", "del", "probe0").returncode == 0
+        for options in (
+            ("link", Scene.UPLINK, "type", "vlan", "id", "9"),
+            ("type", "bridge", "vlan_filtering", "1"),
+        )
+    ]
+    return all(made)
+
+
 def kinds(scene: Scene) -> dict[str, Sequence[JsonObject]]:
     """Return lists of many kinds."""
     on_lan, of_ipv6 = scene.subnet(), scene.subnet()
     scene.lab.run("ip", "address", "add", f"{on_lan.gateway}/24", "dev", f"{scene.UPLINK}-end")  # the LAN's router
     switch: JsonObject = {"type": "bridge", "bridge": scene.subnet().bridge}
-    return {
+    made: dict[str, Sequence[JsonObject]] = {
         "dual stack": (*bridge(scene.subnet(), ipv6=True), PORTMAP, LIMITS),
         "ptp": ptp(scene.subnet(), ipv6=True),
         "macvlan": macvlan(on_lan),
@@ -56,6 +69,17 @@ def kinds(scene: Scene) -> dict[str, Sequence[JsonObject]]:
         "source routing": (*bridge(scene.subnet()), {"type": "sbr"}),
         "tuned": (*bridge(scene.subnet()), {"type": "tuning", "mtu": 1400}),
         "no addresses": (switch,),
+    }
+    return made | (vlans(scene) if has_vlans(scene.lab) else {})
+
+
+def vlans(scene: Scene) -> dict[str, Sequence[JsonObject]]:
+    """Return lists with a VLAN of the uplink, and of a bridge."""
+    (on_uplink,) = macvlan(scene.subnet())
+    tagged, firewall = bridge(scene.subnet())
+    return {
+        "VLAN": ({**on_uplink, "type": "vlan", "vlanId": 7},),
+        "VLAN of a bridge": ({**tagged, "vlan": 12}, firewall),
     }
 
 
@@ -65,7 +89,7 @@ def test_networks_of_many_kinds(private_scene: Scene) -> None:
     networks = {kind: scene.network(scene.configure(plugins)) for kind, plugins in kinds(scene).items()}
     for network in networks.values():
         scene.run(network)
-    for kind in ("dual stack", "macvlan"):
+    for kind in ("dual stack", "ptp", "macvlan"):
         scene.run(networks[kind], "--mac-address=02:42:ac:00:00:07")
     scene.run(networks["dual stack"], "-p", "8621:80")
     fixed = scene.subnet()
