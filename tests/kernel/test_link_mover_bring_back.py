@@ -68,7 +68,6 @@ def assert_replaced(staging: Namespace) -> None:
     """A veth has the link's name and addresses; both of its ends are in staging."""
     assert len(staging.links()) == 2
     assert staging.addresses("eth0") == TEXTS
-    assert staging.link("eth0")["ifalias"] == HOST_NAME
 
 
 async def test_bring_back_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
@@ -190,7 +189,7 @@ async def test_bring_back_of_a_missing_link_may_be_repeated(
     """The second call keeps the veth of the first."""
     host.ip(f"link delete {HOST_NAME}")
     await bring_back(kernel, taken_out)
-    assert await bring_back(kernel, taken_out) is LinkLocation.GONE
+    assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
     assert_replaced(taken_out)
 
 
@@ -202,19 +201,30 @@ async def test_the_alternative_name(kernel: Kernel, taken_out: Namespace, is_dev
 
 
 async def test_a_stand_in_that_a_plugin_has_moved(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """`host-device` moves it to the host namespace, under the name that is its alias; nothing of it stays there."""
+    """`host-device` moves it to the host namespace, under the name that is its alias, and may remove the alias.
+
+    It is used again if the daemon was killed then, and nothing of it stays.
+    """
     host.ip(f"link delete {HOST_NAME}")
-    await bring_back(kernel, taken_out)
+    assert await bring_back(kernel, taken_out, is_device=True) is LinkLocation.GONE
+    for _ in range(2):
+        assert taken_out.link("eth0")["ifalias"] == HOST_NAME
+        taken_out.ip(
+            "link set eth0 down", 'link set eth0 alias ""', f"link set eth0 netns {os.getpid()} name {HOST_NAME}"
+        )
+        assert host.links() == {HOST_NAME}
+        await bring_back(kernel, taken_out, is_device=True)
     taken_out.ip("link set eth0 down", f"link set eth0 netns {os.getpid()} name {HOST_NAME}")
-    assert host.links() == {HOST_NAME}
     await kernel.remove_stand_in(taken_out.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
     assert host.links() == set()
 
 
-async def test_a_link_that_is_no_stand_in(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """It is not removed, although it has the name."""
-    await kernel.remove_stand_in(taken_out.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
-    assert host.links() == {"outside", HOST_NAME}
+async def test_another_link_with_the_name_of_the_stand_in(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """It belongs to the endpoint that its alternative name shows, and stays."""
+    host.ip(f"link add {HOST_NAME} type veth peer name another")
+    host.ip(f"link property add dev {HOST_NAME} altname {OTHER_ALTNAME}")
+    await kernel.remove_stand_in(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    assert host.links() == {HOST_NAME, "another"}
     host.ip(f"link delete {HOST_NAME}")
 
 

@@ -206,8 +206,7 @@ class Kernel(KernelView):
 
         A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
         bridge and ptp remove the masquerading of the addresses on the link, and host-device gives the link the name
-        that is its alias and moves it to the host namespace. The veth has the alias `host_name`; `remove_stand_in`
-        removes it from there.
+        that is its alias and moves it to the host namespace, from where `remove_stand_in` removes it.
 
         Args:
             path: The staging namespace.
@@ -218,10 +217,10 @@ class Kernel(KernelView):
             addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
                 unchanged.
             is_device: Whether DEL returns the link to the host, as it does if the link is not virtual. Then it loses
-                its alternative name.
+                its alternative name, and a veth that replaces it has the alias `host_name`.
 
         Returns:
-            Where the link was found; GONE also if only the veth of an earlier call was.
+            Where the link was found.
 
         Raises:
             KernelError: A step failed. What has been done stays; a later call resumes.
@@ -230,7 +229,7 @@ class Kernel(KernelView):
         return await self._run(partial(back, host_name, sandbox, addresses, is_device=is_device))
 
     async def remove_stand_in(self, path: Path, ifname: str, *, host_name: str, altname: str) -> None:
-        """Delete the veth of `bring_back` if a plugin has moved it to the host namespace, as `host-device` does.
+        """Delete the veth of `bring_back` if host-device has moved it to the host namespace.
 
         Raises:
             KernelError: The kernel refused.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
 from pathlib import Path
+from typing import Final
 
 from cnm_bridge.core.link_state import (
     IpInterface,
@@ -52,6 +53,8 @@ from cnm_bridge.system.kernel.netlink.links import (
 )
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import Baseline
+
+_VETH: Final = "veth"
 
 
 class LinkLocation(StrEnum):
@@ -112,23 +115,21 @@ class LinkMover:
             with self._in_staging() as (staging, staging_fd):
                 where = self._retrieve(host_netns, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
-                if where is LinkLocation.GONE:  # `host-device` renames the link to its alias, and moves it to the host
-                    set_alias(staging, link, host_name)
                 if addresses is not None:
                     if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
                         remove_addresses(staging, link)
                     add_addresses(staging, link, addresses)
                 if self.altname in link.altnames and (is_device or link.state.kind is None):
                     remove_altname(staging, link, self.altname)  # a device of the host outlives the endpoint
-                if link.alias == host_name:
-                    return LinkLocation.GONE
+                if is_device and link.state.kind == _VETH and not link.alias:  # a device has one since ADD
+                    set_alias(staging, link, host_name)  # `host-device` gives the link this name
         return where
 
     def remove_stand_in(self, host_name: str) -> None:
-        """Delete the veth of `back` if a plugin has moved it to the host namespace."""
+        """Delete the veth of `back` if `host-device` has moved it to the host namespace; it may have no alias there."""
         with attempt("remove the stand-in of", str(self)), self._in_host_netns(), self._netlink() as host_netns:
-            stand_in = find_link(host_netns, host_name)
-            if stand_in is not None and stand_in.alias == host_name:
+            stand_in = self._find_unmarked(host_netns, host_name)
+            if stand_in is not None and stand_in.state.kind == _VETH:
                 delete_link(host_netns, stand_in)
 
     def look(self) -> Snapshot:

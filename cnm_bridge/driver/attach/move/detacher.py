@@ -78,7 +78,7 @@ class MoveDetacher:
         if _addresses(endpoint) is None:
             endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
         await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
-        if found is LinkLocation.GONE:
+        if has_device(record):
             await self.kernel.remove_stand_in(
                 place.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
             )
