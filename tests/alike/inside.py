@@ -23,7 +23,8 @@ from cni_bridge_spec import JsonObject, find_object, get_objects, get_str, get_s
 _LINK: Final = ("mtu", "operstate", "qdisc", "txqlen", "group")
 _ADDRESS: Final = ("scope", "tentative", "dadfailed", "deprecated", "dynamic", "noprefixroute", "nodad", "label")
 _ROUTE: Final = ("type", "dst", "gateway", "via", "dev", "scope", "protocol", "prefsrc", "metric", "flags", "metrics")
-_SECRET: Final = ("stable_secret", "fastopen_key", "flush")
+_LEFT_OUT: Final = ("stable_secret", "fastopen_key", "flush", "nf_conntrack_count")
+"""Secrets, a file for writing, and a counter."""
 
 
 def main(names: Sequence[str]) -> None:
@@ -70,7 +71,7 @@ def _sysctls() -> Iterator[tuple[str, str]]:
     for directory, _, files in os.walk("/proc/sys/net"):
         for file in files:
             path = Path(directory, file)
-            if file not in _SECRET:
+            if file not in _LEFT_OUT:
                 with suppress(OSError, UnicodeDecodeError):
                     yield f"sysctl {path.relative_to('/proc/sys')}", " ".join(path.read_text().split())
 
@@ -88,7 +89,8 @@ def _lookups(names: Sequence[str]) -> Iterator[tuple[str, str]]:
         addresses = []
         with suppress(OSError):
             addresses = [str(info[4][0]) for info in socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM)]
-        yield f"look-up of {name}", " ".join(addresses)
+        # sorted: Docker joins the networks of a new container in any order
+        yield f"look-up of {name}", " ".join(sorted(addresses))
         found.update(addresses)
     for address in found:
         with suppress(OSError):

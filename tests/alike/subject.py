@@ -45,7 +45,7 @@ class Subject:
         self._side = side
         self._lab = side.lab
         self._case = case
-        self._name = f"{side.name}-{case.name}"
+        self._name = f"{side.name}-case-{case.name}"
         self._words = {**side.words, "name": self._name, "port": str(port)}
         self._refusal = ""
 
