@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Lab, wait_until
+from tests.lab import Engine, Lab, wait_until
 from tests.system.plugin_lists import PORTMAP, v4
 from tests.system.scene import Scene, bridge, macvlan, ptp
 from tests.system.test_beside_a_kubelet import CACHE, Pods
@@ -83,7 +83,7 @@ def vlans(scene: Scene) -> dict[str, Sequence[JsonObject]]:
     }
 
 
-def test_networks_of_many_kinds(private_scene: Scene) -> None:
+def test_networks_of_many_kinds(private_scene: Scene, engine: Engine) -> None:
     """With containers on each, on several, on one more later, with given MACs and addresses, and published ports."""
     scene, lab = private_scene, private_scene.lab
     networks = {kind: scene.network(scene.configure(plugins)) for kind, plugins in kinds(scene).items()}
@@ -102,7 +102,10 @@ def test_networks_of_many_kinds(private_scene: Scene) -> None:
     later = scene.create(networks["tuned"])
     lab.docker("network", "connect", networks["dual stack"], later)
     lab.docker("start", later)
-    assert not reports(lab, *(networks[kind] for kind in ("dual stack", "ptp", "macvlan", "IPv6 only")), docker)
+    tested = [networks["dual stack"], networks["ptp"], networks["macvlan"], docker]
+    if engine.version >= (28,):  # before, `test` may look for an address before IPv6 alone is set up
+        tested.append(networks["IPv6 only"])
+    assert not reports(lab, *tested)
 
 
 def test_networks_that_take_their_list_by_name(private_scene: Scene) -> None:
