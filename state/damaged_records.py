@@ -63,7 +63,7 @@ def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
 
 
 def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Damage, ...]:
-    return tuple(Damage(what=f"record {key}: {error.reason}", lost=1, copy=place) for key, _, error in damaged)
+    return tuple(Damage(what=f"record {_shown(key)}: {error.reason}", lost=1, copy=place) for key, _, error in damaged)
 
 
 def _describe(key: str, value: bytes, error: RecordDamaged) -> JsonObject:
@@ -71,7 +71,12 @@ def _describe(key: str, value: bytes, error: RecordDamaged) -> JsonObject:
         content = {"text": value.decode("utf-8")}
     except UnicodeDecodeError:
         content = {"hex": value.hex()}
-    return {"key": key, "reason": error.reason, **content}
+    return {"key": _shown(key), "reason": error.reason, **content}
+
+
+def _shown(key: str) -> str:
+    """Return a key as text; bytes that are not UTF-8, which a repair may bring, as escapes."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _write(path: Path, document: JsonObject) -> None:

@@ -298,7 +298,7 @@ def _open_and_load(files: Path) -> _Files:
     db = _open(files)
     try:
         with db.iterator(verify_checksums=True, fill_cache=False) as entries:
-            values = {key.decode("utf-8", "backslashreplace"): value for key, value in entries}
+            values = {key.decode("utf-8", "surrogateescape"): value for key, value in entries}
     except BaseException:
         db.close()
         raise
@@ -324,10 +324,11 @@ def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = T
     # Without transaction=True plyvel writes the batch even when its body raises.
     with db.write_batch(transaction=True, sync=sync) as batch:
         for key, value in changes.items():
+            encoded = key.encode("utf-8", "surrogateescape")  # a repaired key may be anything
             if value is None:
-                batch.delete(key.encode())
+                batch.delete(encoded)
             else:
-                batch.put(key.encode(), value)
+                batch.put(encoded, value)
 
 
 def _text(error: Exception) -> str:

@@ -4,12 +4,14 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cni_bridge_state.damage import Damage as Finding
 from cni_bridge_state.store import Store
 from tests.unit.state.history import Damage, History, content
 
@@ -36,13 +38,15 @@ def damages(history: History) -> Iterator[tuple[str, Damage, str]]:
 
 def recovered_part(damaged: Path) -> dict[str, bytes]:
     """Open the store and return its content; the second start finds no damage, and the same content."""
-    store = Store.open(damaged)
-    found = dict(content(store))
-    store.close()
-    again = Store.open(damaged)
-    assert (dict(content(again)), again.findings) == (found, ())
-    again.close()
-    return found
+    first, second = opened(damaged), opened(damaged)
+    assert second == (first[0], ())
+    return first[0]
+
+
+def opened(directory: Path) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
+    """Open the store; return its content, and what was found damaged."""
+    with closing(Store.open(directory)) as store:
+        return dict(content(store)), store.findings
 
 
 @pytest.mark.slow
@@ -94,7 +98,8 @@ def test_lost_records_are_counted(history: History) -> None:
 def test_any_damage_to_several_files(history: History, tmp_path: Path, data: st.DataObject) -> None:
     """Whatever is overwritten or removed, the store opens, and contains nothing that was never written."""
     where = tmp_path / "copy"
-    shutil.rmtree(where, ignore_errors=True)
+    for left in tmp_path.glob("copy*"):
+        shutil.rmtree(left)
     shutil.copytree(history.directory, where)
     names = sorted(history.files())
     for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)):
