@@ -36,7 +36,7 @@ ARGUMENTS: Final = [
 ]
 DOCUMENTS: Final = [
     (SECRET, "not"),
-    (json.dumps(SECRET), "is not of type 'object'"),
+    (json.dumps(SECRET), "one text in quotes"),
     (json.dumps({"name": "blue", "plugins": {"password": SECRET}}), "plugins: an object is not of type 'array'"),
     (json.dumps({"name": "blue", "plugins": [SECRET]}), "plugins[0]: a string is not of type 'object'"),
     (json.dumps({"name": {"password": SECRET}, "plugins": []}), "name: an object is not of type 'string'"),
