@@ -14,7 +14,7 @@ from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, find_engine, find_plugins, main_engine
 from tests.soak.generator import Generator
 from tests.soak.lists import NAMES, OF_DOCKER, PUBLISHING
-from tests.soak.machine import Machine
+from tests.soak.machine import ALL_MOVED, Machine
 from tests.soak.soak import Soak
 from tests.soak.trouble import Trouble, with_lists
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--attach",
         type=AttachOption,
-        default=AttachOption.MOVE,
+        default=AttachOption.AUTO,
         metavar="MODE",
         help="how the daemon attaches: fast mixes the modes, from engine 28 on; default: %(default)s",
     )
@@ -70,11 +70,9 @@ def main(arguments: Sequence[str]) -> int:
     print(f"seed {seed}: {options.operations} operations, {how}", flush=True)
     with Lab(engine=engine, plugins=plugins) as lab:
         lists = with_lists(options.lists, options.troubles)
-        if (
-            options.attach is not AttachOption.MOVE
-        ):  # Docker gives its own links no name beside one that it did not move
+        if options.attach not in ALL_MOVED:  # Docker gives its own links no name beside one that it did not move
             lists = tuple(name for name in lists if name not in OF_DOCKER)
-        machine = Machine(lab, lists, options.attach)
+        machine = Machine(lab, lists, options.attach, options.troubles)
         burst = 2 * Limits().executions
         generator = Generator(seed, lists, PUBLISHING, options.kills, troubles=options.troubles, burst=burst)
         figures = Soak(machine, generator, say).run(options.operations)

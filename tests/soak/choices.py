@@ -32,6 +32,7 @@ _WEIGHTS: Final[Mapping[Kind, int]] = {
     Kind.KILL: 2,
     Kind.CRASH: 3,
     Kind.REMOVE: 5,
+    Kind.UPDATE: 6,
     Kind.CONNECT: 9,
     Kind.DISCONNECT: 6,
     Kind.CREATE_NETWORK: 4,
@@ -59,6 +60,7 @@ class Scope:
         port: A port that no other container publishes.
         mac: A MAC address that no other container has; None if containers choose none.
         partners: Whether containers may share the network namespace of others.
+        updates: Whether containers are made again with the MAC of the previous one.
         most: How many containers there may be.
     """
 
@@ -73,6 +75,7 @@ class Scope:
     port: int
     mac: str | None = None
     partners: bool = False
+    updates: bool = False
     most: int = MOST_CONTAINERS
 
 
@@ -167,6 +170,21 @@ def _partner(scope: Scope) -> _Found:
                 yield Operation(kind=Kind.PARTNER, container=f"c{scope.new}", partner=name)
 
 
+def _update(scope: Scope) -> _Found:
+    for name, found in scope.containers.items() if scope.updates else ():
+        is_possible = found.running and found.home in found.networks <= set(scope.networks)
+        if is_possible and not scope.world.lists_of(name) & {HUNG, POOL}:
+            yield Operation(
+                kind=Kind.UPDATE,
+                container=name,
+                network=found.home,
+                restarts=found.restarts,
+                port=found.port,
+                address=found.address,
+                others=tuple(sorted(found.networks - {found.home})),
+            )
+
+
 def _connect(scope: Scope) -> _Found:
     for name, found in scope.containers.items():
         if found.partner or HUNG in scope.world.lists_of(name):
@@ -217,6 +235,7 @@ _POSSIBLE: Final[Mapping[Kind, Callable[[Scope], _Found]]] = {
     Kind.KILL: _of_containers(Kind.KILL, running=True),
     Kind.CRASH: _of_containers(Kind.CRASH, running=True),
     Kind.REMOVE: _of_containers(Kind.REMOVE, running=None),
+    Kind.UPDATE: _update,
     Kind.CONNECT: _connect,
     Kind.DISCONNECT: _disconnect,
     Kind.CREATE_NETWORK: _create_network,

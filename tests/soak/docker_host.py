@@ -121,6 +121,8 @@ class DockerHost:
                 return self._request(*call_of(replace(operation, kind=Kind.START))) if outcome.is_done else outcome
             case Kind.CREATE:
                 return self._create(operation)
+            case Kind.UPDATE:
+                return self._update(operation)
         return self._request(*call_of(operation))
 
     def _create(self, operation: Operation) -> Outcome:
@@ -131,6 +133,24 @@ class DockerHost:
                 connect = Operation(kind=Kind.CONNECT, container=operation.container, network=network)
                 outcome = self._request(*call_of(connect))
         return outcome
+
+    def _update(self, operation: Operation) -> Outcome:
+        """Make a container again as updaters do: with the MAC that Docker has shown of the previous one."""
+        mac = self._mac(operation)
+        for kind in (Kind.STOP, Kind.REMOVE):
+            outcome = self._request(*call_of(Operation(kind=kind, container=operation.container)))
+            if not outcome.is_done:
+                return outcome
+        outcome = self._perform(replace(operation, kind=Kind.RUN, mac=mac or None))
+        if outcome.is_done and (found := self._mac(operation)) != mac:
+            return Outcome(status=HTTPStatus.INTERNAL_SERVER_ERROR, text=f"it has the MAC {found} instead of {mac}")
+        return outcome
+
+    def _mac(self, operation: Operation) -> str:
+        """Return the MAC that Docker shows of a container on an operation's network; "" without one."""
+        found = as_object(self._get(f"/containers/{operation.writes}/json"), "the container")
+        networks = get_object(get_object(found, "NetworkSettings"), "Networks")
+        return get_str(get_object(networks, operation.network or ""), "MacAddress")
 
     def _crash(self, container: str) -> Outcome:
         """Kill a container's process, and wait until Docker has restarted or stopped the container."""

@@ -14,6 +14,7 @@ an operator would remove them, and counted (`Figures.helped`):
   and started once more.
 * An endpoint that dockerd was making or removing stays in its list of a network, without a sandbox. The network cannot
   be removed (`has active endpoints`) until `docker network disconnect --force`.
+* The device that `host-device` gives to a container, a virtual one, ends with its namespace: it is made again.
 * A link of Docker's own `bridge` or `macvlan` that dockerd was making or removing stays in the host namespace, without
   an endpoint: it is deleted.
 """
@@ -104,6 +105,8 @@ class Following:
             self._help_networks()
             self._end_lost_containers()
             self._remove_stray_links()
+            if self._machine.surroundings.ensure_device():
+                self._figures.helped["device of the host"] += 1
         if broken_off:
             self._wait(frozenset())
         for operation in spoiled:
@@ -185,7 +188,9 @@ class Following:
         elif name not in docker.containers:
             self.world = self.world.with_container(name, None)
         elif docker.is_half_of_something(name, restarts=known.restarts) or (
-            name not in before.containers and known.home and not docker.containers[name].endpoints
+            (name not in before.containers or operation.kind is Kind.UPDATE)
+            and known.home
+            and not docker.containers[name].endpoints
         ):
             self._help_container(name, docker.containers[name].state)
             self.world = self.world.with_container(name, None)

@@ -163,6 +163,7 @@ class Generator:
             if self._has(Trouble.MAC)
             else None,
             partners=self._has(Trouble.PARTNER),
+            updates=self._has(Trouble.UPDATE),
         )
 
     def _has(self, trouble: Trouble) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from tests.soak.docker_view import DockerContainer, DockerView
 from tests.soak.figures import Figures
 from tests.soak.holdings import Holdings
-from tests.soak.losses import Survey, find_changes, find_gaps
+from tests.soak.losses import Survey, find_changes, find_gaps, find_shared
 from tests.soak.machine import Machine
 from tests.soak.model import World
 
@@ -108,8 +108,8 @@ class Keeping:
     def _find_losses(
         self, world: World, running: Mapping[str, DockerContainer], survey: Survey
     ) -> Mapping[str, tuple[str, ...]]:
-        """Return what complete containers have lost."""
-        found = {}
+        """Return what complete containers have lost, and what containers must not share."""
+        found = {"": find_shared(survey.holdings)}
         for name, known in self._known.items():
             lacking, _ = find_gaps(world, name, running[name], survey, self._machine.artifacts)
             holdings = survey.holdings.get(name)

@@ -16,8 +16,9 @@ from tests.lab.programs import CNI_BIN_DIRS
 from tests.lab.reboot import end_boot
 from tests.soak.docker_calls import PARTNER, SERVER
 from tests.soak.docker_view import DockerView
-from tests.soak.lists import DOCKERS_BRIDGE, SETUP
+from tests.soak.lists import DOCKERS_BRIDGE
 from tests.soak.operations import Kill, Round
+from tests.soak.surroundings import Surroundings
 
 __all__ = ["START_LIMIT_S", "STATE", "Killing", "find_stray_links", "is_of_container"]
 
@@ -50,11 +51,13 @@ class Killing:
 
     Args:
         lab: The lab.
+        surroundings: What a reboot has to start again.
         daemon_options: The options with which the daemon is restarted.
     """
 
-    def __init__(self, lab: Lab, daemon_options: Sequence[str]) -> None:
+    def __init__(self, lab: Lab, surroundings: Surroundings, daemon_options: Sequence[str]) -> None:
         self._lab = lab
+        self._surroundings = surroundings
         self._daemon_options = tuple(daemon_options)
         self._reboots = 0
         self._is_older = False
@@ -130,7 +133,7 @@ class Killing:
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.stop_daemon(signal.SIGKILL)
         end_boot(self._lab, self._reboots)
-        self._lab.run("sh", "-c", SETUP)
+        self._surroundings.start()
         with ThreadPoolExecutor(1) as thread:
             daemon = thread.submit(self._lab.start_daemon, *self._daemon_options, timeout_s=_BOOT_LIMIT_S)
             self._lab.start_dockerd(timeout_s=_BOOT_LIMIT_S)

@@ -13,10 +13,14 @@ from tests.plugins.unreliable import Fault, goes_wrong
 __all__ = [
     "CANDIDATES",
     "CHOSEN",
+    "DEVICE",
+    "DEVICE_MAC",
+    "DEVICE_SETUP",
     "DOCKERS_BRIDGE",
     "HUNG",
     "LISTS",
     "NAMES",
+    "OF_DEVICE",
     "OF_DOCKER",
     "POOL",
     "POOL_MOST",
@@ -36,6 +40,8 @@ __all__ = [
 ]
 
 _UPLINK: Final = "uplink0"
+DEVICE: Final = "device0"
+DEVICE_MAC: Final = "02:82:00:00:00:13"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +68,7 @@ class DockerDriver:
 def _ipam(number: int, *, ipv6: bool = False, addresses: Sequence[str] = ()) -> JsonObject:
     ipv4: dict[str, JsonValue] = {"subnet": f"10.82.{number}.0/24"}
     if addresses:
-        first, *_, last = addresses
-        ipv4 |= {"rangeStart": first, "rangeEnd": last}
+        ipv4 |= {"rangeStart": addresses[0], "rangeEnd": addresses[-1]}
     ranges: list[JsonValue] = [[ipv4], *([[{"subnet": f"fd82:{number}::/64"}]] if ipv6 else [])]
     routes: list[JsonValue] = [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if ipv6 else [])]
     return {"type": "host-local", "ranges": ranges, "routes": routes}
@@ -112,6 +117,7 @@ _BANDWIDTH: Final[JsonObject] = {
 SLOW: Final = "slow"
 HUNG: Final = "hung"
 POOL: Final = "pool"
+OF_DEVICE: Final = "device"
 POOL_MOST: Final = 9
 """How many containers are on the list POOL: nine of ten addresses."""
 
@@ -128,11 +134,12 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
     SLOW: ({**_bridge(10), **goes_wrong("bridge", Fault.SLOW_ADD)}, _PORTMAP, _FIREWALL),
     HUNG: ({**_bridge(11), **goes_wrong("bridge", Fault.HANGS_IN_ADD)}, _FIREWALL),
     POOL: ({**_bridge(12, addresses=_ten(12)), **goes_wrong("bridge", Fault.SLOW_DEL)}, _PORTMAP, _FIREWALL),
+    OF_DEVICE: ({"type": "host-device", "device": DEVICE, "ipam": _ipam(13, addresses=_few(13)[:1])}, _FIREWALL),
 }
 """By name: bridges and point-to-point links with masquerading and firewall rules, sysctls, a bandwidth limit with its
 ifb link, and macvlan. Then lists whose first DEL of each container fails or hangs and whose addresses are soon reused:
-small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`). At last the
-lists of some kinds of trouble (`tests/soak/trouble.py`)."""
+small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`). Then the
+lists of some kinds of trouble (`tests/soak/trouble.py`), and a device of the host, for one container at a time."""
 
 DOCKERS_BRIDGE: Final = "br-000000000082"
 """Of the form that Docker chooses, so that the bridge's rules are known to be Docker's (`tests/lab/leftovers.py`)."""
@@ -153,7 +160,8 @@ PUBLISHING: Final = frozenset(name for name, plugins in LISTS.items() if _PORTMA
 """The lists that can publish ports; a container that publishes ports must use only these."""
 
 CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
-    name: _few(NAMES.index(name) + 1) for name in ("again", "stuck", "static", "docker")
+    name: _few(NAMES.index(name) + 1)[:most]
+    for name, most in (("again", 3), ("stuck", 3), ("static", 3), ("docker", 3), (OF_DEVICE, 1))
 }
 """All addresses of the lists with few addresses."""
 
@@ -165,6 +173,13 @@ SINGLE: Final = frozenset({"docker", *OF_DOCKER})
 
 TROUBLED: Final = frozenset({*CANDIDATES, SLOW, HUNG, POOL})
 """The lists on which a start may have to wait for plugins or for an address."""
+
+DEVICE_SETUP: Final = f"""set -e
+ip link add {DEVICE} address {DEVICE_MAC} type veth peer name {DEVICE}-end
+ip addr add 10.82.13.1/24 dev {DEVICE}-end
+ip link set {DEVICE}-end up
+"""
+"""Makes the device for `host-device`; its other end has the gateway's address."""
 
 SETUP: Final = f"""set -e
 ip link add {_UPLINK} type veth peer name {_UPLINK}-end

@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What running containers have lost of what their plugins made; pure. Each loss is a readable line."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tests.soak.artifacts import Artifacts, Attachment
 from tests.soak.comparison import Reservation, attachments_of
@@ -12,7 +14,9 @@ from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings
 from tests.soak.model import World
 
-__all__ = ["Survey", "find_changes", "find_gaps"]
+__all__ = ["Survey", "find_changes", "find_gaps", "find_shared"]
+
+_MAC: Final = re.compile(r"link \S+: .* mac (\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,16 @@ def find_gaps(
     if port is not None and survey.answers.get(name) != name:
         silent.append(f"at its port {port} answers {survey.answers.get(name) or 'no container'}")
     return tuple(lacking), tuple(silent)
+
+
+def find_shared(holdings: Mapping[str, Holdings]) -> tuple[str, ...]:
+    """Return the MACs and addresses that several running containers have."""
+    having: dict[str, list[str]] = {}
+    for name, found in holdings.items():
+        macs = {match[1] for line in found.lines if (match := _MAC.match(line))}
+        for one in macs.union(*(link.addresses for link in found.links.values())):
+            having.setdefault(one, []).append(name)
+    return tuple(f"{one} is that of containers {', '.join(names)}" for one, names in having.items() if names[1:])
 
 
 def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifacts: Artifacts) -> Iterator[str]:

@@ -4,7 +4,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -29,9 +29,9 @@ from tests.soak.lists import (
     HUNG,
     LISTS,
     NAMES,
+    OF_DEVICE,
     OF_DOCKER,
     PUBLISHING,
-    SETUP,
     WRAPPED,
     families,
     section,
@@ -41,9 +41,14 @@ from tests.soak.model import World
 from tests.soak.operations import Kind, Operation
 from tests.soak.records import Records, read_records
 from tests.soak.shortage import Taken
+from tests.soak.surroundings import LOG_READER, Surroundings
 from tests.soak.surveyor import Surveyor
+from tests.soak.trouble import Trouble
 
-__all__ = ["Machine"]
+__all__ = ["ALL_MOVED", "Machine"]
+
+ALL_MOVED: Final = (AttachOption.AUTO, AttachOption.MOVE)
+"""The options with which Docker moves the link of each list here."""
 
 DAEMON_OPTIONS: Final = ("--reconcile-interval", "1", "--plugin-timeout", "8")
 """Short, so that a hanging plugin does not delay a checkpoint; long enough for two busy CPUs."""
@@ -73,17 +78,25 @@ class Machine:
         lab: A lab with dockerd and without the daemon, for the soak only.
         lists: Its lists; the artifacts of each are learnt, which takes some two seconds per list and mode.
         attach: How the daemon attaches containers. Those with several networks are moved in any case.
+        troubles: The kinds of trouble; a log that no one reads and a stranger exist from the start.
     """
 
-    def __init__(self, lab: Lab, lists: Iterable[str] = NAMES, attach: AttachOption = AttachOption.MOVE) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        lists: Iterable[str] = NAMES,
+        attach: AttachOption = AttachOption.AUTO,
+        troubles: Collection[Trouble] = (),
+    ) -> None:
         self._lab = lab
         options = (*DAEMON_OPTIONS, "--attach", attach.value)
-        self.killing = Killing(lab, options)
+        self.surroundings = Surroundings(lab, troubles)
+        self.killing = Killing(lab, self.surroundings, options)
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
         self._before = self._prepare()
         self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists if name != HUNG}
-        if attach is not AttachOption.MOVE:
+        if attach not in ALL_MOVED:
             moved = {name: artifacts.link for name, artifacts in self.artifacts.items()}
             lab.stop_daemon()
             lab.start_daemon(*options, timeout_s=START_LIMIT_S)
@@ -127,7 +140,11 @@ class Machine:
             links=Counter(self._links(state)),
             staging=frozenset(path.rpartition("/")[2] for path in staging),
             files=tuple(path for path in state.files if path not in staging and not self._was_never_written(path)),
-            leftovers=(*(path for path in state.namespaces if path not in expected), *state.plugins),
+            leftovers=(
+                *(path for path in state.namespaces if path not in expected),
+                *state.plugins,
+                *(() if world.on_list(OF_DEVICE) & world.running else self.surroundings.device_faults()),
+            ),
             network_records=records.networks,
             endpoint_records={record.id: record.phase.value for record in records.endpoints},
             addresses=tuple(map(_requested, records.addresses)),
@@ -136,7 +153,7 @@ class Machine:
     def complaints(self) -> tuple[str, ...]:
         """Return the lines that the daemon must never log, whatever was killed."""
         words = ("Traceback", "reconcile.bug", "state.damaged")
-        daemons = [process for process in self._lab.processes if process.name.startswith("daemon")]
+        daemons = [process for process in self._lab.processes if process.name.startswith(("daemon", LOG_READER))]
         return tuple(
             f"{process.name} logged: {line.strip()}"
             for process in daemons
@@ -153,7 +170,7 @@ class Machine:
     # Preparing
 
     def _prepare(self) -> LabState:
-        self._lab.run("sh", "-c", SETUP)
+        self.surroundings.start()
         for name, plugins in LISTS.items():
             document: JsonObject = {"cniVersion": "1.0.0", "name": name, "plugins": [*plugins]}
             self._lab.write(f"/etc/cni/net.d/{name}.conflist", document)
@@ -162,7 +179,9 @@ class Machine:
         unreliable = render_unreliable(MACHINE_PLUGINS, Path("/run/unreliable"))
         for plugin in WRAPPED:
             self._lab.write(f"/opt/cni/bin/{plugin}", unreliable, mode=0o755)
-        self._lab.start_daemon(*DAEMON_OPTIONS, "--attach", "move", timeout_s=START_LIMIT_S)
+        self._lab.start_daemon(
+            *DAEMON_OPTIONS, "--attach", "move", command=self.surroundings.daemon_command, timeout_s=START_LIMIT_S
+        )
         return self._lab.state()
 
     def _learn(self, name: str) -> Artifacts:

@@ -105,7 +105,7 @@ class World:
         found = self.containers.get(operation.writes)
         lists: frozenset[str] = frozenset()
         match operation.kind:
-            case Kind.RUN:
+            case Kind.RUN | Kind.UPDATE:
                 lists = frozenset(self.networks[name] for name in (operation.network, *operation.others) if name)
             case Kind.START | Kind.RESTART:
                 lists = self.lists_of(operation.writes)
@@ -146,7 +146,9 @@ class World:
             shape: The networks of its container, or its network itself; None if Docker does not have it.
         """
         possible = [world._shape(operation.writes) for world in (self, self.after(operation))]
-        if operation.kind in (Kind.RUN, Kind.CREATE):  # connected one by one
+        if operation.kind is Kind.UPDATE:
+            possible.append(None)  # between the old one and the new one
+        if operation.kind in (Kind.RUN, Kind.CREATE, Kind.UPDATE):  # connected one by one
             *fewer, _ = accumulate(({name} for name in (operation.network or "", *operation.others)), set[str].union)
             possible += map(frozenset, fewer)
             possible.append(frozenset())  # dockerd stores a new container first without networks
@@ -198,7 +200,7 @@ class World:
         match operation.kind:
             case Kind.REMOVE:
                 return None
-            case Kind.START | Kind.RESTART:
+            case Kind.START | Kind.RESTART | Kind.UPDATE:
                 running = not self.hangs(operation)
             case Kind.STOP | Kind.KILL:
                 running = False

@@ -21,6 +21,8 @@ class Kind(StrEnum):
     KILL = "kill"
     CRASH = "crash"
     REMOVE = "rm"
+    UPDATE = "update"
+    """Remove a container and make it again with the MAC of the old one, as Watchtower and Portainer do."""
     CONNECT = "connect"
     DISCONNECT = "disconnect"
     CREATE_NETWORK = "network create"

@@ -10,9 +10,11 @@ from typing import Final
 __all__ = ["Taken", "is_short"]
 
 Taken = tuple[str, str]
-"""An address in use: the list, and the address."""
+"""An address in use: the list, and the address. A device of the host is in use with the only address of its list."""
 
-_NO_ADDRESS: Final = re.compile(r"no IP addresses available|requested IP|Address already in use|\baddress")
+_NO_ADDRESS: Final = re.compile(
+    r"no IP addresses available|failed to find host device|requested IP|Address already in use|\baddress"
+)
 
 
 def is_short(

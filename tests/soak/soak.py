@@ -71,6 +71,7 @@ class Soak:
     def _do(self, number: int, round_: Round, threads: ThreadPoolExecutor) -> None:
         """Do one round, and update the model."""
         kill, world = round_.kill, self._following.world
+        self._machine.surroundings.read_log(is_read=number % _CHECK_EVERY < _CHECK_EVERY / 2)
         if kill is Kill.ROLLBACK:
             self._check()  # a teardown that only the newer state knows would never be completed
         for operation in round_.operations:

@@ -10,15 +10,18 @@ from tests.lab import Lab, main_engine
 from tests.soak.generator import Generator
 from tests.soak.lists import PUBLISHING
 from tests.soak.machine import Machine
-from tests.soak.operations import Kill
+from tests.soak.operations import Kill, Kind
 from tests.soak.soak import Soak
 from tests.soak.trouble import Trouble, with_lists
 
-SEED = 636
+SEED = 2201
 OPERATIONS = 34
-TROUBLES = (Trouble.SLOW, Trouble.BURST, Trouble.ROLLBACK, Trouble.STOP, Trouble.PARTNER)
+TROUBLES = (
+    *(Trouble.SLOW, Trouble.BURST, Trouble.ROLLBACK, Trouble.STOP, Trouble.PARTNER),
+    *(Trouble.UPDATE, Trouble.LOG, Trouble.STRANGER),
+)
 """Those that take little time."""
-LISTS = with_lists(("lan6", "wire", "again", "static", "house"), TROUBLES)
+LISTS = with_lists(("lan6", "wire", "again", "static", "house", "device"), TROUBLES)
 
 
 @pytest.mark.timeout(600)  # less than a minute on a quiet machine
@@ -29,8 +32,9 @@ def test_a_short_soak() -> None:
     log: list[str] = []
     with Lab(engine=main_engine()) as lab:
         generator = Generator(SEED, LISTS, PUBLISHING, 0.3, troubles=TROUBLES)
-        figures = Soak(Machine(lab, LISTS), generator, log.append).run(OPERATIONS)
+        figures = Soak(Machine(lab, LISTS, troubles=TROUBLES), generator, log.append).run(OPERATIONS)
     report = "\n".join((*log, *figures.differences, str(figures)))
     assert not figures.differences, report
     assert figures.operations.total() >= OPERATIONS
     assert {Kill.DAEMON, Kill.DOCKERD, Kill.ROLLBACK, Kill.STOP_DAEMON} <= set(figures.kills), report
+    assert figures.operations[Kind.UPDATE], report

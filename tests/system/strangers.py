@@ -10,10 +10,10 @@ from typing import Final
 
 from tests.lab import Lab, wait_until
 
-__all__ = ["Stranger", "beside"]
+__all__ = ["NAMESPACE", "USER", "Stranger", "beside"]
 
-_USER: Final = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
-_NAMESPACE: Final = ("unshare", "--user", "--map-root-user", "--net", "sh", "-euc")
+USER: Final = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+NAMESPACE: Final = ("unshare", "--user", "--map-root-user", "--net", "sh", "-euc")
 _UP: Final = "/tmp/stranger-is-up"
 _STAY: Final = f"touch {_UP}; exec sleep 3600"
 _LINKS: Final = 600
@@ -38,7 +38,7 @@ def beside(lab: Lab, what: Stranger, *, attachments: Iterable[str], addresses: I
         attachments: The IDs that are forged; any user can read those of mounts in `/proc/self/mountinfo`.
         addresses: The addresses that the stranger's link has.
     """
-    process = lab.spawn(*_USER, *_NAMESPACE, _script(what, attachments, addresses))
+    process = lab.spawn(*USER, *NAMESPACE, _script(what, attachments, addresses))
     try:
         wait_until(lambda: lab.path(_UP).exists(), "the stranger's namespace")
         yield

@@ -91,6 +91,7 @@ def test_a_kind_of_trouble_can_be_left_out() -> None:
         Trouble.STOP: lambda _, found: found.kill in STOPS,
         Trouble.MAC: lambda world, _: any(one.mac for one in world.containers.values()),
         Trouble.PARTNER: lambda world, _: any(one.partner for one in world.containers.values()),
+        Trouble.UPDATE: lambda _, found: any(one.kind is Kind.UPDATE for one in found.operations),
     }
     found = [*rounds(7), *rounds(8), *rounds(9)]
     for left_out, sign in signs.items():

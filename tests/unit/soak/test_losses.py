@@ -12,7 +12,7 @@ from tests.soak.artifacts import Artifacts, Attachment, parse_addresses
 from tests.soak.comparison import Reservation
 from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings, Link
-from tests.soak.losses import Survey, find_changes, find_gaps
+from tests.soak.losses import Survey, find_changes, find_gaps, find_shared
 from tests.soak.model import Container, World
 
 ENDPOINT = "e" * 64
@@ -120,3 +120,13 @@ def test_changes_of_a_container_are_reported() -> None:
     before = replace(HOLDINGS, lines=frozenset({"a", "b"}))
     assert find_changes(before, replace(before, lines=frozenset({"b", "c"}))) == ("lost: a", "has come: c")
     assert find_changes(before, before) == ()
+
+
+def test_what_two_containers_share() -> None:
+    """A MAC or an address of two containers is reported; what each of them has alone is not."""
+    other = replace(HOLDINGS, links={"eth1": replace(ETH0, addresses=frozenset({"10.82.1.3"}))})
+    assert find_shared({"c1": HOLDINGS, "c2": other}) == ()
+    assert find_shared({"c1": HOLDINGS, "c2": HOLDINGS}) == ("10.82.1.2 is that of containers c1, c2",)
+    line = "link eth0: UP mtu 1500 mac 02:00:00:00:00:07"
+    both = {"c1": replace(HOLDINGS, lines=frozenset({line})), "c2": replace(other, lines=frozenset({line}))}
+    assert find_shared(both) == ("02:00:00:00:00:07 is that of containers c1, c2",)

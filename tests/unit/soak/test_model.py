@@ -40,6 +40,7 @@ def test_run_and_create_add_a_container() -> None:
     [
         (Kind.START, "down", True),
         (Kind.RESTART, "up", True),
+        (Kind.UPDATE, "up", True),
         (Kind.STOP, "up", False),
         (Kind.KILL, "always", False),
         (Kind.CRASH, "up", False),
@@ -192,6 +193,13 @@ AGAIN = frozenset(CANDIDATES["again"])
 def test_addresses_that_an_operation_can_use(operation: Operation, wants: dict[str, frozenset[str]]) -> None:
     """Of a list with few addresses it is any, or the requested one; only starting an endpoint needs one."""
     assert FEW.wants(operation) == wants
+
+
+@pytest.mark.parametrize("shape", [None, set(), {LAN}, {LAN, AIR}])
+def test_an_interrupted_update(shape: set[str] | None) -> None:
+    """The old container, none, or the new one, on some of its networks."""
+    operation = Operation(kind=Kind.UPDATE, container="down", network=LAN, others=(AIR,))
+    assert WORLD.why_impossible(operation, None if shape is None else frozenset(shape)) is None
 
 
 @pytest.mark.parametrize(("shape", "is_possible"), [(set(), True), ({LAN}, True), ({LAN, LAN6}, True), ({LAN6}, False)])
