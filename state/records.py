@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from pathlib import Path
 from typing import NewType
 
-from cni_bridge_spec import JsonObject, find_object, find_str
+from cni_bridge_spec import JsonObject, find_str
 from cni_bridge_state.errors import NotJoined
 from cni_bridge_state.phases import Phase
 
@@ -281,10 +281,15 @@ class EndpointRecord:
 
     @property
     def mac(self) -> str | None:
-        """The MAC of its link, in lower case: the one that Docker chose, or that of the snapshot. None if unknown."""
+        """The MAC of its link, in lower case: the one that Docker chose, or that of the snapshot. None if unknown.
+
+        The store is indexed by it: it must be found, or be None, in each record that can be stored.
+        """
         if self.requested.mac:
             return self.requested.mac.lower()
-        return find_str(find_object(self.snapshot or {}, "link") or {}, "mac")
+        link = (self.snapshot or {}).get("link")
+        mac = link.get("mac") if isinstance(link, dict) else None
+        return mac if isinstance(mac, str) else None
 
     @property
     def sandbox(self) -> Path:

@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 import plyvel
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_bridge_state import (
     TRANSITIONS,
     AttachmentId,
@@ -181,6 +182,19 @@ async def test_a_mac_that_several_links_have(store: Store, endpoint: EndpointRec
     for endpoint_id in ids[:2]:
         await store.put_endpoint(replace(store.get_endpoint(endpoint_id), phase=Phase.DELETING))
     assert store.endpoints_with_mac(name, mac) == ()
+
+
+@pytest.mark.parametrize("link", [7, [], {"mac": 7}, {"mac": ["02:00:00:00:00:0a"]}])
+async def test_a_snapshot_without_a_readable_mac(tmp_path: Path, endpoint: EndpointRecord, link: JsonValue) -> None:
+    """The record is stored and found again: its DEL needs no snapshot."""
+    odd = replace(endpoint, requested=RequestedInterface(), snapshot={"link": link})
+    store = Store.open(tmp_path)
+    await store.put_endpoint(odd)
+    assert store.endpoints() == (odd,)
+    store.close()
+    store = Store.open(tmp_path)
+    assert store.endpoints() == (odd,)
+    store.close()
 
 
 def test_the_sandbox_of_an_endpoint(endpoint: EndpointRecord) -> None:
