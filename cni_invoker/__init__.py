@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from cni_invoker.inputs.checks import StrPath
     from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
     from cni_invoker.operations.runtime import Collecting, Runtime
-    from cni_invoker.recording import FileRecordingExec, Replayed, replay
     from cni_invoker.results import Result
     from cni_invoker.sandbox import AttachedNetwork, Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
     from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
@@ -73,7 +72,6 @@ __all__ = [
     "Execution",
     "ExecutionObserver",
     "FileCache",
-    "FileRecordingExec",
     "JsonObject",
     "JsonValue",
     "Limits",
@@ -87,7 +85,6 @@ __all__ = [
     "PluginFinding",
     "PortMapping",
     "Preflight",
-    "Replayed",
     "Request",
     "Result",
     "Role",
@@ -102,7 +99,6 @@ __all__ = [
     "collect_sandboxes",
     "list_sandboxes",
     "read_configuration",
-    "replay",
     "run_preflight",
 ]
 
@@ -131,7 +127,6 @@ _HOMES: Final = {
     "execution.request": ("Request", "TraceContext"),
     "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
     "operations.runtime": ("Collecting", "Runtime"),
-    "recording": ("FileRecordingExec", "Replayed", "replay"),
     "results": ("Result",),
     "sandbox": ("AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
     "versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),

@@ -17,7 +17,6 @@ from cni_invoker.execution.running_plugins import (
     kill_orphaned_plugins,
 )
 from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
-from cni_invoker.recording import FakeExec, RecordingExec
 from cni_invoker.result_documents import convert_result
 from cni_invoker.results import parse_result
 
@@ -25,10 +24,8 @@ __all__ = [
     "RULES_BY_ADDRESS",
     "SLOW_S",
     "DeleteHooks",
-    "FakeExec",
     "NetworkShares",
     "NsenterExec",
-    "RecordingExec",
     "RunningPlugin",
     "Turn",
     "collect_garbage",

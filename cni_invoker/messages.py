@@ -13,7 +13,6 @@ _SENTENCES: Final = {
     "cache.unreadable": "{file} is skipped: {reason}",
     "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
     "delete.incomplete": "resources of {network} may have been left behind: {error}",
-    "execution.not_recorded": "executions are not recorded: {file}: {reason}",
     "lock.kept": "went on without the lock {file}, which {holder} has kept for {waited_s:g} s: "
     "other processes may create the same iptables chains concurrently",
     "lock.unavailable": "other processes may create the same iptables chains concurrently: "

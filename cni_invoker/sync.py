@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first ob
     from cni_invoker.inputs.checks import StrPath
     from cni_invoker.operations.preflight import Preflight
     from cni_invoker.operations.runtime import Collecting as AsyncCollecting
-    from cni_invoker.recording import Replayed
     from cni_invoker.results import Result
     from cni_invoker.sandbox import AttachedNetwork, SandboxNetwork
     from cni_invoker.versions import VersionInfo
@@ -42,7 +41,6 @@ __all__ = [
     "Sandbox",
     "collect_sandboxes",
     "list_sandboxes",
-    "replay",
     "run_preflight",
 ]
 
@@ -326,13 +324,6 @@ def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Prefli
 
     inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
     return _wait(preflight.run_preflight(inner, network), runtime.needs_loop)
-
-
-def replay(file: StrPath) -> Iterator[Replayed]:
-    """Yield all executions of a recording, judged again."""
-    from cni_invoker import recording  # noqa: PLC0415
-
-    yield from recording.replay_now(file)
 
 
 def _wait(work: Coroutine[Any, Any, T], needs_loop: bool) -> T:

@@ -37,7 +37,6 @@ from cni_invoker.cli.forms import (
 )
 from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.documents.jsontypes import JsonError
 from cni_invoker.errors import (
     CacheDamaged,
     CacheError,
@@ -51,7 +50,6 @@ from cni_invoker.execution.limits import Limits
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.operations.preflight import run_preflight
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.recording import FileRecordingExec, replay
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 _T = TypeVar("_T")
@@ -108,7 +106,6 @@ def _cli() -> None:
     CNI_ARGS     arguments for plugins, K=V;K2=V2
     CAP_ARGS     capability arguments, a JSON object
 
-    CNI_INVOKER_RECORD  a file in which each execution of a plugin is recorded
     """  # noqa: D301  # \b tells click not to wrap the next paragraph
 
 
@@ -260,24 +257,6 @@ def _list(as_json: bool) -> None:
         echo(render_index_text(index))
 
 
-@_command("replay", "recording")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def _replay(file: Path) -> None:
-    """Judge recorded executions again.
-
-    No plugin runs. CNI_INVOKER_RECORD names the file that executions are recorded in.
-    """
-
-    async def show() -> None:
-        async for judged in replay(file):
-            echo(str(judged))
-
-    try:
-        _run(show)
-    except (JsonError, OSError) as exc:
-        raise click.ClickException(f"{file} is not a recording: {exc}") from exc
-
-
 def _index() -> ConfigurationIndex:
     return ConfigurationDirectories([find_configuration_dir(os.environ)]).index()
 
@@ -291,14 +270,7 @@ def _attachment(netns: str, ifname: str | None) -> Attachment:
 
 
 def _runtime(running_dir: Path | None = None) -> Runtime:
-    file = os.environ.get("CNI_INVOKER_RECORD")
-    return Runtime(
-        find_plugin_dirs(os.environ),
-        _LIMITS,
-        lock_dir=DEFAULT_LOCK_DIR,
-        running_dir=running_dir,
-        plugin_exec=FileRecordingExec(file) if file else None,
-    )
+    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir)
 
 
 def _cached_runtime(cache_dir: Path) -> CachedRuntime:

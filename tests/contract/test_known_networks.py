@@ -3,6 +3,7 @@
 """Configurations of the forms that products install load, can be negotiated, and can be explained."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cni_invoker import Attachment, ConfigurationDirectories, PluginCall, Runtime
-from cni_invoker.advanced import FakeExec, requests_for_add
-from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker import Attachment, ConfigurationDirectories, Runtime
+from cni_invoker.advanced import requests_for_add
 from cnm_bridge.operator.cli.main import main
 
 NETWORKS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("known_networks.yaml").read_text("utf-8"))
@@ -44,6 +44,15 @@ def install(directory: Path, name: str) -> ConfigurationDirectories:
     return ConfigurationDirectories(directory)
 
 
+def install_plugins(directory: Path, types: Iterable[str]) -> Path:
+    """Write plugins that know VERSION alone into a new directory, and return it."""
+    directory.mkdir()
+    for plugin_type in types:
+        (directory / plugin_type).write_text(PLUGIN)
+        (directory / plugin_type).chmod(0o755)
+    return directory
+
+
 def version_of(name: str) -> str:
     """Return the version of a configuration; one without is of 0.1.0."""
     return str(NETWORKS[name]["list"].get("cniVersion", SPOKEN[0]))
@@ -65,12 +74,8 @@ async def test_it_loads_and_is_negotiated(name: str, tmp_path: Path) -> None:
     plugins = document.get("plugins", [document])
     assert [plugin.type for plugin in network.plugins] == [plugin["type"] for plugin in plugins]
 
-    def answer(call: PluginCall) -> tuple[int, JsonValue]:
-        assert call.verb == "VERSION"
-        return 0, {"cniVersion": "1.0.0", "supportedVersions": list(SPOKEN)}
-
     if version_of(name) in SPOKEN:
-        negotiated = await Runtime(tmp_path, plugin_exec=FakeExec(answer)).negotiate(network)
+        negotiated = await Runtime(install_plugins(tmp_path / "bin", network.plugin_types)).negotiate(network)
         assert negotiated.cni_version == version_of(name)
     for plugin, request in zip(plugins, requests_for_add(network, ATTACHMENT, [tmp_path]), strict=True):
         received = json.loads(request.stdin)
@@ -85,10 +90,7 @@ def test_it_is_explained(name: str, tmp_path: Path) -> None:
     """`cni-bridge explain` shows what each plugin would receive, or why the daemon refuses the configuration."""
     document = NETWORKS[name]["list"]
     network = install(tmp_path / "net.d", name).index().find(document["name"])
-    (tmp_path / "bin").mkdir()
-    for plugin_type in network.plugin_types:
-        (tmp_path / "bin" / plugin_type).write_text(PLUGIN)
-        (tmp_path / "bin" / plugin_type).chmod(0o755)
+    install_plugins(tmp_path / "bin", network.plugin_types)
     directories = (
         f"--cni-conf-dir={tmp_path}/net.d",
         f"--cni-bin-dir={tmp_path}/bin",

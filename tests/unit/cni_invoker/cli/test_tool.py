@@ -260,11 +260,9 @@ def test_the_documentation_names_every_command() -> None:
     """Each command and variable has a row in a table."""
     shown = subprocess.check_output([sys.executable, "-m", "cni_invoker", "--help"], text=True, timeout=LIMIT_S)
     commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
-    assert set(commands) == {
-        *("add", "attachments", "check", "del", "gc", "list", "replay", "status", "validate", "version")
-    }
+    assert set(commands) == {*("add", "attachments", "check", "del", "gc", "list", "status", "validate", "version")}
     variables = re.findall(r"^  ([A-Z_]+)  .*?(?:\[(.*)\])?$", shown, re.MULTILINE)
-    assert len(variables) == 6
+    assert len(variables) == 5
     for command in commands:
         assert re.search(rf"^\| `{command}\b", DOCUMENT, re.MULTILINE)
     for variable, default in variables:
@@ -295,23 +293,8 @@ def test_a_completed_operation_leaves_no_marker(host: Host) -> None:
     assert host.names("locks") == ["blue"]
 
 
-def test_executions_are_recorded_and_replayed(host: Host, tmp_path: Path) -> None:
-    """CNI_INVOKER_RECORD names the file; replay needs no plugin, and says of another file that it is none."""
-    file = tmp_path / "recording"
-    host.do("add", "blue", NETNS, CNI_INVOKER_RECORD=str(file))
-    host.plugins.install("first", DEL={"error": {"code": 100, "msg": "banana"}})
-    host.fail("del", "blue", NETNS, CNI_INVOKER_RECORD=str(file))
-    added, *deleted = host.do("replay", str(file)).splitlines()
-    assert added == f"ADD first {ID}/eth0: 10.1.2.3/24"
-    assert all(f'DEL first {ID}/eth0: plugin type="first" failed (delete): banana' in line for line in deleted)
-    file.write_text("other")
-    assert "is not a recording: " in host.run("replay", str(file)).stderr
-
-
-def test_each_command_has_an_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_command_has_an_example() -> None:
     """Its help has a command line that can be parsed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recording").touch()
     (group,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
     for name, command in group.commands.items():
         (example,) = re.findall(r"^Examples: cni-invoker (.*)$", command.epilog or "", re.MULTILINE)
