@@ -71,7 +71,6 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert ("portmap", "ADD") in {(event.get("plugin"), event.get("verb")) for event in events}
     named = command(lab, "events", *LAST, "--format", "{{.Plugin}} {{.Verb}}")
     assert (named.returncode, "portmap ADD" in named.stdout.splitlines()) == (0, True), named.stderr
-    assert "CreateEndpoint" in command(lab, "top", "--format", "{{.Name}}").stdout.split()
     (record,) = json.loads(command(lab, "state", "show", "--json", get_str(described, "id")).stdout)
     assert record["phase"] == "joined"
     lab.write("/run/state.json", command(lab, "state", "export").stdout)

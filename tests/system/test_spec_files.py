@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker finds the daemon by a plugin spec file that `cni-bridge install-spec` has written."""
+"""Docker finds the daemon by a plugin spec file, as docs/configuration.md shows it."""
 
 import json
-import sys
 from collections.abc import Iterator
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from tests.certificates import certificates_script
 from tests.lab import Engine, Lab, Plugins
 
@@ -39,11 +39,6 @@ def make_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
         assert lab.wait_clean(before) == ""
 
 
-def install_spec(lab: Lab, *words: str) -> None:
-    """Run `cni-bridge install-spec`."""
-    lab.run(sys.executable, "-m", "cnm_bridge", "install-spec", "--name", "spec-driver", *words)
-
-
 def run_container(lab: Lab) -> str:
     """Make a network of the driver and a container on it; return its address."""
     lab.docker("network", "create", "-d", "spec-driver", "--ipam-driver", "null", "blue")
@@ -56,7 +51,7 @@ def test_docker_finds_the_driver_by_a_spec_file(spec_lab: Lab, address: str) -> 
     """A container gets its address through the address in NAME.spec."""
     further = ("--listen", address) if address.startswith("tcp:") else ()
     spec_lab.start_daemon("--socket", SOCKET, *further, socket=SOCKET)
-    install_spec(spec_lab, address)
+    spec_lab.write("/etc/docker/plugins/spec-driver.spec", f"{address}\n")
     assert run_container(spec_lab).startswith("10.91.0.")
 
 
@@ -65,11 +60,13 @@ def test_docker_finds_the_driver_by_a_json_file_with_tls(spec_lab: Lab) -> None:
     spec_lab.run("sh", "-euc", "mkdir -p /run/tls && cd /run/tls\n" + certificates_script("daemon", "docker"))
     files = ("--tls-cert", "/run/tls/daemon.pem", "--tls-key", "/run/tls/daemon-key.pem", "--tls-ca", "/run/tls/ca.pem")
     spec_lab.start_daemon("--socket", SOCKET, "--listen", f"https://{ADDRESS}", *files, socket=SOCKET)
-    install_spec(
-        spec_lab,
-        f"https://{ADDRESS}",
-        *("--tls-ca", "/run/tls/ca.pem", "--tls-cert", "/run/tls/docker.pem", "--tls-key", "/run/tls/docker-key.pem"),
-    )
+    tls = {"CAFile": "ca.pem", "CertFile": "docker.pem", "KeyFile": "docker-key.pem"}
+    spec: JsonObject = {
+        "Name": "spec-driver",
+        "Addr": f"https://{ADDRESS}",
+        "TLSConfig": {"InsecureSkipVerify": False, **{key: f"/run/tls/{name}" for key, name in tls.items()}},
+    }
+    spec_lab.write("/etc/docker/plugins/spec-driver.json", spec)
     for client in ((), ("-cert", "/run/tls/intruder.pem", "-key", "/run/tls/intruder-key.pem")):
         assert "Implements" not in activate(spec_lab, *client)
     assert "Implements" in activate(spec_lab, "-cert", "/run/tls/docker.pem", "-key", "/run/tls/docker-key.pem")

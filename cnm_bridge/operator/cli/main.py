@@ -31,10 +31,6 @@ _COMMANDS: Final = {
         "inspect.inspect",
         "Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.",
     ),
-    "install-spec": (
-        "install_spec.install_spec",
-        "Write the file by which Docker finds the driver at ADDRESS: unix:///PATH, tcp://HOST:PORT or https://HOST:PORT.",
-    ),
     "ls": (
         "ls.ls",
         "List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.",
@@ -52,10 +48,6 @@ _COMMANDS: Final = {
     "test": (
         "connectivity.test",
         "Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.",
-    ),
-    "top": (
-        "events.top",
-        "Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.",
     ),
 }
 """Of each subcommand: module and function in `cnm_bridge.operator.cli.commands`, and the first sentence of its help."""

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge events` and `top`: what the daemon does, as it happens."""
+"""`cni-bridge events`: what the daemon does, as it happens."""
 
 import shutil
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings, render_json
+from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have, with_formats
-from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format
+from cnm_bridge.operator.cli.output.options import templates_have, with_formats
+from cnm_bridge.operator.cli.output.shown import parse_format
 from cnm_bridge.operator.cli.output.table import SHORT
 
 _EVENT: Final = (
@@ -29,7 +27,6 @@ _EVENT: Final = (
 )
 
 _INDENT: Final = 30
-_COLUMNS: Final = (("COUNT", "count"), ("FAILED", "failed"), ("MEAN MS", "mean"), ("MAX MS", "max"))
 
 
 @click.command(
@@ -45,7 +42,7 @@ _COLUMNS: Final = (("COUNT", "count"), ("FAILED", "failed"), ("MEAN MS", "mean")
         ExitStatus.FINE: "It was shown.",
         **ASKS,
     },
-    see_also=("top", "inspect"),
+    see_also=("status", "inspect"),
 )
 @click.option(
     "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many earlier ones first."
@@ -74,31 +71,6 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
-
-
-@click.command(
-    "top",
-    cls=Command,
-    examples=(
-        "top",
-        "top --watch",
-    ),
-    exits={
-        ExitStatus.FINE: "It was shown.",
-        **ASKS,
-    },
-    see_also=("events",),
-)
-@asks_daemon
-@templates_have("Name", "Count", "Failed", "Mean", "Max")
-@shows
-def top(socket: Path) -> tuple[Shown, ExitStatus]:
-    """Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.
-
-    The figures are those of the events that the daemon keeps in memory.
-    """
-    client = AdminClient(socket)
-    return show_figures(client.get("status"), client.lines("events", last="100000", follow="0")), ExitStatus.FINE
 
 
 def with_words(event: JsonObject) -> JsonObject:
@@ -131,44 +103,3 @@ def _fold(line: str) -> str:
         return line
     width = max(shutil.get_terminal_size().columns, 2 * _INDENT)
     return textwrap.fill(line, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False)
-
-
-def show_figures(status: JsonObject, events: Iterable[JsonObject]) -> Shown:
-    """Return tables of calls and of executions, and the number of endpoints in each phase.
-
-    Args:
-        status: The daemon's status.
-        events: The last events, `spec/admin/event.json`.
-    """
-    calls: dict[str, list[JsonObject]] = {}
-    executions: dict[str, list[JsonObject]] = {}
-    for event in events:
-        match get_str(event, "event"):
-            case "rpc.answered" | "rpc.refused":
-                calls.setdefault(get_str(event, "rpc").partition(".")[2], []).append(event)
-            case "plugin.executed":
-                executions.setdefault(f"{get_str(event, 'plugin')} {get_str(event, 'verb')}", []).append(event)
-    phases = Counter(get_str(one, "phase") for one in get_objects(status, "endpoints"))
-    tables = {"CALL": _rows(calls), "PLUGIN": _rows(executions)}
-    pending = len(get_objects(status, "pendingTeardowns"))
-    summary = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
-    return Shown(
-        document={"calls": tables["CALL"], "executions": tables["PLUGIN"], "phases": dict(phases)},
-        rows=[*tables["CALL"], *tables["PLUGIN"]],
-        parts=[
-            f"endpoints: {summary}; failed teardowns: {pending}",
-            *(Table(columns=((title, "name"), *_COLUMNS), rows=rows) for title, rows in tables.items() if rows),
-        ],
-    )
-
-
-def _rows(events: Mapping[str, list[JsonObject]]) -> list[JsonObject]:
-    rows: list[JsonObject] = []
-    for name, found in sorted(events.items(), key=lambda item: -len(item[1])):
-        durations = [float(str(event["durationMs"])) for event in found]
-        failed = sum(
-            find_str(event, "error") is not None or event.get("outcome", "success") != "success" for event in found
-        )
-        mean = round(sum(durations) / len(durations), 1)
-        rows.append({"name": name, "count": len(found), "failed": failed, "mean": mean, "max": max(durations)})
-    return rows

@@ -6,11 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, render_json
 from cni_invoker.plugin import CallError
-from cnm_bridge.operator.cli.commands.install_spec import install_spec
 from cnm_plugin.driver import DriverAddress, Tls, find_driver
 
 
@@ -80,14 +78,6 @@ def test_tls(tmp_path: Path) -> None:
     assert find(tmp_path).tls == Tls()
     write(tmp_path / "etc/other.json", {"Addr": "tcp://h:1", "TLSConfig": files})
     assert find(tmp_path).tls is None
-
-
-def test_what_install_spec_writes(tmp_path: Path) -> None:
-    """The operator's command and this plugin agree about spec files."""
-    options = ("--name", "other", "--directory", str(tmp_path / "etc"))
-    result = CliRunner().invoke(install_spec, [*options, "tcp://127.0.0.1:99"])
-    assert result.exit_code == 0, result.output
-    assert find(tmp_path) == DriverAddress(host="127.0.0.1", port=99)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,9 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.commands.events import show_figures
 from cnm_bridge.operator.cli.main import main
 
 SCHEMAS: Final = Path(__file__).parents[6] / "spec" / "admin"
-STATUS: Final[JsonObject] = {"endpoints": [], "pendingTeardowns": []}
-CALL: Final[JsonObject] = {"event": "rpc.answered", "rpc": "NetworkDriver.Join", "durationMs": 1.0}
 
 
 def declared(command: str) -> tuple[frozenset[str], ...]:
@@ -56,12 +52,6 @@ def test_the_help_has_what_the_documents_have(command: str, names: frozenset[str
     assert declared(command) == (names,)
 
 
-def test_the_help_of_top_has_its_columns() -> None:
-    """Which no document of the daemon has."""
-    (row,) = show_figures(STATUS, [CALL]).rows
-    assert declared("top") == (capitalized(row),)
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -75,7 +65,7 @@ def test_the_help_of_top_has_its_columns() -> None:
             ["release", "0"],
             ["inspect", "web"],
         ),
-        *(["events"], ["top"]),
+        ["events"],
     ],
 )
 def test_an_unknown_name_is_refused_before_anything_is_done(command: list[str], tmp_path: Path) -> None:
