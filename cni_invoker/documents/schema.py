@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON Schema, draft 2020-12: CNI's four documents, `error`, `list`, `plugin` and `result`.
 
-Errors have the words of the library jsonschema, which this package does not need; see docs/decisions/0021. Only the
-keywords that these schemas use are known.
+Errors have the words of the library jsonschema, which this package does not need
+(docs/decisions/keep-the-library-apart.md). Only the keywords that these schemas use are known.
 """
 
 import pkgutil

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The import names of our packages, which share a directory with all other installed ones. See docs/decisions/0019."""
+"""The import names of our packages, which share a directory with all other installed ones.
+
+See docs/decisions/keep-the-library-apart.md.
+"""
 
 import subprocess
 import sys

@@ -10,7 +10,8 @@
 | `auto` | the first of *move*, *hybrid* and *direct* that can do what the list and the options need |
 | `fast` | *hybrid* if Docker then learns the same addresses and MAC; *direct* for what *move* refuses; else *move* |
 
-Docker knows all of a link only if it moves it, so `auto` prefers *move*: decision 46.
+Docker knows all of a link only if it moves it, so `auto` prefers *move*
+(docs/decisions/move-links-from-a-staging-namespace.md).
 
 The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
 after all, if its link can be moved (`driver/attach/in_sandbox/attacher.py`).

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Publishes the ports of a container at its gateway endpoint, and revokes them.
 
-Ports are published at the endpoint through which replies leave (docs/decisions, 10), so not during the ADD of
-CreateEndpoint. When Docker chooses the gateway endpoint, the plugins that declare `portMappings` run DEL and then ADD
-with the ports.
+Ports are published at the endpoint through which replies leave (docs/decisions/publish-ports-at-the-gateway.md), so
+not during the ADD of CreateEndpoint. When Docker chooses the gateway endpoint, the plugins that declare `portMappings`
+run DEL and then ADD with the ports.
 """
 
 import asyncio

@@ -149,9 +149,9 @@ class EndpointService:
     async def delete(self, request: EndpointReference) -> None:
         """Request the teardown of an endpoint in any phase, if it exists.
 
-        The teardown runs in the background (docs/decisions, 13); when this returns, the request is on disk. If the link
-        is a device of the host, this waits for the first attempt of the teardown, because until then the device is in
-        the host namespace under the name of the endpoint's link.
+        The teardown runs in the background (docs/decisions/answer-before-del.md); when this returns, the request is on
+        disk. If the link is a device of the host, this waits for the first attempt of the teardown, because until then
+        the device is in the host namespace under the name of the endpoint's link.
 
         Raises:
             StateError: The request could not be stored; the teardown runs nevertheless.

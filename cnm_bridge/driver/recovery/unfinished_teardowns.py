@@ -6,7 +6,7 @@ An endpoint is torn down if it was left half created or half deleted, dates from
 
 After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
 reserved for the endpoints from before the reboot. If the pool is nearly full, a container that starts before enough
-endpoints are torn down gets no address, and Docker does not start it again (docs/decisions, 38).
+endpoints are torn down gets no address, and Docker does not start it again (docs/decisions/answer-before-del.md).
 """
 
 import asyncio

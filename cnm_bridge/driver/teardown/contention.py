@@ -2,11 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a new endpoint waits for: an endpoint that is being deleted, or dead, may still hold what it needs.
 
-DeleteEndpoint is answered before the plugins have run (docs/decisions, 13). Most later calls do not notice, because
-plugins can run ADD and DEL for several containers concurrently. There is one rule for an ADD that a plugin refuses: it
-waits for the pending teardowns of its CNI network, tears down what is dead there, and is tried again, three times at
-most. What calls themselves make and undo does not count. dockerd holds a lock of the network meanwhile, so all waits of
-a call end after ten seconds.
+DeleteEndpoint is answered before the plugins have run (docs/decisions/answer-before-del.md). Most later calls do not
+notice, because plugins can run ADD and DEL for several containers concurrently. There is one rule for an ADD that a
+plugin refuses: it waits for the pending teardowns of its CNI network, tears down what is dead there, and is tried
+again, three times at most. What calls themselves make and undo does not count. dockerd holds a lock of the network
+meanwhile, so all waits of a call end after ten seconds.
 """
 
 import asyncio

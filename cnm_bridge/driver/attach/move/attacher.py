@@ -3,7 +3,8 @@
 """The attacher of mode *move*: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
 
 Works on every engine, also if the sandbox does not exist at Join (before Engine 28). What cannot be moved, such as a
-second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
+second link or packet filter rules in the namespace, is refused.
+See docs/decisions/move-links-from-a-staging-namespace.md.
 """
 
 from dataclasses import dataclass, replace
