@@ -20,6 +20,7 @@ from cnm_bridge.core.link_state import (
     attempt,
     find_dynamic,
 )
+from cnm_bridge.system.kernel.mounts import read_mounts
 from cnm_bridge.system.kernel.namespaces.lost_sandboxes import lost_sandboxes
 from cnm_bridge.system.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.namespaces.sandboxes import MarkedLink, Sandboxes, docker_sandboxes, find_inhabited
@@ -36,9 +37,8 @@ from cnm_bridge.system.kernel.netlink.routes import find_destinations
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import is_ipv6_disabled
 
-_MOUNTS: Final = Path("/proc/self/mountinfo")
-_NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+_NAMESPACE: Final = re.compile(r"net:\[\d+\]")
+"""What a mount of a network namespace shows: the root of any other one begins with a slash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +214,8 @@ def _altnames(links: Iterable[Link]) -> frozenset[str]:
 
 def mounted_namespaces() -> tuple[Path, ...]:
     """Return the paths where network namespaces are mounted, by Docker or any other program."""
-    with attempt("read", str(_MOUNTS)):
-        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
-    found = (match["path"] for line in lines if (match := _NAMESPACE.match(line)))
-    return tuple(Path(_ESCAPED.sub(lambda digits: chr(int(digits[1], 8)), path)) for path in found)
+    with attempt("read", "the mounts"):
+        return tuple(Path(mount.point) for mount in read_mounts() if _NAMESPACE.fullmatch(mount.root))
 
 
 def list_namespaces(directory: Path) -> tuple[Path, ...]:

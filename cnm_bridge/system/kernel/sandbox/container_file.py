@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.planning.container_file import ContainerFile, ContainerRecord, Edit, FileEdit
-from cnm_bridge.system.kernel.sandbox.docker_files import open_directory, open_file, read_document, read_mounts
+from cnm_bridge.system.kernel.mounts import read_mounts
+from cnm_bridge.system.kernel.sandbox.docker_files import container_of, open_directory, open_file, read_document
 
 _LARGEST: Final = 1 << 16
 
@@ -22,7 +23,7 @@ def has_container_files(process: Path) -> bool:
     Raises:
         OSError: The process has ended.
     """
-    return any(mount.container_id for mount in read_mounts(process))
+    return any(map(container_of, read_mounts(process)))
 
 
 def edit_container_file(process: Path, file: ContainerFile, edit: Edit) -> FileEdit | None:
@@ -39,7 +40,7 @@ def edit_container_file(process: Path, file: ContainerFile, edit: Edit) -> FileE
         OSError: The process has ended, or the file cannot be written, or is not visible on this host.
     """
     mounts = [mount for mount in read_mounts(process) if mount.point == f"/etc/{file.value}"]
-    if not mounts or mounts[-1].container_id is None:  # the last one covers the others
+    if not mounts or container_of(mounts[-1]) is None:  # the last one covers the others
         return None
     with ExitStack() as stack:
         directory = open_directory(stack, mounts[-1])

@@ -14,48 +14,23 @@ inspect waits for the start that waits for us (moby #50586).
 import os
 import re
 import stat
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, parse_json
+from cnm_bridge.system.kernel.mounts import Mount, read_mounts
 
-_OWN_MOUNTS: Final = Path("/proc/self/mountinfo")
-_ID, _DEVICE, _ROOT, _POINT = 0, 2, 3, 4
-"""Fields of mountinfo (proc(5)): the ID of a mount, its device, the file on that, and where it is mounted."""
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _OF_A_CONTAINER: Final = re.compile(r"/([0-9a-f]{64})/(hosts|hostname|resolv\.conf)$")
 """What a file that dockerd mounts is called, in the directory of the container's ID."""
 _LARGEST: Final = 1 << 20
 
 
-class Mount(NamedTuple):
-    """A mount: its ID, its device, the directory or file of the device that it shows, and where it is."""
-
-    id: str
-    device: str
-    root: str
-    point: str
-
-    @property
-    def container_id(self) -> str | None:
-        """The ID of the container whose file dockerd has mounted here; None if it has not."""
-        found = _OF_A_CONTAINER.search(self.root)
-        return found[1] if found is not None and self.point == f"/etc/{found[2]}" else None
-
-
-def read_mounts(process: Path) -> Sequence[Mount]:
-    """Return the mounts that a process sees.
-
-    Args:
-        process: Its directory in `/proc`.
-
-    Raises:
-        OSError: It has ended.
-    """
-    return _parse(process / "mountinfo")
+def container_of(mount: Mount) -> str | None:
+    """Return the ID of the container whose file dockerd has mounted; None if it is another mount."""
+    found = _OF_A_CONTAINER.search(mount.root)
+    return found[1] if found is not None and mount.point == f"/etc/{found[2]}" else None
 
 
 def read_stored(process: Path, container_id: str, name: str) -> JsonObject | None:
@@ -70,7 +45,7 @@ def read_stored(process: Path, container_id: str, name: str) -> JsonObject | Non
         OSError: The process has ended.
     """
     for mount in read_mounts(process):
-        if mount.container_id == container_id:
+        if container_of(mount) == container_id:
             with suppress(OSError), ExitStack() as stack:
                 return read_document(open_directory(stack, mount), name)
     return None
@@ -87,7 +62,7 @@ def open_directory(stack: ExitStack, mount: Mount) -> int:
         OSError: It is not visible here.
     """
     directory = Path(mount.root).parent
-    for own in _parse(_OWN_MOUNTS):
+    for own in read_mounts():
         if own.device == mount.device and directory.is_relative_to(own.root):
             with suppress(OSError):
                 descriptor = _walk(stack, Path(own.point) / directory.relative_to(own.root))
@@ -121,16 +96,6 @@ def _walk(stack: ExitStack, path: Path) -> int:
     for name in path.relative_to(path.anchor).parts:
         descriptor = _open(stack, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, descriptor)
     return descriptor
-
-
-def _parse(mountinfo: Path) -> Sequence[Mount]:
-    lines = (os.fsdecode(line).split() for line in mountinfo.read_bytes().splitlines())
-    return [Mount(line[_ID], line[_DEVICE], _plain(line[_ROOT]), _plain(line[_POINT])) for line in lines]
-
-
-def _plain(text: str) -> str:
-    """Return a path of mountinfo without its escapes: a space is written as an octal number."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
 
 
 def _mount_id(descriptor: int) -> str:

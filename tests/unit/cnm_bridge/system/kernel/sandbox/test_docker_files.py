@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.system.kernel.sandbox.docker_files import read_mounts, read_stored
+from cnm_bridge.system.kernel.mounts import read_mounts
+from cnm_bridge.system.kernel.sandbox.docker_files import read_stored
 
 ID: Final = "4f2a" * 16
 NAME: Final = "config.v2.json"
@@ -26,7 +27,7 @@ def process(tmp_path: Path, *sources: Path) -> Path:
     """Return the directory of a process into whose namespace files are mounted, as in `/proc`."""
     own = next(
         mount
-        for mount in reversed(read_mounts(Path("/proc/self")))
+        for mount in reversed(read_mounts())
         if tmp_path.is_relative_to(mount.point) and Path(mount.point).stat().st_dev == tmp_path.stat().st_dev
     )
     roots = (own.root.rstrip("/") + str(source).removeprefix(own.point.rstrip("/")) for source in sources)
