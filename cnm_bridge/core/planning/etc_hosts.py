@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
-from cni_bridge_spec import find_object, find_str
+from cni_bridge_spec import JsonError, find_object, find_str
 from cnm_bridge.core.planning.container_file import ContainerRecord, FileEdit
 
 _IPV6_LOOPBACK: Final = "::1\t"
@@ -34,10 +34,11 @@ def correct_addresses(text: str, container: ContainerRecord, *, address: IPv4Add
     names = _own_names(container)
     if names is None:
         return FileEdit(obstacle=_NO_NAME)
-    lines = [_correct(line, names) for line in text.splitlines()]
+    lines = [_correct(line, names) for line in text.split("\n")]
     if address is not None and not any(line.startswith(_IPV6_LOOPBACK) for line in lines):
         own = f"{address}\t{names}"
-        lines += [own] if own not in lines else []
+        if own not in lines:
+            lines[-1:] = [*filter(None, lines[-1:]), own, ""]  # the last one is empty, if its line break is there
     return _with_lines(text, lines)
 
 
@@ -47,11 +48,11 @@ def remove_addresses(text: str, container: ContainerRecord, *, addresses: Collec
     if names is None:
         return FileEdit(obstacle=_NO_NAME)
     own = {f"{address}\t{names}" for address in addresses}
-    return _with_lines(text, [line for line in text.splitlines() if line not in own])
+    return _with_lines(text, [line for line in text.split("\n") if line not in own])
 
 
 def _with_lines(text: str, lines: Iterable[str]) -> FileEdit:
-    changed = "".join(f"{line}\n" for line in lines)
+    changed = "\n".join(lines)
     return FileEdit(content=None if changed == text else changed)
 
 
@@ -68,8 +69,11 @@ def _correct(line: str, names: str) -> str:
 
 def _own_names(container: ContainerRecord) -> str | None:
     """Return the names that Docker gives the container's addresses: moby `Sandbox.makeHostsRecs`."""
-    config = find_object(container.config or {}, "Config") or {}
-    host, domain = find_str(config, "Hostname"), find_str(config, "Domainname")
+    try:
+        config = find_object(container.config or {}, "Config") or {}
+        host, domain = find_str(config, "Hostname"), find_str(config, "Domainname")
+    except JsonError:  # not dockerd's
+        return None
     if not host:
         return None
     name = f"{host}.{domain}" if domain else host

@@ -12,6 +12,7 @@ from cnm_bridge.system.kernel.mounts import read_mounts
 from cnm_bridge.system.kernel.sandbox.docker_files import container_of, open_directory, open_file, read_document
 
 _LARGEST: Final = 1 << 16
+_TOO_LARGE: Final = f"it is larger than {_LARGEST >> 10} KiB"
 
 
 def has_container_files(process: Path) -> bool:
@@ -47,13 +48,15 @@ def edit_container_file(process: Path, file: ContainerFile, edit: Edit) -> FileE
         descriptor = open_file(stack, file.value, os.O_RDWR, directory)
         if descriptor is None:
             return None
-        text = os.pread(descriptor, _LARGEST, 0).decode("utf-8", "replace")
+        data = os.pread(descriptor, _LARGEST + 1, 0)
+        if len(data) > _LARGEST:  # the container has written it
+            return FileEdit(obstacle=_TOO_LARGE)
         container = ContainerRecord(
             config=read_document(directory, "config.v2.json"), host_config=read_document(directory, "hostconfig.json")
         )
-        edited = edit(text, container)
+        edited = edit(data.decode("utf-8", "surrogateescape"), container)
         if edited.content is not None:
-            content = edited.content.encode()
+            content = edited.content.encode("utf-8", "surrogateescape")
             os.pwrite(descriptor, content, 0)  # first: if the daemon is killed now, old lines follow the new ones
             os.ftruncate(descriptor, len(content))
     return edited

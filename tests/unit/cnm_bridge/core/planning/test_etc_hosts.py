@@ -6,6 +6,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.core.planning.container_file import ContainerRecord, FileEdit
 from cnm_bridge.core.planning.etc_hosts import correct_addresses, remove_addresses
 
@@ -57,8 +58,20 @@ def test_an_endpoint_that_leaves() -> None:
     assert remove_addresses(kept, container(), addresses=("10.1.0.2",)) == FileEdit()
 
 
-@pytest.mark.parametrize("config", [None, {}, {"Config": {}}, {"Config": {"Hostname": ""}}])
-def test_a_container_whose_name_is_not_known(config: dict[str, dict[str, str]] | None) -> None:
+@pytest.mark.parametrize("text", ["127.0.0.1\tlocalhost", "127.0.0.1\tlocalhost\r\n", "# a\x0cb\u2028c\n", ""])
+def test_what_the_container_has_written(text: str) -> None:
+    """Nothing else of the file changes: lines end as they did, and have any characters."""
+    assert correct_addresses(DOCKERS + text, container(), address=ADDRESS) == FileEdit()
+    assert remove_addresses(text, container(), addresses=("10.1.0.2",)) == FileEdit()
+    end = "" if text.endswith("\n") or not text else "\n"
+    added = correct_addresses(text, container(), address=ADDRESS)
+    assert added == FileEdit(content=f"{text}{end}10.1.0.2\tbox\n")
+
+
+@pytest.mark.parametrize(
+    "config", [None, {}, {"Config": {}}, {"Config": {"Hostname": ""}}, {"Config": 7}, {"Config": {"Hostname": [7]}}]
+)
+def test_a_container_whose_name_is_not_known(config: JsonObject | None) -> None:
     """Its file stays, and the reason is given."""
     unknown = ContainerRecord(config=config)
     for edited in (

@@ -90,6 +90,22 @@ def test_what_dockerd_wrote_about_the_container(
     assert found == [ContainerRecord(config={}, host_config=read)]
 
 
+def test_what_is_no_utf8(process: Path, directory: Path) -> None:
+    """It stays as it is."""
+    (directory / "resolv.conf").write_bytes(b"# \xff\xfe\n")
+    edit_container_file(process, RESOLV_CONF, lambda text, _: FileEdit(content=f"{text}search lan\n"))
+    assert (directory / "resolv.conf").read_bytes() == b"# \xff\xfe\nsearch lan\n"
+
+
+def test_a_file_that_is_too_large(process: Path, directory: Path) -> None:
+    """Nothing of it is lost: it is not edited, and the reason is given."""
+    text = "# \n" * 30_000
+    (directory / "resolv.conf").write_text(text)
+    edited = edit_container_file(process, RESOLV_CONF, change)
+    assert edited == FileEdit(obstacle="it is larger than 64 KiB")
+    assert (directory / "resolv.conf").read_text() == text
+
+
 @pytest.mark.parametrize("name", ["own.conf", f"{ID}/hosts", f"{ID[1:]}/resolv.conf"])
 def test_a_file_of_the_user(process: Path, directory: Path, tmp_path: Path, name: str) -> None:
     """It covers dockerd's, which is not edited either: the container does not see it."""
