@@ -95,7 +95,7 @@ class ContainerFiles:
                 process = await self.kernel.find_container_process(record.sandbox)
             if process is not None and self.kernel.find_start(process.pid) == process.started:
                 edit = partial(remove_addresses, addresses=record.addresses)
-                await self.kernel.edit_container_file(process.pid, ContainerFile.HOSTS, edit)
+                await self.kernel.edit_container_file(process, ContainerFile.HOSTS, edit)
         except (KernelError, NotJoined) as exc:  # Docker has removed the sandbox, or the container has just ended
             log.info("endpoint.hosts_not_withdrawn", endpoint_id=endpoint_id, error=str(exc))
 
@@ -123,8 +123,9 @@ class ContainerFiles:
                 progress.process = await self.kernel.find_container_process(record.sandbox)
             if progress.process is None:
                 return _NO_PROCESS
-            edited = await self.kernel.edit_container_file(progress.process.pid, file, edit)
+            edited = await self.kernel.edit_container_file(progress.process, file, edit)
         except (KernelError, NotJoined) as exc:
+            progress.process = None  # it may have ended, such as one of `docker exec`
             return str(exc)
         if edited is None:
             return _NOT_DOCKERS.get(file, "")

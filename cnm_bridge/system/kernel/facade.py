@@ -8,6 +8,7 @@ Each coroutine runs completely in one short-lived thread.
 import asyncio
 import os
 from collections.abc import Collection
+from errno import ESRCH
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from cnm_bridge.core.link_state import IpAddress, IpInterface, Observation, Plac
 from cnm_bridge.core.planning.container_file import ContainerFile, Edit, FileEdit
 from cnm_bridge.system.kernel.link_departures import LinkDepartures
 from cnm_bridge.system.kernel.link_mover import LinkLocation
+from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess, find_start
 from cnm_bridge.system.kernel.namespaces.netns import (
     ensure_namespace,
     enter,
@@ -337,7 +339,7 @@ class Kernel(KernelView):
         """
         await self._run(partial(self._reader.end_detection, names))
 
-    async def edit_container_file(self, pid: int, file: ContainerFile, edit: Edit) -> FileEdit | None:
+    async def edit_container_file(self, process: SandboxProcess, file: ContainerFile, edit: Edit) -> FileEdit | None:
         """Edit a file that dockerd mounts in the container of a process; return what `edit` returned.
 
         None if another file is mounted there, which is left alone.
@@ -347,8 +349,10 @@ class Kernel(KernelView):
         """
 
         def work() -> FileEdit | None:
-            with attempt("edit", f"/etc/{file.value} of process {pid}"):
-                return edit_container_file(self._processes / str(pid), file, edit)
+            with attempt("edit", f"/etc/{file.value} of process {process.pid}"):
+                if find_start(process.pid, self._processes) != process.started:
+                    raise ProcessLookupError(ESRCH, "it has ended")  # another container's may have its ID
+                return edit_container_file(self._processes / str(process.pid), file, edit)
 
         return await self._run(work)
 

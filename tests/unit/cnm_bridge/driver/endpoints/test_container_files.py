@@ -30,12 +30,13 @@ class FoundProcess(Kernel):
         super().__init__(reply_limit_s=5.0, processes=processes)
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
+        self.found = SandboxProcess(pid=1, started=1, cgroup="")
 
     async def find_container_process(self, sandbox: Path) -> SandboxProcess | None:  # noqa: ARG002 - fixed by Kernel
         """Return the process when the test lets it."""
         self.asked.set()
         await self.answers.wait()
-        return SandboxProcess(pid=1, started=1, cgroup="")
+        return self.found
 
 
 @pytest.fixture(name="store")
@@ -66,9 +67,15 @@ def make_file(tmp_path: Path) -> Path:
     file = tmp_path / ("4f2a" * 16) / "resolv.conf"
     file.parent.mkdir()
     (tmp_path / "proc/1").mkdir(parents=True)
+    start(tmp_path / "proc/1", 1)
     reset(file)
     mount(tmp_path / "proc/1", file)
     return file
+
+
+def start(process: Path, started: int) -> None:
+    """Let a process be one that has started then."""
+    (process / "stat").write_text(f"1 (sh) S {' '.join(['0'] * 18)} {started} 0")
 
 
 def reset(file: Path) -> None:
@@ -124,6 +131,23 @@ async def test_a_file_that_is_not_dockers(
     assert [line["event"] for line in logged] == ["endpoint.file_not_edited"]
     assert "not the file that Docker mounts" in logged[0]["error"]
     mount(tmp_path / "proc/1", file)
+    await files.apply(ID)
+    assert is_edited(file)
+
+
+async def test_a_process_that_has_ended(
+    store: Store, file: Path, tmp_path: Path, kernel: FoundProcess, files: ContainerFiles
+) -> None:
+    """Another one that has its ID is in another container, whose file stays; the next call looks for a new one."""
+    await join(store)
+    kernel.answers.set()
+    start(tmp_path / "proc/1", 2)
+    with structlog.testing.capture_logs() as logged:
+        await files.apply(ID)
+    assert [line["event"] for line in logged] == ["endpoint.file_not_edited"]
+    assert "has ended" in logged[0]["error"]
+    assert not is_edited(file)
+    kernel.found = replace(kernel.found, started=2)
     await files.apply(ID)
     assert is_edited(file)
 
