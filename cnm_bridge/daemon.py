@@ -112,7 +112,7 @@ async def serve(
             asyncio.TaskGroup() as tasks,
         ):
             works: tuple[tuple[str, _Work], ...] = (
-                *_background(daemon, settings),
+                *_background(daemon),
                 ("reloading", reloading.run),
                 *([] if restoring is None else [("restoring", partial(restoring.run, renew_admin))]),
                 ("watchdog", partial(feed_watchdog, notify, watchdog_s)),
@@ -160,7 +160,7 @@ def _log_state(store: Store) -> None:
         log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
 
 
-def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work]]:
+def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     """Yield the background work, which runs until the daemon stops, with its names."""
     yield "network names", daemon.networks.name_resolver.run
     yield "configurations", daemon.networks.watch.run
@@ -174,9 +174,6 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[tuple[str, _Work
     yield "missed ports", daemon.endpoints.joined.missed_ports.run
     yield "first processes", daemon.endpoints.first_processes.run
     yield "imports", _load_later
-    if settings.cni_gc:
-        bound, find_gap = daemon.networks.service.bound, daemon.recovery.inventory_check.find_gap
-        yield "GC", partial(daemon.recovery.plugin_gc.run, bound, find_gap, every_s=settings.cni_gc_every_s)
 
 
 async def _load_later() -> None:

@@ -4,19 +4,16 @@
 
 from dataclasses import dataclass
 
-from cni_invoker import FileCache
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.ipam import IpamRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES
 from cnm_bridge.driver.recovery.comparison import Comparison
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftover_search import LeftoverSearch
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.lost_records import LostRecords
-from cnm_bridge.driver.recovery.plugin_gc import EndpointCache, InventoryCheck, PluginGc
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
@@ -30,8 +27,6 @@ class RecoveryRoom:
     unfinished: UnfinishedTeardowns
     reconciler: Reconciler
     rebuild_endpoint: RebuildEndpoint
-    plugin_gc: PluginGc
-    inventory_check: InventoryCheck
     lease_keeper: LeaseKeeper
 
 
@@ -97,13 +92,5 @@ def make_recovery(
             grace_s=resources.settings.reconcile_grace_s,
         ),
         rebuild_endpoint=rebuild_endpoint,
-        plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [*map(FileCache, CACHE_DIRECTORIES)]),
-        inventory_check=InventoryCheck(
-            store=resources.store,
-            engine=resources.engine,
-            kernel=resources.kernel,
-            driver=driver,
-            run_dir=resources.settings.run_dir,
-        ),
         lease_keeper=LeaseKeeper(resources.store, attach.dhcp_daemons, attach.leases, attach.locks),
     )

@@ -102,8 +102,6 @@ class Settings:
             the caller's choice.
         cni_arg_names: Names of arguments (`cni.args.NAME`) that plugins read, as they spell them.
         networks: The Docker networks that the daemon creates if they are missing.
-        cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
-        cni_gc_every_s: Pause between two runs of GC.
         log_level: The lowest level that is logged.
         log_format: The format of a log line.
     """
@@ -136,8 +134,6 @@ class Settings:
     allow_inline: bool = False
     cni_arg_names: tuple[str, ...] = ()
     networks: tuple[ManagedNetwork, ...] = ()
-    cni_gc: bool = False
-    cni_gc_every_s: float = 600.0
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
 

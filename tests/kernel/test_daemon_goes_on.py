@@ -21,7 +21,6 @@ from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.plugin_gc import PluginGc
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.loop import TeardownLoop
@@ -41,7 +40,6 @@ BACKGROUND: Final = {
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
-    "GC": (PluginGc, "run"),
     "reloading": (Reloading, "run"),
     "imports": (daemon_module, "_load_later"),
     "watchdog": (daemon_module, "feed_watchdog"),
@@ -68,7 +66,6 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
         docker_host=f"unix://{tmp_path}/no-docker.sock",
-        cni_gc=True,
     )
     source = SettingsSource(read=lambda: settings, options={})
     with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:

@@ -16,8 +16,7 @@ import pytest
 
 from tests.lab import Container, Lab
 from tests.system.calls import wait_reconciled
-from tests.system.scene import Scene, reaches
-from tests.system.test_gc import WITH_GC, calls, configure, wait_called
+from tests.system.scene import Scene, bridge, reaches
 
 CACHE: Final = "/var/lib/cni/cache"
 POD: Final = f"""
@@ -68,10 +67,6 @@ class Pods:
         command = (sys.executable, "-m", "cni_invoker", "gc", self._network, *valid, "--cache-dir", CACHE)
         self._lab.run(*command)
 
-    def id(self, name: str) -> str:
-        """Return the container ID that CNI knows a pod by."""
-        return self._ids[name]
-
     def _run(self, verb: str, name: str) -> None:
         pid = self._lab.docker("inspect", "--format", "{{.State.Pid}}", name)
         command = (sys.executable, "-c", POD, verb, self._network, self._ids[name], f"/proc/{pid}/ns/net")
@@ -80,8 +75,8 @@ class Pods:
 
 @pytest.fixture(name="network")
 def share_configuration(private_scene: Scene) -> str:
-    """The name of a CNI configuration whose plugins have GC; Docker's network has the same name."""
-    name = configure(private_scene, private_scene.subnet())
+    """The name of a CNI configuration; Docker's network has the same name."""
+    name = private_scene.configure(bridge(private_scene.subnet()))
     return private_scene.network(name, name=name)
 
 
@@ -94,12 +89,11 @@ def run_pods(private_scene: Scene, network: str) -> Iterator[Pods]:
     private_scene.lab.remove(CACHE)
 
 
-@pytest.mark.impossible("plugin new-bridge is not known to leave its addresses", "hybrid")
 def test_pods_and_containers_on_one_configuration(private_scene: Scene, network: str, pods: Pods) -> None:
-    """They reach each other while both come and go, while the daemon is killed, and after GC of either side."""
+    """They reach each other while both come and go, while the daemon is killed, and after GC of the pods."""
     scene, lab = private_scene, private_scene.lab
     lab.stop_daemon()
-    lab.start_daemon(*WITH_GC)
+    lab.start_daemon("--reconcile-interval", "1")
     before = lab.state()
     pod, container = pods.start("pod"), scene.run(network)
     assert _reach_each_other(pod, container)
@@ -124,22 +118,6 @@ def test_pods_and_containers_on_one_configuration(private_scene: Scene, network:
     assert reaches(pod, _gateway(lab, network))
     pods.stop("pod")
     assert lab.wait_clean(before) == ""
-    lab.remove("/run/gc-calls")
-
-
-@pytest.mark.impossible("plugin new-bridge is not known to leave its addresses", "hybrid")
-def test_gc_keeps_pods(private_scene: Scene, network: str, pods: Pods) -> None:
-    """The daemon's GC names the pods as valid, although their cache is cri-dockerd's and not libcni's default."""
-    lab = private_scene.lab
-    pods.start("pod")
-    private_scene.run(network)
-    lab.stop_daemon()
-    lab.start_daemon(*WITH_GC)
-    wait_called(lab, 2)
-    assert all((pods.id("pod"), "eth0") in valid for valid in calls(lab))
-    lab.stop_daemon()
-    lab.start_daemon()
-    lab.remove("/run/gc-calls")
 
 
 def _reach_each_other(first: Container, second: Container) -> bool:

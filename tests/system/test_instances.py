@@ -18,7 +18,7 @@ SOCKET = f"/run/docker/plugins/{BLUE}.sock"
 STATE, RUN = f"/var/lib/cni-bridge-{BLUE}", f"/run/cni-bridge-{BLUE}"
 ADMIN = f"{RUN}/admin.sock"
 UNKNOWN = "f" * 64
-OFTEN = ("--reconcile-interval", "1", "--cni-gc", "true")
+OFTEN = ("--reconcile-interval", "1")
 SECOND = (*DAEMON_COMMAND, "--socket", SOCKET, "--state-dir", STATE, "--run-dir", RUN, *OFTEN)
 
 

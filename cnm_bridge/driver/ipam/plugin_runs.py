@@ -48,7 +48,7 @@ class PluginRuns:
             KernelError: There is no namespace; the plugin has not run.
         """
         async with self._namespace():
-            return await self._runtime.add(_network(reservation), attachment_of_address(record, reservation))
+            return await self._runtime.add(_network(reservation), _attachment(record, reservation))
 
     async def delete(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
         """Run DEL; it may be repeated.
@@ -62,7 +62,7 @@ class PluginRuns:
         result = None if stored is None else Result.from_document(stored, cni_version=network.cni_version)
         added = 0 if result is None else 1
         async with self._namespace():
-            await self._runtime.delete(network, attachment_of_address(record, reservation), result, added_plugins=added)
+            await self._runtime.delete(network, _attachment(record, reservation), result, added_plugins=added)
 
     async def check(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
         """Run CHECK.
@@ -74,7 +74,7 @@ class PluginRuns:
         network, stored = _network(reservation), reservation.result
         result = None if stored is None else Result.from_document(stored, cni_version=network.cni_version)
         async with self._namespace():
-            await self._runtime.check(network, attachment_of_address(record, reservation), result)
+            await self._runtime.check(network, _attachment(record, reservation), result)
 
     async def tidy(self, is_unused: Callable[[], bool]) -> None:
         """Remove the namespace if there is no reservation, and no plugin is running.
@@ -103,7 +103,7 @@ def _network(reservation: ReservationRecord) -> NetworkConfigurationList:
     return NetworkConfigurationList.from_document(reservation.configuration)
 
 
-def attachment_of_address(record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Attachment:
+def _attachment(record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Attachment:
     """Return the attachment that an address or a hold is to its IPAM plugin."""
     return Attachment(
         container_id=record.id,

@@ -262,14 +262,6 @@ class NetworkService:
                 found.append(index.find(name).document)
         return tuple(found)
 
-    async def bound(self) -> tuple[NetworkConfigurationList, ...]:
-        """Return the lists that networks use, without those that are missing or that their plugins do not support."""
-        found = []
-        for name in dict.fromkeys(self.bound_names()):
-            with suppress(CniError):  # CreateEndpoint reports the error
-                found.append(await self.find_configuration(name))
-        return tuple(found)
-
     def _inline_lists(self) -> Iterator[NetworkConfigurationList]:
         """Yield the lists that networks have brought."""
         for network in self.store.networks():

@@ -78,7 +78,6 @@ SETTINGS: Final = (
         "Name of an argument of plugins (cni.args.NAME), which Docker's command line puts in lower case. Repeatable.",
         kind=click.STRING,
     ),
-    Setting.of("cni_gc", "Whether to run the plugins' GC: only if no other runtime uses networks of the same names."),
     Setting.of("log_level", "The lowest level that is logged."),
     Setting.of("log_format", "auto is text on a terminal and JSON elsewhere."),
 )

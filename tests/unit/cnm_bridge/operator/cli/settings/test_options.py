@@ -24,5 +24,5 @@ def test_only_own_options_are_shown(command: str, own: Sequence[str]) -> None:
     options, settings = text.split("Settings:")
     for name in own:
         assert f"{name} " in options
-    assert "--cni-gc" not in text
+    assert "--log-level" not in text
     assert "serve --help" in " ".join(settings.split())
