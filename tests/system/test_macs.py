@@ -40,6 +40,15 @@ def test_mac_address(scene: Scene, way: str) -> None:
         assert reaches(container, subnet.gateway)
 
 
+def test_a_mac_that_tuning_sets(scene: Scene) -> None:
+    """IPv6 stays disabled on a link without it: the link-local address of the former MAC was not a plugin's."""
+    plugins = [*ptp(scene.subnet()), {"type": "tuning"}]
+    network = scene.network(scene.configure(plugins), "-o", "cni.attach=move")
+    container = scene.run(network, "--mac-address", MAC)
+    assert container.link().mac == MAC
+    assert container.exec("cat", "/proc/sys/net/ipv6/conf/eth0/disable_ipv6").strip() == "1"
+
+
 def test_later_plugins_see_the_mac(scene: Scene) -> None:
     """A plugin that reads the link's MAC, as for a spoofing check, reads the requested one."""
     subnet = scene.subnet()

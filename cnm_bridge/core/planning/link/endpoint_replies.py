@@ -36,6 +36,7 @@ from cnm_bridge.core.link_state import (
     IpAddress,
     IpInterface,
     IpNetwork,
+    LinkState,
     Route,
     Snapshot,
 )
@@ -47,6 +48,9 @@ A = TypeVar("A", IPv4Interface, IPv6Interface)
 DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
 DEFAULT_IPV6: Final = IPv6Network("::/0")
 DEFAULT_ROUTES: Final = frozenset[IpNetwork]({DEFAULT_IPV4, DEFAULT_IPV6})
+_OF_MAC: Final = b"\xff\xfe"
+"""The middle bytes of an interface identifier that is made of a MAC (RFC 4291, appendix A)."""
+
 _IPV6_PREFIX_METRIC: Final = 256  # the kernel's for the route of an address's prefix
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
@@ -247,7 +251,7 @@ def further_addresses(snapshot: Snapshot) -> tuple[Address, ...]:
     given = [
         address
         for address in snapshot.addresses
-        if address.is_permanent and address.address.ip not in sent and not is_automatic(address, snapshot)
+        if address.is_permanent and address.address.ip not in sent and not is_automatic(address, snapshot.link)
     ]
     # the kernel lists the latest IPv6 address first
     ipv6 = [address for address in given if isinstance(address.address, IPv6Interface)]
@@ -261,12 +265,8 @@ def _first_of_each_family(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     return tuple(first.values())
 
 
-def is_automatic(address: Address, snapshot: Snapshot) -> bool:
-    """Return whether an address is the link-local one that the kernel derives from the MAC."""
+def is_automatic(address: Address, link: LinkState) -> bool:
+    """Return whether an address is a link-local one that the kernel derives from the MAC, or from a former MAC."""
     if address.address.network != IPV6_LINK_LOCAL:
         return False
-    if snapshot.link.mac is None:
-        return True
-    mac = bytes.fromhex(snapshot.link.mac.replace(":", ""))
-    host = bytes((mac[0] ^ 0x02, *mac[1:3], 0xFF, 0xFE, *mac[3:]))
-    return address.address.packed[8:] == host
+    return link.mac is None or address.address.packed[11:13] == _OF_MAC

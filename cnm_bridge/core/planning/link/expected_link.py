@@ -137,7 +137,7 @@ def with_mac(snapshot: Snapshot, mac: str) -> Snapshot:
     return replace(
         snapshot,
         link=replace(snapshot.link, mac=mac),
-        addresses=tuple(one for one in snapshot.addresses if not is_automatic(one, snapshot)),
+        addresses=tuple(one for one in snapshot.addresses if not is_automatic(one, snapshot.link)),
     )
 
 

@@ -307,6 +307,13 @@ def test_link_local_routes_are_not_synced_without_ipv6() -> None:
     assert planned(*BRIDGE, *BRIDGE_IPV6, LINK_LOCAL).routes == (LINK_LOCAL,)
 
 
+def test_the_address_of_a_former_mac_is_not_synced() -> None:
+    """The kernel made it before `tuning` set the MAC; without other IPv6 it does not enable IPv6."""
+    former = address("fe80::a0f8:78ff:fefc:93ad/64", scope=SCOPE_LINK)
+    assert planned(*BRIDGE, former).is_empty
+    assert planned(*BRIDGE, *BRIDGE_IPV6, former).addresses == ()
+
+
 @pytest.mark.parametrize(
     "part",
     [
