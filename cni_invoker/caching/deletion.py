@@ -107,7 +107,7 @@ class CachedDeletion:
                 used,
                 begun.attachment,
                 result,
-                # After a power failure the record may be its first state, which knows of no result: see `FileCache`.
+                # After a power failure the record may be its first state, which has no result: see `FileCache`.
                 added_plugins=cached.added_plugins if cached.boot_id == self.boot_id else None,
                 deleted=cached.deleted or (),
                 hooks=DeleteHooks(is_needed=partial(self._is_needed, cached, result, force=force)),
@@ -134,9 +134,7 @@ class CachedDeletion:
         """
         addresses = _addresses(result)
         try:
-            # One that indexes them need not read all.
-            holders = getattr(self.cache, "list_holders", None)
-            cached_attachments = await (self.cache.list(whole=True) if holders is None else holders(addresses))
+            cached_attachments = await self.cache.list(whole=True)
         except CacheError as exc:
             if not force:
                 raise

@@ -4,30 +4,25 @@
 There is one file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, in libcni's format
 (`record`). The differences are compatible with libcni:
 
-* A new attachment is on disk when `put` returns. Later states replace it atomically, and are not waited for: after a
-  power failure there is the first state or a later one, always whole. libcni's may be empty then (cni#1055).
+* A new attachment is on disk, with its name, when `put` returns. Later states are synced before they replace it: after
+  a power failure there is the first state or a later one, always whole. libcni's may be empty then (cni#1055).
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
   second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
 * A name that is too long for a file (255 bytes), which libcni cannot store, is truncated, with a hash appended.
 * Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
-
-Two directories beside `results` have links to the same files: `begun` to the first state of each, and `addresses`, as
-`<IP>-<hash of the name>`, to those with an address, so that a DEL that asks for them need not read all files. What
-libcni has written is not in `begun`, and is always read.
 """
 
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.locks import ProcessLocks, make_durably, reported
-from cni_invoker.caching.record import UnknownKind, find_result_of_add, parse_record, render_record
+from cni_invoker.caching.record import UnknownKind, parse_record, render_record
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
@@ -66,8 +61,6 @@ class FileCache:
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"
-        self._begun = directory / "begun"
-        self._addresses = directory / "addresses"
         self._locks = ProcessLocks(directory)
 
     @property
@@ -104,14 +97,6 @@ class FileCache:
         """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
         return await run_in_thread(lambda: self._list(network, whole=whole))
 
-    async def list_holders(self, addresses: Collection[str]) -> tuple[CachedAttachment, ...]:
-        """Return the attachments whose results have one of the addresses, and all those that libcni has written.
-
-        Raises:
-            CacheDamaged, CacheUnknown: One of these records is unreadable.
-        """
-        return await run_in_thread(lambda: self._list_holders(addresses))
-
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
         with reported("write", self._results):
@@ -120,25 +105,16 @@ class FileCache:
                 file, found = self._locate(cached.network, key)
                 if new and found is not None:
                     raise AttachmentExists(cached.network, key.container_id, key.ifname)
-                begun = self._begun / file.name
-                has_begun = begun.exists()
-                if new and has_begun:  # that of an attachment whose removal was interrupted
-                    begun.unlink()
                 # Not in `results`: after a crash, libcni would mistake it for another attachment.
                 written = self._directory / "results.new"
                 with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
                     opened.write(render_record(cached))
                     opened.flush()
-                    is_indexed = self._index(cached, written, file.name)
-                    if not new and not (has_begun and is_indexed):
-                        os.fsync(opened.fileno())  # it replaces the only state, or the first one is removed below
+                    if not new:
+                        os.fsync(opened.fileno())  # it replaces the only state
                     written.rename(file)
                     if new:
                         os.fsync(opened.fileno())  # the name too: the file system's journal keeps the order
-                if new:
-                    _link(file, begun)
-                if not is_indexed:
-                    begun.unlink(missing_ok=True)
 
     def _locate(self, network: str, key: AttachmentKey) -> tuple[Path, CachedAttachment | JsonObject | None]:
         """Return the file that an attachment has or gets, and what it contains; None if that is damaged or not there.
@@ -149,38 +125,14 @@ class FileCache:
         own, shared = self._files(network, key)
         file = own if own.exists() else shared
         try:
-            found = self._read(file)
+            found = _read(file)
         except CacheDamaged:
             return file, None
         return (own, None) if _is_of_another(found, network, key) else (file, found)
 
-    def _index(self, cached: CachedAttachment, file: Path, name: str) -> bool:
-        """Link a file to its addresses; return False if there is no room, so that it has to be read always."""
-        return all(_link(file, link) for link in self._links(cached, name))
-
-    def _links(self, cached: CachedAttachment, name: str) -> Sequence[Path]:
-        return [self._addresses / f"{address}-{_digest(name)}" for address in _addresses(cached)]
-
-    def _list_holders(self, addresses: Collection[str]) -> tuple[CachedAttachment, ...]:
-        with reported("read", self._results):
-            own = _names(self._begun)
-            asked = {
-                digest
-                for address, _, digest in (link.rpartition("-") for link in _names(self._addresses))
-                if address in addresses
-            }
-            names = sorted(name for name in _names(self._results) if name not in own or _digest(name) in asked)
-        found = []
-        for file in (self._results / name for name in names):
-            cached = self._read(file)
-            if cached is not None and not isinstance(cached, CachedAttachment):
-                raise CacheDamaged(file, _BARE)
-            found += [cached] if cached is not None else []
-        return tuple(found)
-
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         for file in self._files(network, key):
-            found = self._read(file)
+            found = _read(file)
             if isinstance(found, CachedAttachment) and not _is_of_another(found, network, key):
                 return found
             if found is not None and not isinstance(found, CachedAttachment):
@@ -204,7 +156,7 @@ class FileCache:
         for file in files:
             found = None
             try:
-                found = self._read(file)
+                found = _read(file)
             except CacheUnknown:
                 unknown.append(file)
                 continue
@@ -212,27 +164,10 @@ class FileCache:
                 removed = True
             if not _is_of_another(found, network, key):
                 removed = removed or found is not None
-                self._forget(file, found)
+                file.unlink(missing_ok=True)
         for file in unknown:
             if not removed:
-                self._forget(file, None)
-
-    def _forget(self, file: Path, found: CachedAttachment | JsonObject | None) -> None:
-        for link in self._links(found, file.name) if isinstance(found, CachedAttachment) else ():
-            link.unlink(missing_ok=True)
-        file.unlink(missing_ok=True)
-        (self._begun / file.name).unlink(missing_ok=True)
-
-    def _read(self, file: Path) -> CachedAttachment | JsonObject | None:
-        """Return the content of a file, or its first state if a power failure has left the file empty."""
-        try:
-            return _read(file)
-        except CacheDamaged:
-            first = _read(self._begun / file.name) if _is_empty(file) else None
-            if not isinstance(first, CachedAttachment):
-                raise
-            # How many have printed a result since is lost, and their DEL must not count as done if it fails.
-            return replace(first, added_plugins=None)
+                file.unlink(missing_ok=True)
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
@@ -240,7 +175,7 @@ class FileCache:
         found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
         for file in files:
             try:
-                cached = self._read(file)
+                cached = _read(file)
                 if cached is not None and not isinstance(cached, CachedAttachment):
                     raise CacheDamaged(file, _BARE)
             except CacheError as exc:
@@ -285,14 +220,6 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
         raise CacheDamaged(file, str(exc)) from exc
 
 
-def _is_empty(file: Path) -> bool:
-    """Return whether a file exists and has no content."""
-    try:
-        return file.stat().st_size == 0
-    except FileNotFoundError:  # removed meanwhile
-        return False
-
-
 def _is_of_another(found: CachedAttachment | JsonObject | None, network: str, key: AttachmentKey) -> bool:
     return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
 
@@ -301,36 +228,6 @@ def _digest(text: str) -> str:
     import hashlib  # noqa: PLC0415  # it takes longer to load than most modules
 
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
-
-
-def _addresses(cached: CachedAttachment) -> frozenset[str]:
-    """Return the addresses of its result, without prefixes."""
-    result = find_result_of_add(cached)
-    return frozenset(str(ip.address.ip) for ip in result.ips) if result is not None else frozenset()
-
-
-def _names(directory: Path) -> frozenset[str]:
-    """Return the names of the files in a directory; it need not exist."""
-    try:
-        return frozenset(os.listdir(directory))  # noqa: PTH208  # there may be thousands
-    except (FileNotFoundError, NotADirectoryError):
-        return frozenset()
-
-
-def _link(file: Path, link: Path) -> bool:
-    """Give a file another name; return whether there was room for it."""
-    try:
-        try:
-            os.link(file, link)
-        except FileNotFoundError:
-            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.link(file, link)
-        except FileExistsError:
-            link.unlink()
-            os.link(file, link)
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

@@ -6,15 +6,12 @@ import asyncio
 import hashlib
 import json
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject
 from cni_invoker import AttachmentKey, FileCache
-from cni_invoker.caching import file_cache
 from cni_invoker.caching.record import render_record
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, InvalidParameter
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
@@ -123,7 +120,7 @@ async def test_an_unusable_cache_directory_is_an_error(files: FileCache, tmp_pat
 
 
 async def test_a_new_attachment_is_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is synced once, under its name; new parent directories too. Later states and the end are not waited for."""
+    """It is synced with its name, and so are new parent directories; a later state before it replaces another."""
     steps: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -146,87 +143,11 @@ async def test_a_new_attachment_is_synced_to_disk(tmp_path: Path, monkeypatch: p
     assert steps[3:] == [f"fsync {here}/lib/cni", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results/blue-c1-eth0"]
     steps.clear()
     await files.put(CACHED)
-    assert steps == ["rename blue-c1-eth0"]
-    await files.remove("blue", KEY)
-    assert steps == ["rename blue-c1-eth0"]
-    steps.clear()
-    await files.put(CACHED)  # as for a record of libcni: there is no other state
     assert steps == [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0"]
-    await files.remove("blue", KEY)
-    await files.put(replace(CACHED, result=None), new=True)
-    shutil.rmtree(tmp_path / "lib/cni/addresses")
-    (tmp_path / "lib/cni/addresses").write_bytes(b"")
     steps.clear()
-    await files.put(CACHED)  # without room for links to its addresses, its first state is given up
-    assert steps == [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0"]
-
-
-async def test_a_record_after_a_power_failure(files: FileCache, tmp_path: Path) -> None:
-    """If a later state was not written any more, the first one is there, which DEL needs; other damage is an error."""
-    first = replace(CACHED, result=None, added_plugins=0)
-    unknown = replace(first, added_plugins=None)  # DEL treats all plugins as completed
-    await files.put(first, new=True)
-    await files.put(CACHED)
-    (tmp_path / "results/blue-c1-eth0").write_bytes(b"")
-    assert await files.find("blue", KEY) == unknown
-    assert await files.list("blue", whole=True) == (unknown,)
-    (link,) = (tmp_path / "addresses").iterdir()
-    address, _, _ = link.name.rpartition("-")
-    assert await files.list_holders([address]) == (unknown,)
-    (tmp_path / "results/blue-c1-eth0").write_bytes(b"{")
-    with pytest.raises(CacheDamaged):
-        await files.find("blue", KEY)
     await files.remove("blue", KEY)
-    assert not [*(tmp_path / "begun").iterdir(), *(tmp_path / "results").iterdir()]
-
-
-@pytest.mark.parametrize("is_new", [False, True])
-async def test_an_empty_record_of_another_attachment(files: FileCache, tmp_path: Path, is_new: bool) -> None:
-    """Its first state tells whose it is: one with the same file name neither replaces nor removes it."""
-    other = cached("a", "b-c")
-    await files.put(other, new=True)
-    await files.put(other)
-    (tmp_path / "results/a-b-c-eth0").write_bytes(b"")
-    one = cached("a-b", "c")
-    await files.put(one, new=is_new)
-    assert set(await files.list()) == {replace(other, added_plugins=None), one}
-    await files.remove("a-b", one.attachment.key)
-    await files.remove("a-b", one.attachment.key)
-    assert await files.list() == (replace(other, added_plugins=None),)
-
-
-async def test_holders_of_an_address(files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only their files are read, and those that libcni has written; an unreadable one of these is an error."""
-    owned = [replace(CACHED, attachment=replace(CACHED.attachment, container_id=f"c{number}")) for number in range(4)]
-    for number, one in enumerate(owned):
-        result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": f"10.1.0.{number % 2}/24"}]}
-        owned[number] = replace(one, result=result)
-        await files.put(replace(one, result=None), new=True)
-        await files.put(owned[number])
-    opened: list[str] = []
-    plain = file_cache._read
-
-    def seen(path: Path) -> object:
-        opened.append(path.name)
-        return plain(path)
-
-    monkeypatch.setattr(file_cache, "_read", seen)
-    assert set(await files.list_holders(["10.1.0.1"])) == {owned[1], owned[3]}
-    assert sorted(opened) == ["blue-c1-eth0", "blue-c3-eth0"]
-    assert await files.list_holders(["10.1.0.9"]) == ()
-    await files.remove("blue", owned[1].attachment.key)
-    assert await files.list_holders(["10.1.0.1"]) == (owned[3],)
-    (tmp_path / "results/blue-cx-eth0").write_bytes(b"{")
-    with pytest.raises(CacheDamaged, match="blue-cx-eth0"):
-        await files.list_holders(["10.1.0.9"])
-
-
-async def test_holders_without_room_for_an_index(files: FileCache, tmp_path: Path) -> None:
-    """They are read always."""
-    (tmp_path / "addresses").write_bytes(b"")
-    await files.put(replace(CACHED, result=None), new=True)
-    await files.put(CACHED)
-    assert CACHED in await files.list_holders(["192.0.2.7"])
+    assert not steps
+    assert names(tmp_path / "lib/cni") == ["locks", "results"]
 
 
 async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:

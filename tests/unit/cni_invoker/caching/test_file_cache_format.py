@@ -50,7 +50,7 @@ async def test_a_record_has_the_format_of_libcni(files: FileCache, tmp_path: Pat
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert names(tmp_path) == ["addresses", "results"]
+    assert names(tmp_path) == ["results"]
 
 
 @pytest.mark.parametrize("deleted", [frozenset(), frozenset({2, 1})])
