@@ -12,7 +12,7 @@ COMMANDS := packaging/cni-invoker extras/cni_ipam_etcd extras/cnm extras/netavar
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man reference wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,9 +145,6 @@ screenshots: docs ## pictures of that site for looking at, into build/docs/scree
 
 plots: venv ## the picture of docs/performance.md, from the table beside it
 	$(BIN)/python packaging/plots.py
-
-reference: venv ## docs/cni-invoker-api.md, from the docstrings of the library
-	$(BIN)/python packaging/api_reference.py
 
 wheels: man ## source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist

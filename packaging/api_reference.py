@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python packaging/api_reference.py`: writes docs/cni-invoker-api.md from the docstrings of the library."""
+"""The page docs/cni-invoker-api.md of the site, from the docstrings of the library; see `docs_site.py`."""
 
 import enum
 import inspect
@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -20,10 +19,9 @@ MODULES: Final = {
     "cni_invoker.plugin": "For plugins.",
     "cni_invoker.advanced": "For programs that manage links or records themselves; it may change in minor versions.",
 }
-TARGET: Final = Path(__file__).parents[1] / "docs/cni-invoker-api.md"
 _INTRODUCTION: Final = """# cni_invoker: the names
 
-Made from the docstrings by `make reference`. Begin with the [tutorial](cni-invoker.md).
+Made from the docstrings. Begin with the [tutorial](cni-invoker.md).
 """
 _SECTION: Final = re.compile(r"(Args|Attributes|Returns|Raises|Yields):")
 _ENTRY: Final = re.compile(r"    (\w[\w, .]*): (.*)")
@@ -119,7 +117,3 @@ def _render_docstring(value: object) -> Iterator[str]:
             in_section = in_section and not line
             yield line
     yield ""
-
-
-if __name__ == "__main__":
-    TARGET.write_text(render(), "utf-8")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`make docs`: builds one static folder, build/docs/site, from the Markdown files as they are.
+"""`make docs`: builds one static folder, build/docs/site, from the Markdown files as they are, and docstrings.
 
 The source is a copy of the repository's Markdown files and of the files that they link to, at the same places, so that
 every relative link leads to the same target as on a code hosting site. Zensical checks links and anchors between pages;
@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import api_reference
 from site_checks import find_mistakes, find_style_mistakes, read_page
 from site_words import mark_words
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"
 SITE = BUILD / "site"
+REFERENCE = "docs/cni-invoker-api.md"  # made here
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
 
 
@@ -35,6 +37,7 @@ def main() -> int:
         shutil.copy(ROOT / file, target)
     for page in pages:
         _show_diagrams_as_text(BUILD / "source" / page)
+    (BUILD / "source" / REFERENCE).write_text(api_reference.render(), "utf-8")
     shutil.copy(ROOT / "docs/zensical.toml", BUILD)
     for file in ("iframe-worker.js", "site.css"):
         shutil.copy(ROOT / "packaging" / file, BUILD / "source")
