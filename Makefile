@@ -14,10 +14,15 @@ JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash
 
 .PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
 
-help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: # the targets that most people need
+	@for group in use develop release; do \
+	    echo "$$group"; \
+	    awk -F':.*## |: ' -v group=$$group '$$2 == group { printf "  make %-8s %s\n", $$1, $$3 }' $(MAKEFILE_LIST); \
+	    echo; \
+	done
+	@echo 'CONTRIBUTING.md has all of them.'
 
-setup: ## install what is missing: Debian packages (needs root) and a virtual environment
+setup: ## develop: Debian packages (root), and a virtual environment in .venv
 	@PACKAGES="$(PACKAGES) $$(packaging/leveldb-packages)" tests/lab/install-packages
 	@$(MAKE) --no-print-directory venv
 
@@ -35,10 +40,10 @@ $(READY): pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev]'
 	@touch $@
 
-demo: setup ## see it work: two containers on a CNI network, in a private lab
+demo: setup ## use: two containers on a CNI network, in a private lab (root)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.lab -- demo/story
 
-check: venv fmt lint types imports prose quick ## everything that needs no root, in under a minute
+check: venv fmt lint types imports prose quick ## develop: everything quick that needs no root, in under a minute
 
 fmt:
 	$(BIN)/ruff format --check .
@@ -59,7 +64,7 @@ libcni: venv # libcni from Debian, built for the tests beside it; if it is not a
 	@$(BIN)/python -m tests.differential --build || true
 	@$(BIN)/python -m tests.conformance --build || true
 
-fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side; SEED= repeats them
+fuzz: venv # CASES=100000 random cases for cni_invoker and libcni side by side; SEED= repeats them
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
 quick:
@@ -68,10 +73,10 @@ quick:
 fast: # all that need no root
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract extras/*/tests/unit
 
-coverage: venv ## which lines the fast tests run, without those of processes that they start
+coverage: venv # which lines the fast tests run, without those of processes that they start
 	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract extras/*/tests/unit
 
-interrupted: setup ## no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
+interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
 	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
 kernel: setup
@@ -82,13 +87,13 @@ kernel: setup
 crash: setup
 	$(BIN)/pytest --numprocesses 4 tests/crash
 
-crashfull: setup ## the daemon killed at every pair of boundaries, which takes hours (needs root)
+crashfull: setup # the daemon killed at every pair of boundaries, which takes hours (needs root)
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
 
 shortsoak: setup
 	$(BIN)/pytest tests/soak
 
-soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ATTACH=fast mixes the attach modes; TROUBLES="reboot stop" only these kinds (needs root)
+soak: setup ## develop: N=1000 random operations and kills; SEED= repeats (root)
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH)) $(if $(TROUBLES),--troubles $(TROUBLES))
 
 system: setup
@@ -97,12 +102,12 @@ system: setup
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 tests/system
 
-alike: setup ## the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
+alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip
 	$(BIN)/pytest tests/alike --attach auto $(if $(ENGINE),--engine $(ENGINE))
 	$(BIN)/pytest tests/alike --attach fast $(if $(ENGINE),--engine $(ENGINE))
 
-renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=26.1 (needs root)
+renewals: setup # DHCP leases survive restarts in every order, in ten minutes; ENGINE=26.1 (needs root)
 	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
 
 smoke: setup # what is not available is reported at the end, and is no failure
@@ -111,16 +116,16 @@ smoke: setup # what is not available is reported at the end, and is no failure
 pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
 	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4
 
-test: ## everything on Engine 28.5, a handful on others: what .ci/run runs (needs root); ends with a table of the jobs
+test: ## develop: what .ci/run runs, with a table of its jobs (root)
 	@tests/jobs $(JOBS)
 
-test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
+test-engines: setup # all system tests on every engine with every set of plugins (needs root and a Debian mirror)
 	$(BIN)/python -m tests.system.matrix --numprocesses 2
 
-test-pythons: venv ## the fast tests under each supported Python that PATH or Debian has
+test-pythons: venv # the fast tests under each supported Python that PATH or Debian has
 	$(BIN)/python -m tests.lab.pythons --numprocesses 2
 
-bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
+bench: setup ## develop: what we cost beyond the plugins (root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.ports
@@ -132,40 +137,40 @@ $(RELEASE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev,release]'
 	@touch $@
 
-man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
+man: $(RELEASE) # the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
 	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs 2>/dev/null || date +%F)" # an archive has no history
 	$(BIN)/python packaging/completions.py
 
-docs: $(RELEASE) ## the documentation as one static folder, build/docs/site, with a search; links are checked
+docs: $(RELEASE) ## develop: the documentation as a site, in build/docs/site
 	$(BIN)/python packaging/docs_site.py
 
-screenshots: docs ## pictures of that site for looking at, into build/docs/screenshots; no page may be too wide for a phone (needs root or chromium)
+screenshots: docs # pictures of that site for looking at, into build/docs/screenshots; no page may be too wide for a phone (needs root or chromium)
 	@PACKAGES=chromium tests/lab/install-packages
 	$(BIN)/python packaging/screenshots.py
 
-plots: venv ## the picture of docs/performance.md, from the table beside it
+plots: venv # the picture of docs/performance.md, from the table beside it
 	$(BIN)/python packaging/plots.py
 
-wheels: man ## source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
+wheels: man # source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist
 	for one in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$one >/dev/null; done
 	ls dist
 
-constraints: wheels ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
+constraints: wheels # packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
 
-inventory: wheels ## dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
+inventory: wheels # dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
 	$(BIN)/python packaging/inventory.py dist/inventory.json
 
 deb-packages: # what the package is built with; first, because python3-venv is among them
 	@PACKAGES="build-essential $$(awk '/^[^ ]/ { on = /^Build-Depends:/ } /^ / && on { sub(/-compat|,$$/, "", $$1); print $$1 }' packaging/debian/control)" tests/lab/install-packages
 
-deb: deb-packages ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
+deb: deb-packages ## release: the Debian package for this machine, into dist (root)
 	@$(MAKE) --no-print-directory wheels
 	packaging/build-deb
 
-install: deb ## install that package, and Docker and CNI plugins if there are none (needs root)
+install: deb ## use: the Debian package, and Docker and plugins if missing (root)
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes $(CURDIR)/$$(ls -t dist/cni-bridge_*.deb | head -n 1)
 
 debs: wheels # the package for each release that it is made for
@@ -176,46 +181,46 @@ release-key: # before half an hour of building
 	@{ [ -n "$(KEY)" ] && gpg --list-secret-keys "$(KEY)" >/dev/null; } || { \
 	    echo "gpg has no secret key $(KEY) to sign with: make release KEY=FINGERPRINT; see gpg --list-secret-keys"; exit 1; }
 
-release: release-key inventory debs ## a signed folder with packages, wheels, plugin and a repository for apt: KEY=FINGERPRINT URL=ADDRESS (needs root and mirrors)
+release: release-key inventory debs ## release: a signed folder of packages, KEY= and URL= (root)
 	@PACKAGES="mmdebstrap apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	packaging/build-release
 
-test-release: setup inventory debs ## such a folder with a temporary key, installed from with apt on new systems (needs root and mirrors)
+test-release: setup inventory debs # such a folder with a temporary key, installed from with apt on new systems (needs root and mirrors)
 	@PACKAGES="mmdebstrap systemd-container apt-utils gpg unzip" tests/lab/install-packages
 	packaging/build-plugin
 	$(BIN)/pytest tests/install/test_release.py
 
-test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd: install, reboot, upgrade, purge; the README on a new system (needs root)
+test-deb: setup wheels # the package on Debian 12 and 13 and Ubuntu 24.04 with systemd: install, reboot, upgrade, purge; the README on a new system (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
 	$(BIN)/pytest tests/install/test_deb.py tests/install/test_new_machine.py
 
-plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` (needs root and a Debian mirror)
+plugin: deb # the managed plugin, for `docker plugin create NAME build/plugin` (needs root and a Debian mirror)
 	@PACKAGES=mmdebstrap tests/lab/install-packages
 	packaging/build-plugin
 
-test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=26.1 for another engine (needs root and a Debian mirror)
+test-plugin: setup plugin # the managed plugin on a lab, and a swarm of two nodes; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
-test-swarm: setup plugin ## of these only the swarm
+test-swarm: setup plugin # of these only the swarm
 	$(BIN)/pytest tests/managed_plugin/test_swarm*.py $(if $(ENGINE),--engine $(ENGINE))
 
-test-hosts: setup plugin ## the networks of docs/hosts.md on two linked labs, with FRR and OVN; ENGINE=26.1 for another engine (needs root and a Debian mirror)
+test-hosts: setup plugin # the networks of docs/hosts.md on two linked labs, with FRR and OVN; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	@PACKAGES="frr ovn-central ovn-host openvswitch-switch jq ethtool" tests/lab/install-packages
 	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
 
-test-etcd: setup ## cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=26.1 for another engine (needs root and a Debian mirror)
+test-etcd: setup # cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=26.1 for another engine (needs root and a Debian mirror)
 	$(BIN)/python -m tests.lab.fetch_etcd
 	$(BIN)/pytest tests/etcd/members
 	$(BIN)/pytest tests/etcd/hosts $(if $(ENGINE),--engine $(ENGINE))
 
-test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
+test-install: wheels # the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py
 
-test-podman: setup ## the driver `cni` with Debian 13's podman and netavark, with root and rootless (needs root and a Debian mirror)
+test-podman: setup # the driver `cni` with Debian 13's podman and netavark, with root and rootless (needs root and a Debian mirror)
 	@PACKAGES="mmdebstrap systemd-container" tests/lab/install-packages
 	$(BIN)/pytest tests/install/test_podman.py
 
-clean: ## remove what the targets above made
+clean: # remove what the targets above made
 	rm -rf $(VENV) $(DISTRIBUTIONS:%=%/build) dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info extras/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

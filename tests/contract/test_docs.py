@@ -142,6 +142,18 @@ def test_make_targets_are_real() -> None:
     assert {target: named[target] for target in named.keys() - targets} == {}
 
 
+def test_make_help_is_short() -> None:
+    """`make help` has three groups, ten targets at most, and fits a terminal; CONTRIBUTING.md has every target."""
+    shown = subprocess.run(("make", "-s", "help"), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = shown.splitlines()
+    assert [line for line in lines if line.isalpha()] == ["use", "develop", "release"]
+    assert 6 <= len([line for line in lines if line.startswith("  make ")]) <= 10
+    assert [line for line in lines if len(line) > 80] == []
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    named = set(re.findall(r"`make ([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
+    assert set(phony.split()) - {"help"} <= named
+
+
 def _events(*methods: str) -> set[str]:
     """Return the events that the daemon's source, or an execution of a plugin, logs by calls of some methods."""
     found: set[str] = set()

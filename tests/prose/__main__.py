@@ -21,15 +21,21 @@ ROOT: Final = Path(__file__).parents[2]
 
 COVERED: Final[tuple[str, ...]] = (
     ".ci",
+    ".github",
+    ".pre-commit-config.yaml",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Makefile",
     "README.md",
+    "RELEASING.md",
+    "SECURITY.md",
     "cni_invoker",
     "cnm_bridge",
+    "conftest.py",
     "demo",
     "docker",
     "docs",
+    "extras",
     "packaging",
     "pyproject.toml",
     "setup.cfg",
@@ -39,7 +45,7 @@ COVERED: Final[tuple[str, ...]] = (
 )
 """The whole tree, without what tools make."""
 
-SUFFIXES: Final = frozenset({"", ".cfg", ".md", ".py", ".service", ".sh", ".socket", ".toml", ".yaml"})
+SUFFIXES: Final = frozenset({"", ".cfg", ".md", ".py", ".service", ".sh", ".socket", ".toml", ".yaml", ".yml"})
 """The files of these folders that people read; a script has no suffix."""
 
 EXEMPT: Final = frozenset({ROOT / "tests" / "prose" / "phrases.py"})

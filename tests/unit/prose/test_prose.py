@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The prose linter checks comments, docstrings and messages of a module, and nothing else."""
 
-from tests.prose.__main__ import extract_prose
+from tests.prose.__main__ import COVERED, ROOT, extract_prose
 
 MODULE = '''"""What it does."""
 in_vain = 1  # a comment
@@ -17,3 +17,10 @@ def test_prose_keeps_its_position() -> None:
     assert second == "             # a comment".rjust(len("in_vain = 1  # a comment"))
     assert third.index("no ") == 'raise ValueError(f"no '.index("no ")
     assert "ValueError" not in third
+
+
+def test_everything_is_covered() -> None:
+    """Each document at the top and each folder with Python code is checked, those of the extras included."""
+    documents = {path.name for path in ROOT.glob("*.md")}
+    folders = {path.name for path in ROOT.iterdir() if not path.is_symlink() and any(path.glob("*.py"))}
+    assert documents | folders | {"docs", "extras"} <= set(COVERED)

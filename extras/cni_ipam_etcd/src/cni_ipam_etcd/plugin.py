@@ -34,7 +34,7 @@ def delete(call: Call) -> None:
 
 
 def check(call: Call) -> None:
-    """CHECK: the attachment has its addresses, and nobody else has."""
+    """CHECK: the attachment has its addresses, and no other attachment has them."""
     with Reservations.connected(_settings(call)) as reservations:
         found = reservations.find(call.name, call.container_id, call.ifname)
         what = f"{call.ifname} of {call.container_id}"
