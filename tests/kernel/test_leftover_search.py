@@ -5,22 +5,41 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
+from cnm_bridge.core.model.naming import pin_path
+from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.leftover_search import LeftoverSearch
-from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.lost_records import LostRecords
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.system.kernel import Kernel, Sandboxes
+from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
 
 RESERVATIONS: Final = Path("/var/lib/cni/networks")
 OURS, UNKNOWN = "1" * 64, "2" * 64
+
+
+class UnreadSandbox(Kernel):
+    """One more sandbox cannot be read; everything else is real."""
+
+    is_unread = True
+
+    async def look_into_sandboxes(self, known: Iterable[str] = ()) -> Sandboxes:
+        """Return what is in the others."""
+        seen = await super().look_into_sandboxes(known)
+        return replace(seen, unread={NamespaceId(device=1, inode=1): "it changes"}) if self.is_unread else seen
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +105,31 @@ async def test_what_no_plugin_can_remove(store: Store, kernel: Kernel, tmp_path:
     assert await search.find(["lan"]) != {}
     search.disown(AttachmentId(OURS))
     assert await search.find(["lan"]) == {}
+
+
+async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> None:
+    """The link may be there, in a running container, so nothing is removed before the next look."""
+    kernel = UnreadSandbox(reply_limit_s=5.0)
+    run_dir = tmp_path / "run"
+    pin = pin_path(run_dir, AttachmentId(OURS))
+    await kernel.create_staging(pin)
+    search = LeftoverSearch(store, kernel, run_dir)
+    remove = RemoveLeftovers(
+        store=store,
+        networks=cast("NetworkService", None),  # nothing is asked of these
+        kernel=kernel,
+        teardowns=cast("TeardownQueue", None),
+        locks=KeyedLocks(),
+        run_dir=run_dir,
+        lost_records=LostRecords(kernel=kernel, run_dir=run_dir, boot_id=""),
+        search=search,
+    )
+    (leftovers,) = (await search.find([])).values()
+    await remove(leftovers)
+    assert kernel.is_namespace(pin)
+    kernel.is_unread = False
+    await remove(leftovers)
+    assert not kernel.is_namespace(pin)
 
 
 async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:

@@ -91,11 +91,11 @@ class LeftoverSearch:
         links = _by_attachment(await self._kernel.host_links())
         paths = [path for one in self._directories for path in await self._kernel.namespaces_in(one)]
         mounted = {AttachmentId(path.name) for path in paths if is_attachment_id(path.name)}
-        rules = await read_rules()
+        rules = owned_rules(await read_rules())
         reservations = await self._find_reservations(networks, configurations)
         ours = (mounted | links.keys() | torn_down) - known - self._known() - others - await self._find_others()
         artifacts: dict[str, list[PluginArtifact]] = {}
-        for artifact in (*owned_rules(rules), *reservations.owned):
+        for artifact in (*await asyncio.to_thread(tuple, rules), *reservations.owned):
             if artifact.container_id in ours:
                 artifacts.setdefault(artifact.container_id, []).append(artifact)
         return {

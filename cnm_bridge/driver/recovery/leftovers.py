@@ -46,7 +46,7 @@ class RemoveLeftovers:
     search: LeftoverSearch
 
     async def __call__(self, leftovers: Leftovers) -> None:
-        """Remove the leftovers of an endpoint, unless its link is in a sandbox.
+        """Remove the leftovers of an endpoint, unless its link may be in a sandbox.
 
         If the artifacts identify the CNI network, the endpoint gets a new record and is torn down: its plugins find
         what they made by its ID and addresses. Errors are logged; the next round finds the leftovers again.
@@ -104,8 +104,9 @@ class RemoveLeftovers:
                 await self(leftovers)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
-        """Return whether the link is in a sandbox."""
-        return alternative_name(attachment_id) in (await self.kernel.look_into_sandboxes()).links
+        """Return whether the link is in a sandbox, or may be in one that cannot be read now."""
+        seen = await self.kernel.look_into_sandboxes()
+        return bool(seen.unread) or alternative_name(attachment_id) in seen.links
 
     async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
