@@ -33,11 +33,12 @@ class LostAddresses:
     async def find(self, holders: Iterable[AddressRecord], caller: ProcessRecord | None) -> Sequence[AddressRecord]:
         """Return the records that are older than the engine that calls, and whose address no container has.
 
-        None if the engine or the sandboxes are not visible.
+        There are none if the engine or the sandboxes are not visible.
         """
         if caller is None:
             return ()
-        started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + caller.started / _TICKS_PER_S
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        started = int(booted + caller.started / _TICKS_PER_S)  # records have whole seconds, too
         earlier = [
             one
             for one in holders

@@ -73,6 +73,14 @@ async def test_other_records(record: AddressRecord) -> None:
     assert not await is_lost(record, ENGINE, Namespaces())
 
 
+async def test_the_second_in_which_the_engine_started() -> None:
+    """A record has whole seconds, so one of this run may seem to be from before the engine started."""
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    for created_at in range(EARLIER.created_at, int(time.time())):
+        next_second = replace(ENGINE, started=round((created_at + 0.99 - booted) * os.sysconf("SC_CLK_TCK")))
+        assert not await is_lost(replace(EARLIER, created_at=created_at), next_second, Namespaces())
+
+
 async def test_an_address_in_use() -> None:
     """With live-restore, containers keep theirs while the engine is restarted."""
     assert not await is_lost(EARLIER, ENGINE, Namespaces(frozenset({"10.1.2.5"})))
