@@ -13,13 +13,13 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result
+from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.planning.plugin_needs import bridge_of
 from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()
 
-_DEFAULT_BRIDGE: Final = "cni0"
 _IPV6: Final = 6
 
 
@@ -31,23 +31,15 @@ async def add_with_gateways(kernel: Kernel, network: NetworkConfigurationList, a
     Raises:
         CniError, Refused, StateError: Those of the ADD.
     """
-    missing = [name for name in _shared_links(network.plugins[0]) if not kernel.has_host_link(name)]
+    main = network.plugins[0]
+    is_new = main.type == "bridge" and not kernel.has_host_link(bridge_of(main.document))
     result = await add
     if all(ip.address.version != _IPV6 for ip in result.ips):
         return result
-    is_ptp = network.plugins[0].type == "ptp"
-    made = [link.name for link in result.interfaces if not link.sandbox] if is_ptp else missing
+    made = [link.name for link in result.interfaces if not link.sandbox] if is_new or main.type == "ptp" else []
     try:
         if made:
             await kernel.end_detection(made)
     except KernelError as exc:  # the gateway answers all the same, when the kernel's detection ends
         log.info("gateway.detection_goes_on", links=made, error=str(exc))
     return result
-
-
-def _shared_links(plugin: PluginConfiguration) -> tuple[str, ...]:
-    """Return the links of the host that the endpoints of a list share: the bridge, and that of its VLAN."""
-    if plugin.type != "bridge":
-        return ()
-    name = plugin.document.get("bridge") or _DEFAULT_BRIDGE
-    return f"{name}", f"{name}.{plugin.document.get('vlan')}"
