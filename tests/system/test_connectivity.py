@@ -81,8 +81,8 @@ def test_a_start_that_fails(scene: Scene) -> None:
 def test_an_interrupted_test_cleans_up(scene: Scene, number: signal.Signals) -> None:
     """Ctrl-C, or a terminal that is closed, while the containers run."""
     network, _ = scene.bridge_network()
-    # A job in the background ignores SIGINT, and so would all that it starts.
-    running = scene.lab.spawn("env", "--default-signal=INT", *TEST, network)
+    # A job in the background ignores SIGINT, one of nohup SIGHUP, and so would all that they start.
+    running = scene.lab.spawn("env", "--default-signal=INT,HUP", *TEST, network)
     wait_until(lambda: len(containers(scene.lab)) > 0, "a container of the test")
     running.kill(number)
     assert running.wait(60.0) == 1
