@@ -16,6 +16,8 @@ from tests.system.plugin_lists import PORTMAP, v4
 from tests.system.scene import Scene, bridge, macvlan, ptp
 from tests.system.test_beside_a_kubelet import CACHE, Pods
 
+pytestmark = pytest.mark.timeout(300)  # many containers, and two more for each network that is tested
+
 LOOKING: Final = (("check",), ("doctor",), ("doctor", "--quick"), ("status", "--wait", "30"), ("gc",))
 LIMITS: Final[JsonObject] = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
