@@ -6,6 +6,7 @@ stderr may block for as long as no one reads it: a full pipe, a hung journald. N
 """
 
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -85,7 +86,10 @@ class LogWriter:
         """Write an entry; return False if that fails, for example on a full disk."""
         try:
             while entry:
-                entry = entry[os.write(self._descriptor, entry) :]
+                try:
+                    entry = entry[os.write(self._descriptor, entry) :]
+                except BlockingIOError:  # another program with the same terminal or pipe has made it non-blocking
+                    select.select([], [self._descriptor], [])
         except OSError:
             return False
         return True

@@ -90,3 +90,17 @@ def test_what_cannot_be_written_is_counted() -> None:
     assert writer.dropped == 2
     assert reports == []
     os.close(full)
+
+
+def test_a_pipe_that_another_program_has_made_non_blocking(pipe: tuple[int, int]) -> None:
+    """An entry is written as a whole: its thread waits for the reader."""
+    reading, writing = pipe
+    os.set_blocking(writing, False)
+    writer = LogWriter(writing, lambda _: None)
+    for _ in range(200):
+        writer.write(ENTRY)
+    text = b""
+    while len(text) < 200 * len(ENTRY) and not writer.dropped:
+        text += os.read(reading, len(ENTRY))
+    writer.close(10)
+    assert (writer.dropped, text) == (0, ENTRY.encode() * 200)
