@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR
 from cnm_bridge.operator.cli.settings.options import find_mistakes, with_settings

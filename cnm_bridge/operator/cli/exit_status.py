@@ -8,8 +8,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
 
+from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BadOption, BridgeError
-from cnm_bridge.operator.cli.echo import echo
 
 
 class ExitStatus(IntEnum):

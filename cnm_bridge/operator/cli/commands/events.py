@@ -11,11 +11,11 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
+from cni_invoker.cli.echo import echo
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import templates_have, with_formats
 from cnm_bridge.operator.cli.output.shown import parse_format

@@ -22,6 +22,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.advanced import requests_for_add
+from cni_invoker.cli.echo import echo
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, Refused
@@ -36,7 +37,6 @@ from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.completion import explained, option_keys
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
 from cnm_bridge.operator.cli.output.options import shows_once, templates_have
 from cnm_bridge.operator.cli.output.shown import Shown

@@ -27,10 +27,10 @@ from cni_bridge_spec import (
 )
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
+from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure, exits
 from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown, Table

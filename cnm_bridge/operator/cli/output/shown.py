@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from cni_bridge_spec import JsonObject, JsonValue
+from cni_invoker.cli.echo import echo
 from cni_invoker.printable import printable
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, shorten, table
 from cnm_bridge.operator.cli.output.template import Template
 

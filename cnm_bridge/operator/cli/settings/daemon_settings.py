@@ -9,9 +9,9 @@ import click
 from click.core import ParameterSource
 
 from cni_bridge_spec import JsonValue
+from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.config_file import fits
 from cnm_bridge.operator.cli.settings.options import settings_from
