@@ -97,16 +97,6 @@ class DockerHost:
             self._each(f"/networks?filters={filters}", "/networks/{}", "Scope"),
         )
 
-    def sandbox(self, container: str) -> str | None:
-        """Return the path of a running container's network namespace."""
-        found = self._get(f"/containers/{container}/json")
-        settings = found.get("NetworkSettings") if isinstance(found, Mapping) else None
-        return find_str(as_object(settings, "settings"), "SandboxKey") or None if settings else None
-
-    def heal(self, container: str) -> Outcome:
-        """Remove an inconsistent container, as an operator would."""
-        return self.perform(Operation(kind=Kind.REMOVE, container=container))
-
     def detach(self, network: str, container: str) -> Outcome:
         """Make Docker forget an endpoint of a container that no longer exists."""
         body: JsonObject = {"Container": container, "Force": True}

@@ -89,11 +89,6 @@ class Operation:
         assert subject is not None
         return subject
 
-    @property
-    def names(self) -> frozenset[str]:
-        """All containers and networks that it names."""
-        return frozenset(name for name in (self.container, self.network, self.partner, *self.others) if name)
-
     def __str__(self) -> str:
         made_with = f"({self.list})" if self.list else ""
         policy = "--restart" if self.restarts else ""
