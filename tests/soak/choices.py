@@ -3,6 +3,7 @@
 """The operations that are possible in a world, and a random choice of them; pure."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,7 +16,7 @@ from tests.soak.operations import Kind, Operation
 __all__ = ["MOST_CONTAINERS", "Scope", "choose"]
 
 MOST_CONTAINERS: Final = 9
-_MOST_NETWORKS: Final = 9
+_MOST_NETWORKS: Final = 16
 _MOST_AT_START: Final = 3
 """How many networks a container is made on."""
 
@@ -203,11 +204,14 @@ def _disconnect(scope: Scope) -> _Found:
 
 
 def _create_network(scope: Scope) -> _Found:
-    if sum(name not in (HUNG, POOL) for name in scope.world.networks.values()) < _MOST_NETWORKS:
-        for list_name in scope.lists:
-            if list_name in (*scope.closed, HUNG, POOL):
-                continue
-            yield Operation(kind=Kind.CREATE_NETWORK, network=f"n{scope.new}", list=list_name)
+    """Yield a network of each list that has the fewest: removals are rare, and every list is to be used."""
+    counts = Counter(scope.world.networks.values())
+    open_ = [name for name in scope.lists if name not in (*scope.closed, HUNG, POOL)]
+    if sum(counts.values()) - counts[HUNG] - counts[POOL] < _MOST_NETWORKS:
+        fewest = min((counts[name] for name in open_), default=0)
+        for list_name in open_:
+            if counts[list_name] == fewest:
+                yield Operation(kind=Kind.CREATE_NETWORK, network=f"n{scope.new}", list=list_name)
 
 
 def _remove_network(scope: Scope) -> _Found:

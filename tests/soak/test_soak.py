@@ -14,7 +14,7 @@ from tests.soak.operations import Kill, Kind
 from tests.soak.soak import Soak
 from tests.soak.trouble import Trouble, with_lists
 
-SEED = 2201
+SEED = 774
 OPERATIONS = 34
 TROUBLES = (
     *(Trouble.SLOW, Trouble.BURST, Trouble.ROLLBACK, Trouble.STOP, Trouble.PARTNER),
