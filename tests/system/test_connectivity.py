@@ -69,11 +69,12 @@ def test_a_start_that_fails(scene: Scene) -> None:
         "failing", """[ "$CNI_COMMAND" = ADD ] && { echo '{"code": 99, "msg": "not today"}'; exit 1; }; exit 0"""
     )
     network = scene.network(scene.configure((*bridge(scene.subnet()), {"type": "failing"}), cni_version="0.4.0"))
-    done = scene.lab.run(*TEST, "--format", "{{.Step}} {{.Result}}: {{.Detail}}", network, check=False)
-    start, cleanup = done.stdout.strip().splitlines()
-    assert start.startswith("start failed: ")
-    assert "not today" in start
-    assert cleanup.startswith("cleanup passed: ")
+    start, cleanup = json.loads(scene.lab.run(*TEST, "--json", network, check=False).stdout)
+    assert (start["step"], start["result"], cleanup["step"], cleanup["result"]) == (
+        *("start", "failed"),
+        *("cleanup", "passed"),
+    )
+    assert "not today" in start["detail"]
     assert containers(scene.lab) == []
 
 

@@ -148,7 +148,7 @@ def test_what_shows_the_ports(scene: Scene) -> None:
     }
     assert scene.lab.docker("port", container.name) == ""
     assert scene.lab.docker("ps", "--filter", f"name={container.name}", "--format", "{{.Ports}}") == ""
-    shown = scene.lab.run(*LS, "--format", "{{.Container}} {{.Ports}}").stdout
+    shown = scene.lab.run(*LS).stdout
     (line,) = (line for line in shown.splitlines() if container.name in line)
     assert re.search(r"8099->80/tcp, \d+->81/tcp", line)
 

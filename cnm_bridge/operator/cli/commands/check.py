@@ -15,7 +15,7 @@ from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import count
@@ -44,7 +44,6 @@ _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT",
 @click.argument("name", required=False, shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have("Container", "Network", "About", "What")
 @shows
 def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Check that containers are still attached as their plugins made it; with NAME, only those endpoints.
@@ -94,7 +93,6 @@ def _check_endpoints(client: AdminClient, inventory: Inventory, name: str | None
     found: list[Table | str] = [Table(columns=_COLUMNS, rows=rows), _mend(rows)] if rows else []
     shown = Shown(
         document={"endpoints": [*checked]},
-        rows=rows,
         parts=[*found, summary],
         notes=[*notes],
     )

@@ -16,12 +16,10 @@ from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, Command
 from cnm_bridge.operator.cli.completion import failed_teardowns, leftover_ids
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import age
-
-_FIELDS: Final = ("Id", "Network", "ContainerId", "What", "ModifiedAt")
 
 _ID_DIGITS: Final = 12
 """How many digits of an ID name a hold; shorter words are keys."""
@@ -50,7 +48,6 @@ _EXAMINED: Final = (
     see_also=("release", "retry", "status"),
 )
 @asks_daemon
-@templates_have(*_FIELDS)
 @shows
 def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
     """Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.
@@ -78,7 +75,6 @@ def gc_command(socket: Path) -> tuple[Shown, ExitStatus]:
 )
 @click.argument("endpoints", metavar="[ENDPOINT]...", nargs=-1, shell_complete=failed_teardowns)
 @asks_daemon
-@templates_have(*_FIELDS)
 @shows
 def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Run failed teardowns now, all or those of ENDPOINT, and show what is left.
@@ -112,7 +108,6 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
 @click.option("--sticky", is_flag=True, help="Release what keys of cni.sticky have; ID is a key, too.")
 @click.argument("leftovers", metavar="ID...", nargs=-1, required=True, shell_complete=leftover_ids)
 @asks_daemon
-@templates_have(*_FIELDS)
 @shows
 def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Release unclaimed addresses by the IDs that `cni-bridge gc` shows.
@@ -151,7 +146,7 @@ def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, Ex
     for one in chosen:
         document = client.post("holds", one, "release")
     released = "\n".join(f"released {described[one]}" for one in chosen)
-    return Shown(document=document, rows=get_objects(document, "holds"), parts=[released]), ExitStatus.FINE
+    return Shown(document=document, parts=[released]), ExitStatus.FINE
 
 
 def find_hold(holds: Sequence[JsonObject], networks: Mapping[str, str | None], word: str) -> str:
@@ -209,7 +204,7 @@ def show_left(
         notes.append("the engine does not answer, so nothing was compared with it")
     if not get_bool(document, "isComplete"):
         notes.append("the comparison has not ended yet; run the command again later")
-    shown = Shown(document=document, rows=leftovers, parts=parts, notes=notes)
+    shown = Shown(document=document, parts=parts, notes=notes)
     return shown, ExitStatus.FINDINGS if teardowns or leftovers or notes else ExitStatus.FINE
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, get_objects
+from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once, templates_have
+from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
@@ -47,7 +47,6 @@ _LIMIT_S: Final = 10.0
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
-@templates_have("Severity", "Code", "Subject", "Text", "Fix", "Advice")
 @shows_once
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[Shown, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
@@ -59,7 +58,7 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))
     report = Report.of(asyncio.run(gather(settings, file, _ask_daemon(settings), quick=quick)))
     document = report.render_json()
-    shown = Shown(document=document, rows=get_objects(document, "findings"), parts=[report.render_text(quick=quick)])
+    shown = Shown(document=document, parts=[report.render_text(quick=quick)])
     return shown, ExitStatus.FINE if report.is_good else ExitStatus.FINDINGS
 
 

@@ -17,14 +17,8 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import templates_have, with_formats
-from cnm_bridge.operator.cli.output.shown import parse_format
+from cnm_bridge.operator.cli.output.options import with_json
 from cnm_bridge.operator.cli.output.table import SHORT
-
-_EVENT: Final = (
-    *("Time", "Event", "Rpc", "NetworkId", "EndpointId", "DurationMs", "Error", "Plugin", "Verb", "ContainerId"),
-    *("Outcome", "Phase", "Addresses", "Count"),
-)
 
 _INDENT: Final = 30
 
@@ -36,7 +30,6 @@ _INDENT: Final = 30
         "events",
         "events --last 50 --no-follow",
         "events --no-follow --json",
-        "events --no-follow --format '{{.Time}} {{.Event}}'",
     ),
     exits={
         ExitStatus.FINE: "It was shown.",
@@ -49,25 +42,19 @@ _INDENT: Final = 30
 )
 @click.option("--no-follow", is_flag=True, help="Do not wait for further ones.")
 @asks_daemon
-@templates_have(*_EVENT)
-@with_formats
-def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
+@with_json
+def events(socket: Path, *, last: int, no_follow: bool, as_json: bool) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
     The daemon keeps some thousand events in memory. They have the names that they have in its log: rpc.answered,
     rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and how many.
 
-    With --format json each line is a JSON object. In a template what an event lacks is empty.
+    With --json each line is a JSON object.
     """
-    chosen = parse_format(fmt)
     try:
         lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
         for event in lines:
-            if chosen == "json":
-                echo(render_json(event).decode())
-            else:
-                readable = with_words(event)
-                echo(_fold(event_line(readable)) if chosen == "table" else chosen.render(readable))
+            echo(render_json(event).decode() if as_json else _fold(event_line(with_words(event))))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE

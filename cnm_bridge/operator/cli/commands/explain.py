@@ -38,7 +38,7 @@ from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.completion import explained, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once, templates_have
+from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
@@ -80,7 +80,7 @@ class _Interface(click.ParamType[Any]):
     examples=(
         "explain blue",
         "explain --option cni.ips=10.22.0.9 --json blue",
-        "explain --format '{{.Attach.Mode}}' blue",
+        "explain --json blue",
     ),
     exits={
         ExitStatus.FINE: "It was shown.",
@@ -106,10 +106,6 @@ class _Interface(click.ParamType[Any]):
 @click.argument("network", shell_complete=explained)
 @click.pass_context
 @exits
-@templates_have(
-    *("DockerNetwork", "Name", "Source", "CniVersion", "Addresses", "Mac", "IfnamePrefix", "Identity", "Dhcp", "Dns"),
-    *("Attach", "Plugins", "SandboxSync", "Warnings"),
-)
 @shows_once
 def explain(
     context: click.Context,
@@ -138,7 +134,7 @@ def explain(
     except (CniError, OSError) as exc:
         raise Refused(str(exc)) from exc
     document = found.render_json()
-    return Shown(document=document, rows=[document], parts=[found.render_text()]), ExitStatus.FINE
+    return Shown(document=document, parts=[found.render_text()]), ExitStatus.FINE
 
 
 async def _explain(

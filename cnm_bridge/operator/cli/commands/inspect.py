@@ -27,28 +27,11 @@ from cnm_bridge.operator.cli.command import NO_DAEMON, Command
 from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.values import age, ports_text
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
-
-_ENDPOINT: Final = (
-    *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "ModeReason", "Configuration", "Internal"),
-    *(
-        "Addresses",
-        "DynamicAddresses",
-        "Mac",
-        "Ports",
-        "NotPublished",
-        "SandboxKey",
-        "CreatedAt",
-        "CniVersion",
-        "ContainerId",
-        "Netns",
-    ),
-    *("Args", "CapabilityArgs", "List", "Plugins", "Reservation", "Result", "Sync", "Owned", "Teardown"),
-)
 
 _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),
@@ -61,7 +44,7 @@ _PLUGINS: Final = (
     examples=(
         "inspect web",
         "inspect 10.22.0.2",
-        "inspect --format '{{json .Result}}' web",
+        "inspect --json web",
     ),
     exits={
         ExitStatus.FINE: "It was shown.",
@@ -73,13 +56,12 @@ _PLUGINS: Final = (
 @click.argument("name", shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(*_ENDPOINT)
 @shows
 def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.
 
     That is the list of plugins with its arguments, what the plugins returned and how long they took, what was synced
-    into the sandbox, and what exists of it on the host. With --format json it includes the list itself, which may
+    into the sandbox, and what exists of it on the host. With --json it includes the list itself, which may
     contain credentials.
     """
     client = AdminClient(socket)
@@ -91,7 +73,7 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitSt
 def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str]) -> Shown:
     """Return what is shown of the documents of some endpoints (`spec/admin/endpoint.json`, with container)."""
     parts = [part for document in documents for part in _parts(document)]
-    return Shown(document=[*documents], rows=documents, parts=parts, notes=notes)
+    return Shown(document=[*documents], parts=parts, notes=notes)
 
 
 def _parts(document: JsonObject) -> Iterator[Table | str]:

@@ -22,18 +22,11 @@ from cnm_bridge.operator.cli.containers import (
     take_inventory,
 )
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, duration, ports_text, time_left
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
-
-_ENDPOINT_FIELDS: Final = (
-    *("Id", "Container", "Image", "Network", "Addresses", "Dynamic", "Mac", "Ports", "Mode", "Age", "Phase"),
-)
-_ADDRESS_FIELDS: Final = ("Id", "Address", "Container", "Section", "Pool", "Use", "Plugin", "Age", "Phase")
-_HOLD_FIELDS: Final = ("Id", "Key", "Network", "Addresses", "Mac", "Container", "Kept", "Age", "Phase")
-_NETWORK_FIELDS: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 """A column that is shown if any endpoint has something in it."""
@@ -67,7 +60,7 @@ _NETWORKS: Final = (
         "ls blue",
         "ls --networks",
         "ls --sticky",
-        "ls --format '{{.Container}} {{.Ports}}'",
+        "ls --json",
     ),
     exits={
         ExitStatus.FINE: "It was shown.",
@@ -81,7 +74,6 @@ _NETWORKS: Final = (
 @click.argument("network", required=False, shell_complete=networks)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(*_ENDPOINT_FIELDS, networks=_NETWORK_FIELDS, addresses=_ADDRESS_FIELDS, sticky=_HOLD_FIELDS)
 @shows
 def ls(
     socket: Path, *, networks: bool, addresses: bool, sticky: bool, network: str | None, docker_host: str
@@ -125,7 +117,6 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     }
     return Shown(
         document=document,
-        rows=rows,
         parts=[Table(columns=columns, rows=rows, optional=_OPTIONAL)],
         notes=inventory.notes,
     )
@@ -147,7 +138,6 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
     ]
     return Shown(
         document={"networks": [*rows]},
-        rows=rows,
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
 
@@ -160,7 +150,7 @@ def show_addresses(addresses: Addresses) -> Shown:
     ]
     rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
     table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
-    return Shown(document=addresses.document, rows=rows, parts=[table], notes=addresses.notes)
+    return Shown(document=addresses.document, parts=[table], notes=addresses.notes)
 
 
 def _user_of(address: JsonObject) -> str | None:
@@ -185,7 +175,7 @@ def show_holds(document: JsonObject, inventory: Inventory) -> Shown:
         rows.append(row)
     rows.sort(key=lambda row: (str(row["network"]), str(row["key"])))
     table = Table(columns=_HOLDS, rows=rows, optional=("id", "age", "phase", "mac"))
-    return Shown(document=document, rows=rows, parts=[table], notes=inventory.notes)
+    return Shown(document=document, parts=[table], notes=inventory.notes)
 
 
 def _kept(hold: JsonObject) -> str:

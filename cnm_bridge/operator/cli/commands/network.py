@@ -21,7 +21,7 @@ from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
 from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once, templates_have
+from cnm_bridge.operator.cli.output.options import shows_once
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
@@ -117,7 +117,6 @@ def network() -> None:
 @click.argument("configuration", required=False, shell_complete=configurations)
 @click.pass_context
 @exits
-@templates_have("Name", "Configuration", "File", "Commands")
 @shows_once
 def create(
     context: click.Context,
@@ -198,7 +197,6 @@ def create(
 @click.argument("name", shell_complete=networks)
 @click.pass_context
 @exits
-@templates_have("Done")
 @shows_once
 def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[Shown, ExitStatus]:
     """Remove the Docker network NAME, which has no containers.
@@ -210,7 +208,7 @@ def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object
     with _refusals():
         done = asyncio.run(remove_network(settings, name, with_list=with_list))
     rows: list[JsonObject] = [{"done": one} for one in done]
-    return Shown(document=rows, rows=rows, parts=["\n".join(done)]), ExitStatus.FINE
+    return Shown(document=rows, parts=["\n".join(done)]), ExitStatus.FINE
 
 
 def _settings(context: click.Context, given: Mapping[str, object], *, is_needed: bool) -> Settings:
@@ -250,7 +248,7 @@ def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
     commands = "\n".join(planned.commands)
     if is_made:
         commands = f"Docker network {name} has the list {file}\nThe same by hand:\n{commands}"
-    return Shown(document=document, rows=[document], parts=[commands], notes=planned.notes)
+    return Shown(document=document, parts=[commands], notes=planned.notes)
 
 
 def _parse(options: tuple[str, ...]) -> dict[str, str]:

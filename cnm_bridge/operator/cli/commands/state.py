@@ -95,14 +95,14 @@ def state() -> None:
 def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints, pools, addresses and holds; with an ID or its beginning, the complete record.
 
-    If a daemon runs with this state, it is asked. Templates and --json get the complete records.
+    If a daemon runs with this state, it is asked. --json has the complete records.
     """
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
     found = _find_records(document, prefix)
     if prefix and not found:
         _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
     parts = [render_json(record).decode("ascii") for record in found] if prefix else _overview(document)
-    return Shown(document=[*found], rows=found, parts=parts), ExitStatus.FINE
+    return Shown(document=[*found], parts=parts), ExitStatus.FINE
 
 
 @state.command(

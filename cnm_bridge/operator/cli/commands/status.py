@@ -29,7 +29,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows, templates_have
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import changed_text, count
@@ -97,9 +97,6 @@ _ENGINE_LIMIT_S: Final = 2.0
 )
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@templates_have(
-    *("Id", "Network", "NetworkId", "Phase", "Mode", "Configuration", "Addresses", "SandboxKey", "NotPublished")
-)
 @click.option("--wait", type=Seconds(), help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
 def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
@@ -156,7 +153,6 @@ def show_status(status: JsonObject) -> Shown:
     )
     return Shown(
         document=status,
-        rows=endpoints,
         parts=[
             _verdict(status),
             Table(columns=_NETWORKS, rows=networks, optional=("id",)),

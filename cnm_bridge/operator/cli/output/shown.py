@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a command shows, and its rendering in each format.
+"""What a command shows, and its rendering as text or JSON.
 
 On a terminal tables are made with rich: as wide as the terminal, with colours unless NO_COLOR is set. In a pipe they
 are plain text, one line for each row.
@@ -8,19 +8,15 @@ are plain text, one line for each row.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker.cli.echo import echo
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, shorten, table
-from cnm_bridge.operator.cli.output.template import Template
 
-Format = Literal["table", "json"] | Template
-
-_NAMED: Final[Mapping[str, Literal["table", "json"]]] = {"table": "table", "json": "json"}
 _STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
 _UNLIMITED: Final = 1 << 16
 """Columns; the terminal wraps longer lines."""
@@ -50,42 +46,22 @@ class Shown:
     """What a command shows.
 
     Attributes:
-        document: Everything, for `--format json`.
-        rows: What a template is applied to, one line each.
+        document: Everything, for `--json`.
         parts: Tables, and texts between them.
         notes: What the reader should know, for standard error.
     """
 
     document: JsonValue
-    rows: Sequence[JsonObject]
     parts: Sequence[Table | str]
     notes: Sequence[str] = field(default=())
 
 
-def parse_format(text: str) -> Format:
-    """Return the format that `--format` stands for.
-
-    Raises:
-        BadOption: It is malformed.
-    """
-    return _NAMED.get(text) or Template(text)
-
-
-def render(shown: Shown, fmt: Format, *, no_trunc: bool) -> None:
-    """Print it.
-
-    Raises:
-        BadOption: A template names a value that does not exist.
-    """
+def render(shown: Shown, *, as_json: bool, no_trunc: bool) -> None:
+    """Print it."""
     for note in shown.notes:
         echo(f"cni-bridge: {printable(note)}", err=True)
-    if fmt == "json":
+    if as_json:
         echo(json.dumps(shown.document, indent=2))
-    elif isinstance(fmt, Template):
-        if shown.rows:
-            fmt.refuse_unknown(shown.rows)
-        for row in shown.rows:
-            echo(fmt.render(row))
     elif sys.stdout.isatty():
         _print_rich(shown.parts, no_trunc=no_trunc)
     else:

@@ -2,16 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge gc`, `retry` and `release`: what is shown, and what an ID stands for."""
 
-from pathlib import Path
-
 import pytest
-from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.commands.clean_up import find_hold, pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output.shown import Table
 
 LEFTOVER: JsonObject = {
@@ -92,12 +88,6 @@ def test_an_endpoint_without_a_failed_teardown_is_not_unknown() -> None:
     assert caught.value.exit_status is ExitStatus.USAGE
     with pytest.raises(DaemonError, match="99 is unknown"):
         pick_failed(status, ["99"])
-
-
-def test_a_malformed_template_is_refused_before_anything_is_done(tmp_path: Path) -> None:
-    """Even before the daemon is asked."""
-    result = CliRunner().invoke(main, ["retry", "--format", "{{.Id", "--admin-socket", str(tmp_path / "none")])
-    assert (result.exit_code, "}} is missing" in result.output) == (2, True)
 
 
 def test_a_key_of_several_networks() -> None:

@@ -4,7 +4,6 @@
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.events import event_line, with_words
-from cnm_bridge.operator.cli.output.template import Template
 
 GONE: JsonObject = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -16,11 +15,10 @@ GONE: JsonObject = {
 
 
 def test_the_last_phase_is_deleted() -> None:
-    """In lines and in templates; the document has null."""
+    """The document has null."""
     shown = with_words(GONE)
     line = event_line(shown)
     assert line == "03:04:05.678  endpoint.phase  777777777777  deleted"
-    assert Template("phase={{.Phase}}").render(shown) == "phase=deleted"
 
 
 def test_other_events_are_unchanged() -> None:

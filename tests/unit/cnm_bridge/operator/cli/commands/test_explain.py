@@ -69,7 +69,6 @@ def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins)
     assert [plugin["publishesPorts"] for plugin in (bridge, tuning, portmap)] == [False, False, True]
     assert found["sandboxSync"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
     assert {command.verb for command in plugins.commands} == {"VERSION"}
-    assert explain(tmp_path, "--format", "{{.Name}} {{.Attach.Mode}}", "blue").stdout == "blue move\n"
 
 
 def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:

@@ -48,4 +48,4 @@ def test_a_del_before_the_last_add_is_not_shown(deleted_at: str, *, is_shown: bo
     shown = show_inspected([document(deleted_at)], ())
     (plugins,) = (part for part in shown.parts if isinstance(part, Table))
     assert [("del" in row, row["add"]) for row in plugins.rows] == [(is_shown, "12.0 ms")]
-    assert shown.rows == [document(deleted_at)]
+    assert shown.document == [document(deleted_at)]

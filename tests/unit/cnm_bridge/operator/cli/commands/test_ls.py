@@ -16,8 +16,7 @@ from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.output.shown import Shown, Table, parse_format, render
+from cnm_bridge.operator.cli.output.shown import Shown, Table, render
 from cnm_bridge.operator.cli.output.values import age, ports_text, time_left
 
 BLUE, RED = "6f" * 32, "7f" * 32
@@ -75,9 +74,9 @@ def inventory(
     )
 
 
-def lines(shown: Shown, capsys: pytest.CaptureFixture[str], fmt: str = "table", *, no_trunc: bool = False) -> list[str]:
+def lines(shown: Shown, capsys: pytest.CaptureFixture[str], *, no_trunc: bool = False) -> list[str]:
     """Return what is printed into a pipe."""
-    render(shown, parse_format(fmt), no_trunc=no_trunc)
+    render(shown, as_json=False, no_trunc=no_trunc)
     return capsys.readouterr().out.splitlines()
 
 
@@ -115,25 +114,6 @@ def test_an_endpoint_is_found_by_a_dynamic_address() -> None:
 def test_ids_can_be_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     """With --no-trunc."""
     assert WEB in lines(show_endpoints(inventory(), "blue"), capsys, no_trunc=True)[2]
-
-
-def test_templates_have_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for each endpoint."""
-    shown = show_endpoints(inventory(), "blue")
-    assert lines(shown, capsys, "{{.Container}} {{.Ports}}") == ["db not published", "web 127.0.0.1:8080->80/tcp"]
-
-
-@pytest.mark.parametrize("networks", [False, True])
-def test_templates_may_name_each_column(capsys: pytest.CaptureFixture[str], *, networks: bool) -> None:
-    """What the command declares is what its rows have."""
-    shown = (show_networks if networks else show_endpoints)(inventory(), None)
-    (drawn,) = (part for part in shown.parts if isinstance(part, Table))
-    names = {key[:1].upper() + key[1:] for _, key in drawn.columns}
-    help_text = " ".join((main.commands["ls"].help or "").split())
-    named = help_text.partition("Templates have ")[2].partition("; with --addresses ")[0]
-    declared = named.split("; with --networks ")[networks]
-    assert set(declared.split(", ")) == names
-    assert len(lines(shown, capsys, "".join(f"{{{{.{name}}}}}" for name in names))) == len(shown.rows)
 
 
 def test_networks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +169,8 @@ def test_addresses_have_the_names_of_their_containers() -> None:
         )
     ]
     shown = show_addresses(Addresses(document=with_names(document, networks)))
-    assert {row["address"]: row["container"] for row in shown.rows} == {
+    (drawn,) = (part for part in shown.parts if isinstance(part, Table))
+    assert {row["address"]: row["container"] for row in drawn.rows} == {
         "10.1.2.1/24": None,
         "10.1.2.2/24": "db",
         "10.1.2.3/24": "web",

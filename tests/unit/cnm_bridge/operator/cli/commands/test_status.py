@@ -46,7 +46,7 @@ STATUS: JsonObject = {
 def render_status(document: JsonObject) -> str:
     """Return what the command prints into a pipe."""
     with redirect_stdout(StringIO()) as printed:
-        render(show_status(document), "table", no_trunc=False)
+        render(show_status(document), as_json=False, no_trunc=False)
     return printed.getvalue()
 
 

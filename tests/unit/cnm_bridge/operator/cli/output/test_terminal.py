@@ -20,13 +20,13 @@ if "narrow" in sys.argv:
     row |= {"mac": "02:00:00:00:00:01", "image": "registry.example.org/busybox:1.37.0-with-a-long-tag"}
     columns += (("IMAGE", "image"), ("MAC", "mac"))
 parts = [Table(columns=columns, rows=[row], optional=("image", "mac"))]
-render(Shown(document={}, rows=[row], parts=parts), "table", no_trunc="full" in sys.argv)
+render(Shown(document={}, parts=parts), as_json=False, no_trunc="full" in sys.argv)
 """
 
 
 LONG: Final = """
 from cnm_bridge.operator.cli.output.shown import Shown, render
-render(Shown(document={}, rows=[], parts=["docker network create " * 5]), "table", no_trunc=False)
+render(Shown(document={}, parts=["docker network create " * 5]), as_json=False, no_trunc=False)
 """
 
 
@@ -93,7 +93,7 @@ from cnm_bridge.operator.cli.output.shown import Shown, Table, render
 name = "a-name-of-more-letters-than-fit"
 row = {"id": "77" * 32, "name": name, "addresses": "10.23.0.2/16 fd23::2/64", "mode": "move"}
 columns = (("ENDPOINT", "id"), ("NAME", "name"), ("ADDRESSES", "addresses"), ("MODE", "mode"))
-render(Shown(document={}, rows=[row], parts=[Table(columns=columns, rows=[row])]), "table", no_trunc=False)
+render(Shown(document={}, parts=[Table(columns=columns, rows=[row])]), as_json=False, no_trunc=False)
 """
 
 

@@ -13,8 +13,8 @@ from cnm_bridge.operator.cli.main import main
 @pytest.mark.parametrize(
     ("command", "own"),
     [
-        ("doctor", ("--quick", "--format", "--json")),
-        ("test", ("--outside", "--format", "--json")),
+        ("doctor", ("--quick", "--no-trunc", "--json")),
+        ("test", ("--outside", "--no-trunc", "--json")),
         ("explain", ("--option", "--json")),
     ],
 )
