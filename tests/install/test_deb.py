@@ -209,7 +209,8 @@ def remove_instance(machine: Machine) -> None:
 
 def commands(machine: Machine) -> list[str]:
     """Return the commands of `cni-bridge`."""
-    shown = machine.run("cni-bridge", "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    shown = machine.run("cni-bridge", "--help").stdout
+    shown = shown[shown.index("Start:\n") : shown.index("Examples:\n")]
     return [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
 
 

@@ -130,12 +130,8 @@ def test_names_that_a_shell_completes(scene: Scene) -> None:
 def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
     """Return the exit status of `cni-bridge check`, and what it has found differences about."""
     done = command(lab, "check", name, "--json")
-    findings = (
-        one
-        for document in get_objects(json.loads(done.stdout), "endpoints")
-        for one in get_objects(document, "findings")
-    )
-    return done.returncode, {get_str(one, "about") for one in findings}
+    (document,) = get_objects(json.loads(done.stdout), "endpoints")
+    return done.returncode, {get_str(one, "about") for one in get_objects(document, "findings")}
 
 
 @pytest.mark.smoke

@@ -12,45 +12,61 @@ from cnm_bridge import __version__
 from cnm_bridge.operator.cli.command import ASKS, NAME, CommandGroup
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 
-_COMMANDS: Final = {
-    "check": (
-        "check.check",
-        "Check that containers are still attached as their plugins made it; with NAME, only those endpoints.",
-    ),
-    "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
-    "events": (
-        "events.events",
-        "Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.",
-    ),
-    "explain": ("explain.explain", "Show what a container on NETWORK would get; of the plugins, only VERSION is run."),
-    "gc": (
-        "clean_up.gc_command",
-        "Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.",
-    ),
-    "inspect": (
-        "inspect.inspect",
-        "Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.",
-    ),
-    "ls": (
-        "ls.ls",
-        "List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.",
-    ),
-    "network": ("network.network", "Make and remove Docker networks; `docker network` does everything else with them."),
-    "release": (
-        "clean_up.release",
-        "Release unclaimed addresses by the IDs that `cni-bridge gc` shows.",
-    ),
-    "retry": ("clean_up.retry", "Run failed teardowns now, all or those of ENDPOINT, and show what is left."),
-    "serve": ("serve.serve", "Run the network driver, until SIGTERM."),
-    "state": ("state.state", "Show, export and import the stored state."),
-    "status": ("status.status", "Show networks, endpoints and pending teardowns of the running daemon."),
-    "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
-    "test": (
-        "connectivity.test",
-        "Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.",
-    ),
+_SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Start": {
+        "network": (
+            "network.network",
+            "Make and remove Docker networks; `docker network` does everything else with them.",
+        ),
+        "explain": (
+            "explain.explain",
+            "Show what a container on NETWORK would get; of the plugins, only VERSION is run.",
+        ),
+        "test": (
+            "connectivity.test",
+            "Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.",
+        ),
+    },
+    "Look": {
+        "ls": (
+            "ls.ls",
+            "List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.",
+        ),
+        "inspect": (
+            "inspect.inspect",
+            "Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.",
+        ),
+        "status": ("status.status", "Show networks, endpoints and pending teardowns of the running daemon."),
+        "events": (
+            "events.events",
+            "Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.",
+        ),
+        "check": (
+            "check.check",
+            "Check that containers are still attached as their plugins made it; with NAME, only those endpoints.",
+        ),
+        "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
+    },
+    "Repair": {
+        "gc": (
+            "clean_up.gc_command",
+            "Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.",
+        ),
+        "retry": ("clean_up.retry", "Run failed teardowns now, all or those of ENDPOINT, and show what is left."),
+        "release": (
+            "clean_up.release",
+            "Release unclaimed addresses by the IDs that `cni-bridge gc` shows.",
+        ),
+        "state": ("state.state", "Show, export and import the stored state."),
+        "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
+    },
+    "Daemon": {
+        "serve": ("serve.serve", "Run the network driver, until SIGTERM."),
+    },
 }
-"""Of each subcommand: module and function in `cnm_bridge.operator.cli.commands`, and the first sentence of its help."""
+"""The sections of the help, and in them each subcommand: module and function in `cnm_bridge.operator.cli.commands`, and
+the first sentence of its help."""
+_COMMANDS: Final = {name: one for section in _SECTIONS.values() for name, one in section.items()}
 
 
 class _Imported(Mapping[str, click.Command]):
@@ -75,6 +91,12 @@ class _MainGroup(CommandGroup):
     def first_sentence(self, name: str) -> str:
         """Return it without importing the subcommand."""
         return _COMMANDS[name][1]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
+        """Write the subcommands by what they are for."""
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
 
 
 @click.group(

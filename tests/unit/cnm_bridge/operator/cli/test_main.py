@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -128,6 +129,14 @@ def test_the_help_has_the_first_sentence_of_each_subcommand() -> None:
     """The sentences that the list of subcommands shows are those of the subcommands' own help."""
     for name, command in main.commands.items():
         assert main.first_sentence(name) == command.get_short_help_str(1000)
+
+
+def test_the_help_has_each_subcommand_once() -> None:
+    """In the section of what it is for."""
+    shown = CliRunner().invoke(main, ["--help"], prog_name="cni-bridge").output
+    listed = shown[shown.index("Start:") : shown.index("Examples:")]
+    assert re.findall(r"^(\w+):$", listed, re.MULTILINE) == ["Start", "Look", "Repair", "Daemon"]
+    assert sorted(re.findall(r"^  ([\w-]+) ", listed, re.MULTILINE)) == sorted(main.commands)
 
 
 def test_the_help_imports_no_subcommand() -> None:
