@@ -144,24 +144,15 @@ class DnsOption(StrEnum):
     """The result's name servers and search domains replace those of Docker."""
 
 
-class IdentityKind(StrEnum):
-    """In whose words plugins receive the identity of a container."""
-
-    DOCKER = "docker"
-    KUBERNETES = "kubernetes"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityRequest:
     """The request that plugins receive the identity of the container, which is known from Join on.
 
     Attributes:
-        kind: Whose names and arguments they receive: Docker's or those of Kubernetes.
         labels: Shell patterns of the labels that they receive.
         is_required: Whether a container whose identity is not known is refused.
     """
 
-    kind: IdentityKind
     labels: tuple[str, ...] = ()
     is_required: bool = False
 

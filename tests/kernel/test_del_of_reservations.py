@@ -13,7 +13,6 @@ from cni_bridge_state import (
     AttachMode,
     EndpointId,
     EndpointRecord,
-    IdentityKind,
     IdentityRequest,
     NetworkId,
     NetworkRecord,
@@ -54,7 +53,7 @@ PLAN: Final = Plan(
     configuration=NetworkConfigurationList.from_document(LIST),
     args=(("IgnoreUnknown", "1"), ("IP", "10.1.0.9")),
     attach=AttachChoice(mode=AttachMode.HYBRID, reason="cni.attach=hybrid"),
-    options=Options(identity=IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))),
+    options=Options(identity=IdentityRequest(labels=("tier",))),
 )
 WAYS: Final = {"in the sandbox": AttachMode.HYBRID, "moved": AttachMode.MOVE}
 """The mode after Join. If the engine's release is not known, the link is not made in the sandbox."""

@@ -115,8 +115,8 @@ def test_the_agent_is_not_there(scene: Scene) -> None:
 
 def test_a_pod_is_refused(scene: Scene) -> None:
     """With the arguments of Kubernetes the plugin asks a cluster; nothing is left."""
-    network = scene.network(None, "-o", "cni.attach=hybrid", "-o", "cni.identity=kubernetes", name="calico")
-    labels = (f"io.kubernetes.pod.{key}=the-{key}" for key in ("name", "namespace", "uid"))
-    refusal = scene.run_refusal(network, *(word for label in labels for word in ("--label", label)))
+    pod = ("-o", "cni.args.K8S_POD_NAME=web", "-o", "cni.args.K8S_POD_NAMESPACE=shop")
+    network = scene.network(None, "-o", "cni.attach=hybrid", *pod, name="calico")
+    refusal = scene.run_refusal(network)
     assert "in-cluster configuration" in refusal
     wait_until(lambda: stored(scene, "endpoints") == stored(scene, "addresses") == [], "the end of DEL", 30)

@@ -115,28 +115,17 @@ def test_parallel_starts(private_scene: Scene, network: str, mode: str) -> None:
 
 
 @pytest.mark.smoke
-def test_a_pods_sandbox(private_scene: Scene, network: str) -> None:
-    """Its plugins receive the arguments of Kubernetes and the selected labels; another container is refused."""
+def test_selected_labels(private_scene: Scene, network: str) -> None:
+    """Plugins receive those that the network names, and no others."""
     scene = private_scene
-    options = ("-o", "cni.identity=kubernetes", "-o", "cni.identity-required=true", "-o", "cni.identity-labels=app*")
+    options = ("-o", "cni.identity=docker", "-o", "cni.identity-required=true", "-o", "cni.identity-labels=app*")
     name = scene.network(network, "-o", "cni.attach=hybrid", *options)
-    labels = {f"io.kubernetes.pod.{key}": f"the-{key}" for key in ("name", "namespace", "uid")}
-    given = (word for key, value in {**labels, "app": "shop"}.items() for word in ("--label", f"{key}={value}"))
-    container = scene.run(name, *given)
+    container = scene.run(name, "--label", "app=shop", "--label", "secret=x")
     (record,) = received(scene)
-    args = arguments(record)
-    assert {key: value for key, value in args.items() if key.startswith("K8S")} == {
-        "K8S_POD_NAME": "the-name",
-        "K8S_POD_NAMESPACE": "the-namespace",
-        "K8S_POD_UID": "the-uid",
-        "K8S_POD_INFRA_CONTAINER_ID": scene.lab.docker("inspect", "--format", "{{.Id}}", container.name),
-    }
+    assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
     stdin = as_object(record["stdin"], "configuration")
     cni = as_object(as_object(stdin["args"], "args")["cni"], "cni")
     assert list(get_objects(cni, "labels")) == [{"key": "app", "value": "shop"}]
-    before = scene.lab.state()
-    assert "is not a pod's sandbox" in scene.run_refusal(name)
-    assert scene.lab.wait_clean(before) == ""
 
 
 def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:

@@ -190,15 +190,6 @@ def test_a_vrf(scene: Scene) -> None:
     assert scene.lab.docker("exec", "t1", "readlink", "/sys/class/net/eth0/master").strip().endswith("/tenant")
 
 
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_identity_as_in_kubernetes(scene: Scene) -> None:
-    """The container with the labels starts, and another one is refused."""
-    for block in (recipe("A static address")[0], *recipe("Identity as in Kubernetes")):
-        scene.shell(block)
-    assert addresses(scene.lab.container("pod1"))
-    assert "is not a pod's sandbox" in scene.run_refusal("pods")
-
-
 def test_ipv6(scene: Scene) -> None:
     """The container has addresses of both families, and Docker shows both."""
     for block in recipe("IPv6"):

@@ -132,10 +132,10 @@ class Explanation:
         if request is None:
             return None
         if not self.plan.attach.mode.in_sandbox:
-            return f"{request.kind}, but not known in mode move"
+            return "docker, but not known in mode move"
         labels = f", labels {', '.join(request.labels)}" if request.labels else ""
         missing = "without it the container is refused" if request.is_required else "without it they run all the same"
-        return f"{request.kind}{labels}: added at Join to what the plugins receive; {missing}"
+        return f"docker{labels}: added at Join to what the plugins receive; {missing}"
 
     def _dhcp(self) -> str | None:
         """Describe the exchange with the DHCP server, None if addresses do not come from one."""

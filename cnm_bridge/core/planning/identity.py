@@ -20,12 +20,11 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
-from cni_bridge_state import AttachmentRecord, IdentityKind, IdentityRequest, ReservationInput
+from cni_bridge_state import AttachmentRecord, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.engine_facts import StartingContainer
-from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.reserved_list import ipam_configuration
 from cnm_bridge.core.planning.addresses.addressing import with_labels
@@ -36,11 +35,6 @@ ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
 
 _PROJECT: Final = "com.docker.compose.project"
 _SERVICE: Final = "com.docker.compose.service"
-_POD_LABELS: Final = ("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid")
-_POD: Final = re.compile(r"k8s_POD_([^_]+)_([^_]+)_([^_]+)_\d+")
-"""The name that the kubelet gives to a pod's sandbox: `k8s_POD_<pod>_<namespace>_<uid>_<attempt>`."""
-_POD_WORDS: Final = re.compile(r"[\w.-]{1,1000}")
-"""Names of Kubernetes and UIDs, without what CNI_ARGS cannot have; a part of a pod's identity is none."""
 _POD_NAME: Final = "K8S_POD_NAME"
 _LONGEST_BYTES: Final = 4096
 """The longest label, with its key, and the longest argument."""
@@ -80,25 +74,14 @@ def with_identity(
 
     Args:
         attachment: What they would receive without it.
-        request: Which identity.
+        request: Which labels they receive.
         container: The container.
         template: Where in `args` they receive it as well (`identity_args.py`), None for nowhere.
-
-    Raises:
-        Refused: The identity of a pod is required, and the container is not the sandbox of a pod.
     """
-    pod = _find_pod(container) if request.kind is IdentityKind.KUBERNETES else None
-    if request.kind is IdentityKind.KUBERNETES and pod is None:
-        if request.is_required:
-            raise Refused(
-                f"container {container.name} is not a pod's sandbox, as cni.identity=kubernetes requires: it has no "
-                f"label {_POD_LABELS[0]}, and its name does not begin with k8s_POD_; leave out cni.identity"
-            )
-        return Identified(attachment=attachment)
     left_out: list[str] = []
     network = NetworkConfigurationList.from_document(attachment.configuration)
-    args = _docker_args(container) if pod is None else _pod_args(container, pod)
-    name = container.name if pod is None else pod[0]
+    args = _arguments(container)
+    name = container.name
     capability_args: JsonObject = attachment.capability_args
     if any(_ALIASES in plugin.capabilities for plugin in network.plugins):
         args[_POD_NAME] = name
@@ -164,27 +147,7 @@ def _receivable(labels: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[
     return received, left_out
 
 
-def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:
-    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is not a pod's sandbox."""
-    name, namespace, uid = (container.labels.get(label) for label in _POD_LABELS)
-    if name and namespace and uid and _POD_WORDS.fullmatch(name + namespace + uid):
-        return name, namespace, uid
-    match = _POD.fullmatch(container.name)
-    return (match[1], match[2], match[3]) if match else None
-
-
-def _pod_args(container: StartingContainer, pod: tuple[str, str, str]) -> dict[str, str]:
-    """Return the arguments that the kubelet's runtimes give (CNI CONVENTIONS)."""
-    name, namespace, uid = pod
-    return {
-        _POD_NAME: name,
-        "K8S_POD_NAMESPACE": namespace,
-        "K8S_POD_UID": uid,
-        "K8S_POD_INFRA_CONTAINER_ID": container.id,
-    }
-
-
-def _docker_args(container: StartingContainer) -> dict[str, str]:
+def _arguments(container: StartingContainer) -> dict[str, str]:
     return {
         "DOCKER_CONTAINER_ID": container.id,
         "DOCKER_CONTAINER_NAME": container.name,

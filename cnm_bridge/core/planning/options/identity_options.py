@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject
-from cni_bridge_state import IdentityKind, IdentityRequest
+from cni_bridge_state import IdentityRequest
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.identity_args import parse_template
 
@@ -16,6 +16,7 @@ _IDENTITY_REQUIRED: Final = "cni.identity-required"
 IDENTITY_ARGS: Final = "cni.identity-args"
 IDENTITY_OPTIONS: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED, IDENTITY_ARGS)
 _NO_IDENTITY: Final = "none"
+_DOCKER: Final = "docker"
 _BOOLEANS: Final = frozenset({"true", "false"})
 
 
@@ -32,14 +33,12 @@ def parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
     if text == _NO_IDENTITY:
         for option in IDENTITY_OPTIONS[1:]:
             if option in options:
-                raise BadOption(option, f"has no effect without {_IDENTITY}=docker or {_IDENTITY}=kubernetes")
+                raise BadOption(option, f"has no effect without {_IDENTITY}={_DOCKER}")
         return None
-    try:
-        kind = IdentityKind(text)
-    except ValueError as exc:
-        raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
+    if text != _DOCKER:
+        raise BadOption(_IDENTITY, f"{text!r} is unknown; give {_NO_IDENTITY} or {_DOCKER}")
     patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
-    return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
+    return IdentityRequest(labels=patterns, is_required=required == "true")
 
 
 def parse_identity_args(text: str) -> JsonObject:

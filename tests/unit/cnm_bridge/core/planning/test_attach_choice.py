@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, IdentityKind, IdentityRequest
+from cni_bridge_state import AttachMode, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
@@ -33,8 +33,8 @@ VRF: Final[tuple[JsonObject, ...]] = (BRIDGE, {"type": "vrf"})
 DHCP: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
 PTP: JsonObject = {"type": "ptp", "ipam": HOST_LOCAL}
 NAMED, POOL = "ifname", "pool"
-KNOWN = IdentityRequest(kind=IdentityKind.DOCKER)
-REQUIRED = IdentityRequest(kind=IdentityKind.DOCKER, is_required=True)
+KNOWN = IdentityRequest()
+REQUIRED = IdentityRequest(is_required=True)
 
 
 def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfigurationList:

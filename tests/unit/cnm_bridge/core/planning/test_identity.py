@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins receive the identity of a container, in Docker's words or in those of Kubernetes."""
+"""Plugins receive the identity of a container."""
 
 from dataclasses import replace
 
@@ -11,27 +11,16 @@ from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     AttachMode,
-    IdentityKind,
     IdentityRequest,
     ReservationInput,
 )
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import StartingContainer
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.identity import Identified, with_identity
+from cnm_bridge.core.planning.identity import with_identity
 
 ID = "ab" * 32
-DOCKER = IdentityRequest(kind=IdentityKind.DOCKER)
-KUBERNETES = IdentityRequest(kind=IdentityKind.KUBERNETES)
+DOCKER = IdentityRequest()
 COMPOSE = {"com.docker.compose.project": "shop", "com.docker.compose.service": "web", "tier": "front"}
-POD = {"io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "u-1"}
-POD_ARGS = {
-    "IgnoreUnknown": "1",
-    "K8S_POD_NAME": "p",
-    "K8S_POD_NAMESPACE": "default",
-    "K8S_POD_UID": "u-1",
-    "K8S_POD_INFRA_CONTAINER_ID": ID,
-}
 
 
 def container(labels: dict[str, str] | None = None, name: str = "shop-web-1") -> StartingContainer:
@@ -61,7 +50,7 @@ def labels(changed: AttachmentRecord) -> list[JsonObject]:
     return list(get_objects(find_object(find_object(first, "args") or {}, "cni") or {}, "labels"))
 
 
-def test_dockers_words() -> None:
+def test_the_arguments() -> None:
     """Name, image, project and service; an argument without a value is left out, and so are labels."""
     changed = with_identity(attachment(), DOCKER, container(COMPOSE)).attachment
     assert dict(changed.args) == {
@@ -78,26 +67,12 @@ def test_dockers_words() -> None:
 
 def test_labels_are_selected_by_patterns() -> None:
     """A label that the configuration has already stays as it is there."""
-    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("com.docker.*", "tier"))
+    request = IdentityRequest(labels=("com.docker.*", "tier"))
     changed = with_identity(attachment(), request, container({**COMPOSE, "secret": "x"})).attachment
     assert [label["key"] for label in labels(changed)] == sorted(COMPOSE)
     own: JsonObject = {"type": "bridge", "args": {"cni": {"labels": [{"key": "tier", "value": "own"}]}}}
     changed = with_identity(attachment(own), request, container({"tier": "front"})).attachment
     assert labels(changed) == [{"key": "tier", "value": "own"}]
-
-
-@pytest.mark.parametrize("pod", [container(POD, name="any"), container({"other": "x"}, name="k8s_POD_p_default_u-1_0")])
-def test_the_words_of_kubernetes(pod: StartingContainer) -> None:
-    """From the kubelet's labels, or from the name that it gives to a sandbox."""
-    assert dict(with_identity(attachment(), KUBERNETES, pod).attachment.args) == POD_ARGS
-
-
-def test_a_container_that_is_no_pod() -> None:
-    """It has no identity; if one is required, it is refused."""
-    assert with_identity(attachment(), KUBERNETES, container()) == Identified(attachment=attachment())
-    required = IdentityRequest(kind=IdentityKind.KUBERNETES, is_required=True)
-    with pytest.raises(Refused, match=r"shop-web-1 is not a pod's sandbox.*io\.kubernetes\.pod\.name"):
-        with_identity(attachment(), required, container())
 
 
 def test_options_go_before_the_identity() -> None:
@@ -114,7 +89,7 @@ def test_options_go_before_the_identity() -> None:
 
 
 def test_names_for_a_plugin_that_serves_them() -> None:
-    """Such as `dnsname`: it reads the name of the pod, and the aliases on the network."""
+    """Such as `dnsname`: it reads `K8S_POD_NAME`, and the aliases on the network."""
     dnsname: JsonObject = {"type": "dnsname", "capabilities": {"aliases": True}}
     changed = with_identity(attachment({"type": "bridge"}, dnsname), DOCKER, container(COMPOSE)).attachment
     assert dict(changed.args)["K8S_POD_NAME"] == "shop-web-1"
@@ -134,7 +109,7 @@ def test_a_value_that_cni_args_cannot_hold(value: str) -> None:
 @pytest.mark.parametrize("value", ["a\0b", "x" * 200_000, "\ud800"])
 def test_a_label_that_no_plugin_receives(value: str) -> None:
     """It is left out, and named in short."""
-    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("*",))
+    request = IdentityRequest(labels=("*",))
     given = {"equal": "a=b;c", "wrong": value, "k" * 200_000: "long"}
     found = with_identity(attachment(), request, container(given))
     assert labels(found.attachment) == [{"key": "equal", "value": "a=b;c"}]
@@ -157,12 +132,6 @@ def test_an_alias_that_is_no_name() -> None:
     assert "alias a\nb c" in found.left_out
 
 
-def test_a_pod_with_an_invalid_name() -> None:
-    """It is not a pod of Kubernetes: plugins must not receive a part of an identity."""
-    pod = container({**POD, "io.kubernetes.pod.namespace": "a=b"})
-    assert with_identity(attachment(), KUBERNETES, pod) == Identified(attachment=attachment())
-
-
 def test_the_host_name_of_a_lease() -> None:
     """The DHCP server receives the name, in characters of host names, unless the list sends one."""
     main: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
@@ -177,7 +146,7 @@ def test_the_ipam_plugin_of_a_reservation() -> None:
     """What it received before the container was known stays for its DEL, also if the container is identified again."""
     main: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "capabilities": {"mac": True}}
     own = replace(attachment(main, args=(("IP", "10.1.0.9"),)), mode=AttachMode.HYBRID)
-    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))
+    request = IdentityRequest(labels=("tier",))
     changed = with_identity(own, request, container(COMPOSE)).attachment
     received = ReservationInput(
         plugin={"type": "host-local", "ipam": {"type": "host-local"}}, args=(("IP", "10.1.0.9"),)
@@ -198,7 +167,7 @@ CALICO: JsonObject = {
 def test_a_template_of_arguments() -> None:
     """Each plugin receives it in `args`, beside what its configuration has there, which is not replaced."""
     own: JsonObject = {"type": "calico", "args": {"org.apache.mesos": {"network_info": {"ip": "x"}}, "other": 1}}
-    request = IdentityRequest(kind=IdentityKind.DOCKER, labels=("tier",))
+    request = IdentityRequest(labels=("tier",))
     changed = with_identity(attachment(own, {"type": "portmap"}), request, container(COMPOSE), CALICO).attachment
     first, second = (
         get_object(get_object(plugin, "args"), "org.apache.mesos")["network_info"]

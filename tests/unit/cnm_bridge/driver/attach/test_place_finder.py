@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import get_objects
-from cni_bridge_state import EndpointRecord, IdentityKind, IdentityRequest
+from cni_bridge_state import EndpointRecord, IdentityRequest
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.attach.place_finder import Place
@@ -25,7 +25,7 @@ def requesting(request: IdentityRequest | None) -> EndpointRecord:
 
 def test_plugins_receive_the_identity() -> None:
     """It is added to CNI_ARGS, if it is requested."""
-    identified = KNOWN.identify(requesting(IdentityRequest(kind=IdentityKind.DOCKER)))
+    identified = KNOWN.identify(requesting(IdentityRequest()))
     assert dict(identified.attachment.args)["DOCKER_CONTAINER_NAME"] == "web"
     plain = requesting(None)
     assert KNOWN.identify(plain) is plain
@@ -33,9 +33,9 @@ def test_plugins_receive_the_identity() -> None:
 
 def test_a_container_that_is_not_known() -> None:
     """It starts without an identity, unless one is required: then the error says why it is not known."""
-    record = requesting(IdentityRequest(kind=IdentityKind.DOCKER))
+    record = requesting(IdentityRequest())
     assert UNKNOWN.identify(record) is record
-    required = requesting(IdentityRequest(kind=IdentityKind.DOCKER, is_required=True))
+    required = requesting(IdentityRequest(is_required=True))
     with pytest.raises(Refused, match=r"cni\.identity-required: .* is not known: the Docker Engine is booting"):
         UNKNOWN.identify(required)
     assert KNOWN.identify(required) != required
@@ -44,6 +44,6 @@ def test_a_container_that_is_not_known() -> None:
 def test_the_template_of_a_network() -> None:
     """What it says of the container is in `args` of the plugins."""
     place = replace(KNOWN, template={"runtime": {"container": "{name}"}})
-    identified = place.identify(requesting(IdentityRequest(kind=IdentityKind.DOCKER)))
+    identified = place.identify(requesting(IdentityRequest()))
     (plugin,) = get_objects(identified.attachment.configuration, "plugins")
     assert plugin["args"] == {"runtime": {"container": "web"}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, DnsOption, IdentityKind, IdentityRequest, RequestedInterface
+from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, RequestedInterface
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
@@ -54,7 +54,7 @@ async def choose(
     [
         (Options(), AttachMode.MOVE),
         (Options(ifname="wan7"), AttachMode.HYBRID),
-        (Options(identity=IdentityRequest(kind=IdentityKind.DOCKER)), AttachMode.HYBRID),
+        (Options(identity=IdentityRequest()), AttachMode.HYBRID),
     ],
 )
 async def test_the_options_of_the_call(plugins: FakePlugins, options: Options, mode: AttachMode) -> None:

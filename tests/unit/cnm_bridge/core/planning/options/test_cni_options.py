@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from cni_bridge_state import IdentityKind, IdentityRequest
+from cni_bridge_state import IdentityRequest
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.options.cni_options import (
     Options,
@@ -174,7 +174,7 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
         ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
         ("cni.dns", "add", "give ignore, search, replace"),
-        ("cni.identity", "podman", "give none, docker, kubernetes"),
+        ("cni.identity", "podman", "give none or docker"),
         ("cni.identity-labels", "app", "no effect without cni.identity=docker"),
         ("cni.identity-required", "true", "no effect without cni.identity=docker"),
         ("cni.identity-required", "yes", "is not true or false"),
@@ -223,9 +223,7 @@ def test_a_long_value_is_not_repeated() -> None:
 def test_the_request_for_an_identity() -> None:
     """Patterns of labels are separated by commas; without `cni.identity` there is no request."""
     given = {"cni.identity": "docker", "cni.identity-labels": "app, tier-*", "cni.identity-required": "true"}
-    assert parse_options(given).identity == IdentityRequest(
-        kind=IdentityKind.DOCKER, labels=("app", "tier-*"), is_required=True
-    )
+    assert parse_options(given).identity == IdentityRequest(labels=("app", "tier-*"), is_required=True)
     assert parse_options({**given, "cni.identity-args": '{"x": ["{name}", 1]}'}).identity_args == {"x": ["{name}", 1]}
     assert parse_options({}).identity is parse_options({"cni.identity": "none"}).identity is None
 
