@@ -74,6 +74,15 @@ class EngineRelease:
         return self >= _FORGETS_NETWORKS
 
     @property
+    def disables_ipv6(self) -> bool:
+        """Whether it disables IPv6 in every sandbox, and enables it on each link that has an IPv6 address.
+
+        `net.ipv6.conf.all.disable_ipv6` of a sandbox then does not show what the user wants (moby 25.0
+        `osl/namespace_linux.go`, setIPv6).
+        """
+        return self.major < _LEAVES_IPV6
+
+    @property
     def mistakes_addresses(self) -> bool:
         """Whether it takes IPv4 addresses of drivers for IPv6 addresses (moby `getEtcHostsAddrs`, without Unmap)."""
         return self.major == _MISTAKES_ADDRESSES
@@ -87,6 +96,9 @@ DNS_BEFORE_START: Final = EngineRelease(28, 1)
 
 _FORGETS_NETWORKS: Final = EngineRelease(29, 1)
 """The first release for which the bug was reported."""
+
+_LEAVES_IPV6: Final = 26
+"""The first major version that leaves `net.ipv6.conf.all.disable_ipv6` to the user."""
 
 _MISTAKES_ADDRESSES: Final = 28
 """The major version with this bug, from 28.0 to 28.5."""

@@ -140,6 +140,13 @@ class SandboxSync:
         finally:
             self.announcer.placed(endpoint_id)
 
+    async def as_allowed(self, sandbox: Path, snapshot: Snapshot) -> Snapshot:
+        """Return a link's snapshot as its sandbox allows it: without IPv6, if the user has disabled that there."""
+        release = self.release.current
+        if release is None or release.disables_ipv6:  # the setting may be the engine's
+            return snapshot
+        return await self.kernel.as_allowed(sandbox, snapshot)
+
     async def withdraw(self, record: EndpointRecord) -> None:
         """Remove the policy rules of an endpoint that is leaving its sandbox: they would outlast the link.
 
@@ -174,7 +181,7 @@ class SandboxSync:
         # one at a time: two links would choose the same unused routing table
         async with self._sandboxes.hold(joined.sandbox):
             # Before Engine 28 it is not known at Join.
-            allowed = replace(joined, snapshot=await self.kernel.as_allowed(joined.sandbox, joined.snapshot))
+            allowed = replace(joined, snapshot=await self.as_allowed(joined.sandbox, joined.snapshot))
             done = await self.kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, allowed.sandbox_plan)
         if done is None:
             return

@@ -29,6 +29,16 @@ def test_a_release(text: str, release: EngineRelease, *, first: bool) -> None:
     assert release.makes_sandbox_first is first
 
 
+@pytest.mark.parametrize(
+    ("text", "disables"), [("20.10.24", True), ("25.0.0", True), ("26.0.0", False), ("28.5.2", False)]
+)
+def test_engines_that_disable_ipv6_in_every_sandbox(text: str, *, disables: bool) -> None:
+    """There, the setting of a sandbox does not show what the user wants."""
+    release = EngineRelease.parse(text)
+    assert release is not None
+    assert release.disables_ipv6 is disables
+
+
 @pytest.mark.parametrize(("release", "forgets"), [((28, 5), False), ((29, 0), False), ((29, 1), True), ((29, 7), True)])
 def test_a_release_that_forgets_networks(release: tuple[int, int], *, forgets: bool) -> None:
     """It was reported for 29.1, and seen with 29.7."""
