@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
-from tests.lab import Container, Engine
+from tests.lab import Container, Engine, wait_until
 from tests.system.scene import LISTS, Scene, bridge, reaches
 
+SYSCTLS = "com.docker.network.endpoint.sysctls"
 OFF = ("--sysctl", "net.ipv6.conf.all.disable_ipv6=1")
 
 
@@ -28,9 +29,13 @@ def read_ipv6(container: Container) -> list[str]:
 
 def has_ipv4_alone(container: Container, *links: str) -> bool:
     """Return whether a container has these links, each with an IPv4 address, and nothing of IPv6."""
-    found = {link.name: [address.version for address in link.addresses] for link in container.links()}
     assert read_ipv6(container) == []
-    return found == {name: [4] for name in links}
+    return versions(container) == {name: [4] for name in links}
+
+
+def versions(container: Container) -> dict[str, list[int]]:
+    """Return the IP versions of the addresses of each link."""
+    return {link.name: sorted(address.version for address in link.addresses) for link in container.links()}
 
 
 @pytest.mark.smoke
@@ -50,6 +55,24 @@ def test_no_link_has_ipv6(private_scene: Scene, beside_ours: Sequence[str], plug
     assert has_ipv4_alone(container, "eth0")
 
 
+@pytest.mark.smoke
+@pytest.mark.parametrize("plugins", [name for name in LISTS if "dual stack" in name])
+def test_one_link_has_none(scene: Scene, plugins: str) -> None:
+    """A sysctl of the endpoint disables IPv6 on its link alone: Docker learns no IPv6 address, from the start."""
+    first = scene.network(scene.configure(LISTS[plugins](scene.subnet())))
+    container = scene.run(f"name={first},driver-opt={SYSCTLS}=net.ipv6.conf.IFNAME.disable_ipv6=1")
+    setting = "/proc/sys/net/ipv6/conf/eth0/disable_ipv6"
+    for _ in range(2):
+        wait_until(lambda: container.exec("cat", setting) == "1", "IPv6 is disabled")  # before Engine 28 in a moment
+        assert versions(container) == {"eth0": [4]}
+        assert [address.version for address in container.endpoint(first).addresses] == [4]
+        scene.lab.docker("restart", "-t", "0", container.name)
+    assert "0 differences" in scene.lab.run("cni-bridge", "check").stdout
+    second, _ = scene.bridge_network(ipv6=True)
+    scene.lab.docker("network", "connect", second, container.name)
+    assert sorted(versions(container).values()) == [[4], [4, 6]]
+
+
 def test_it_has_all_of_ipv4(scene: Scene) -> None:
     """Its gateway and its own name answer, and `check` misses nothing."""
     network, subnet = scene.bridge_network(ipv6=True)
@@ -59,6 +82,7 @@ def test_it_has_all_of_ipv4(scene: Scene) -> None:
     assert "0 differences" in scene.lab.run("cni-bridge", "check").stdout
 
 
+@pytest.mark.engine_since("26", "leaves net.ipv6.conf.all.disable_ipv6 to the user, also for links that come later")
 def test_networks_that_come_and_go(scene: Scene) -> None:
     """The link of a network that is connected later has no IPv6 either, and default routes can be moved to it."""
     one, two = (scene.bridge_network(ipv6=True)[0] for _ in range(2))

@@ -64,8 +64,14 @@ class PlanRequest:
 
     @property
     def without_ipv6(self) -> bool:
-        """Whether the container has IPv6 disabled: from Engine 28 on, Docker's IPAM then chooses no IPv6 address."""
-        return self.requested.address_ipv6 is None and any(pool.subnet.version == _IPV6 for pool in self.pools)
+        """Whether IPv6 is disabled, on the link by its options or in the container.
+
+        Docker does not tell the latter, but from Engine 28 on its IPAM then chooses no IPv6 address. An engine to which
+        an IPv6 address is answered in spite of the option does not start the container (28.5: no route to the IPv6
+        gateway; 29: the address cannot be released).
+        """
+        no_address = self.requested.address_ipv6 is None
+        return self.options.disables_ipv6 or (no_address and any(pool.subnet.version == _IPV6 for pool in self.pools))
 
     @property
     def has_pool(self) -> bool:

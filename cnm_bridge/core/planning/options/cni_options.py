@@ -133,6 +133,12 @@ class Options:
         """The name of the list, given by name or itself; None for the list that has the network's name."""
         return self.configuration if self.inline is None else self.inline.name
 
+    @property
+    def disables_ipv6(self) -> bool:
+        """Whether a setting of the link disables IPv6 on it."""
+        settings = {(setting.family, setting.name): setting.value for setting in self.sysctls}
+        return settings.get(("net/ipv6/conf", "disable_ipv6")) == "1"
+
 
 def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
     """Return a network's options, overridden by an endpoint's.

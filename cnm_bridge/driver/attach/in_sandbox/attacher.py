@@ -39,7 +39,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
-from cnm_bridge.core.planning.link.without_ipv6 import without_ipv6
+from cnm_bridge.core.planning.link.without_ipv6 import disables_ipv6, without_ipv6
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
@@ -199,7 +199,7 @@ class SandboxAttacher:
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)
-        is_off = await self.kernel.is_ipv6_disabled(record.sandbox)
+        is_off = disables_ipv6(expected) or await self.kernel.is_ipv6_disabled(record.sandbox)
         snapshot = await self._finish(endpoint, pin, expected, link_local, is_off=is_off)
         if endpoint.reserved is None:
             requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
@@ -261,8 +261,9 @@ class SandboxAttacher:
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
-        record = with_addresses(replace(record, snapshot=for_move(snapshot, expected).to_json()))
-        return await self.move.attach(record)
+        moved = for_move(snapshot, expected)
+        moved = without_ipv6(moved) if disables_ipv6(expected) else moved
+        return await self.move.attach(with_addresses(replace(record, snapshot=moved.to_json())))
 
     async def _join_again(self, record: EndpointRecord) -> EndpointRecord:
         """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link.

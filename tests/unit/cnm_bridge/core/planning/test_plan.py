@@ -491,3 +491,17 @@ FEW = ("10.1.0.2/24", "10.1.0.2/16", "10.1.0.3/24")
 def in_mode(mode: AttachMode, planned: Plan) -> Plan:
     """Return a plan in a mode."""
     return replace(planned, attach=AttachChoice(mode=mode, reason=""))
+
+
+@pytest.mark.parametrize(
+    ("sysctls", "without_ipv6"),
+    [
+        ("net.ipv6.conf.IFNAME.disable_ipv6=1", True),
+        ("net.ipv6.conf.IFNAME.disable_ipv6=1,net.ipv6.conf.IFNAME.disable_ipv6=0", False),
+        ("net.ipv6.neigh.IFNAME.disable_ipv6=1", False),
+    ],
+)
+def test_a_link_on_which_an_option_disables_ipv6(sysctls: str, *, without_ipv6: bool) -> None:
+    """Docker learns no IPv6 address: an engine does not start a container that has one in spite of the option."""
+    options = parse_options({"com.docker.network.endpoint.sysctls": sysctls})
+    assert plan_options(network({"type": "bridge", "ipam": HOST_LOCAL}), options).without_ipv6 is without_ipv6

@@ -8,7 +8,7 @@ from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.planning.link.endpoint_replies import describe_join
 from cnm_bridge.core.planning.link.expected_link import DELEGATES, describe_expected
 from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox, uses_ipv6
-from cnm_bridge.core.planning.link.without_ipv6 import sets_ipv6, without_ipv6
+from cnm_bridge.core.planning.link.without_ipv6 import disables_ipv6, sets_ipv6, without_ipv6
 
 
 def dual_stack() -> Snapshot:
@@ -41,3 +41,9 @@ def test_what_is_left() -> None:
 def test_it_can_be_repeated() -> None:
     """The container may be connected again with the same record."""
     assert without_ipv6(without_ipv6(dual_stack())) == without_ipv6(dual_stack())
+
+
+def test_the_setting_of_the_link() -> None:
+    """It shows that the link has no IPv6; settings that plugins made with IPv6 do not."""
+    assert disables_ipv6(without_ipv6(dual_stack()))
+    assert not disables_ipv6(dual_stack())
