@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from cnm_bridge.core.settings import AttachOption
-from tests.alike.being_fixed import BEING_FIXED
 from tests.alike.cases import CASES, Case
 from tests.alike.differences import Difference, Place, Row, compare, read_table
 from tests.alike.side import Side
@@ -68,4 +67,4 @@ class Comparison:
     def _explain(self, found: Difference, place: Place) -> bool:
         rows = [row for row in self._rows if row.explains(found, place)]
         self._needed.update(rows)
-        return bool(rows) or any(row.explains(found, place) for row in BEING_FIXED)
+        return bool(rows)

@@ -41,7 +41,6 @@ def _ip(*command: str) -> Sequence[JsonObject]:
 def _links() -> Iterator[tuple[str, str]]:
     for link in _ip("address"):
         name = get_str(link, "ifname")
-        yield f"link called {name}", "yes"
         yield f"link {name}: flags", " ".join(sorted(get_strings(link, "flags")))
         yield f"link {name}: mac", str(link["address"])
         yield f"link {name}: kind", str((find_object(link, "linkinfo") or {}).get("info_kind"))

@@ -28,6 +28,7 @@ done
 exec nsenter --net="/proc/$0/ns/net" --uts="/proc/$0/ns/uts" "$@"
 """
 """Runs a program in the network and the host name of a process, with its files for names; `$0` is the process ID."""
+_LINK: Final = re.compile(r"link (?P<link>\S+): mac")
 _ADDRESS: Final = re.compile(r"address (?P<link>\S+): (?P<address>.*)/\d+")
 _HOST_LINK: Final = re.compile(r"\b(veth|cni)[0-9a-f]{7,}\b")
 
@@ -75,10 +76,11 @@ class Subject:
             for kind in _COMPARED:
                 found |= {k: _port(k, v, self._words["port"]) for k, v in flatten(document[kind], kind).items()}
             found |= seen
-            roles |= {**own, **self._ids(document)}
+            roles |= {**self._ids(document), **own}
             if seen:
                 found |= self._probe(own)
-        return replace_values(found, roles)
+        links = (match["link"] for match in map(_LINK.fullmatch, found) if match)
+        return {**replace_values(found, roles), "names of links": " ".join(sorted(links))}
 
     def _inspect(self) -> JsonObject:
         done = self._lab.run("docker", "container", "inspect", self._name, check=False)
@@ -109,6 +111,7 @@ class Subject:
         return roles
 
     def _ids(self, document: JsonObject) -> dict[str, str]:
+        """Return the roles of names and IDs, and of the addresses that Docker shows, whether there are any or not."""
         settings = get_object(document, "NetworkSettings")
         container, sandbox = get_str(document, "Id"), get_str(settings, "SandboxID")
         ids = {self._name: "NAME", container: "ID", container[:12]: "SHORT-ID"}
@@ -116,6 +119,9 @@ class Subject:
         for network in get_object(settings, "Networks").values():
             endpoint = as_object(network, "endpoint")
             ids |= {get_str(endpoint, "EndpointID"): "ENDPOINT", get_str(endpoint, "NetworkID"): "NETWORK"}
+            for address in (get_str(endpoint, "IPAddress"), get_str(endpoint, "GlobalIPv6Address")):
+                if number := self._side.network_of(address):
+                    ids[address] = f"{'NET6' if ':' in address else 'NET'}.{number}.shown"
         return ids
 
     def _probe(self, own: Mapping[str, str]) -> dict[str, str]:
