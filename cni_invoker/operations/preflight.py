@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a network before containers use it and reports every problem that can be found.
 
-The plugins are searched and asked for their versions, as by libcni's `ValidateNetworkList`, and so are those that they
-delegate to. A problem makes ADD fail for certain; what may be correct is a warning: a list that libcni runs must run.
-Keys in another case are the exception: plugins written in Go read them, and this runtime does not (`plugin_keys.py`).
+The plugins are searched and asked for their versions, as by libcni's `ValidateNetworkList`, and so are their IPAM
+plugins. What a meta plugin (flannel, multus) executes is not searched. A problem makes ADD fail for certain; what may
+be correct is a warning: a list that libcni runs must run. Keys in another case are the exception: plugins written in Go
+read them, and this runtime does not (`plugin_keys.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +13,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList, is_reserved, require_network
-from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, find_str
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved, require_network
+from cni_invoker.documents.jsontypes import JsonObject, find_str
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.inputs.checks import require_type
 from cni_invoker.operations.plugin_keys import find_key_problems
@@ -37,12 +38,7 @@ _MAKES_LINK: Final = frozenset({"bridge", "dummy", "host-device", "ipvlan", "mac
 _EXECUTES_IPAM: Final = _MAKES_LINK | {"win-bridge", "win-overlay"}
 """Plugins that are known to execute what `ipam.type` names; other plugins may interpret the name differently."""
 
-_EXECUTES_DELEGATES: Final = frozenset({"flannel", "multus", "multus-shim"})
-"""Meta plugins that are known to execute their delegates."""
-
 _FLANNEL: Final = "flannel"
-_FLANNEL_DELEGATE: Final[JsonObject] = {"type": "bridge", "ipam": {"type": "host-local"}}
-"""What flannel executes unless its `delegate` says otherwise (flannel-io/cni-plugin)."""
 _FLANNEL_SUBNET: Final = "/run/flannel/subnet.env"
 """The file of flanneld, unless `subnetFile` says otherwise."""
 
@@ -54,8 +50,6 @@ class Role(StrEnum):
     """The runtime executes it."""
     IPAM = "ipam"
     """Another plugin executes it to assign addresses."""
-    DELEGATE = "delegate"
-    """Another plugin executes it for everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +88,7 @@ class Preflight:
         network: Its name.
         source: The file of its list, None if it does not come from a file.
         cni_version: The negotiated version, None if there is none.
-        plugins: One finding per plugin, in list order, each followed by those it delegates to.
+        plugins: One finding per plugin, in list order, each followed by its IPAM plugin.
         problems: What is wrong with the list as a whole.
     """
 
@@ -175,7 +169,7 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     """
     require_type(runtime, Runtime, "runtime", "cni_invoker.sync has the function without asyncio")
     require_network(network)
-    needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
+    needed = [pair for plugin in network.plugins for pair in _needed(plugin)]
     plugins = tuple(await run_all([_look(runtime, found, user, network.cni_versions) for found, user in needed]))
     problems = tuple(_find_second_link(network))
     cni_version = None
@@ -212,40 +206,30 @@ def _has_pci_address(document: JsonObject) -> bool:
     return "pciBusID" in document or (isinstance(capabilities, Mapping) and bool(capabilities.get("deviceID")))
 
 
-def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
-    """Yield an initial finding for the plugin of a configuration and for each plugin that it delegates to.
+def _needed(plugin: PluginConfiguration) -> Iterator[tuple[PluginFinding, str]]:
+    """Yield an initial finding for a plugin of the list, and one for its IPAM plugin (CNI SPEC section 4).
 
-    Each comes with the type of the plugin that names it, empty for the first. `ipam` is from the specification;
-    `delegate` (flannel, which has defaults for it) and `delegates` (multus) are conventions of meta plugins.
+    Each comes with the type of the plugin that names it, empty for the first.
     """
-    waiting: list[tuple[JsonValue, Role, str]] = [(document, Role.PLUGIN, "")]
-    while waiting:
-        found, role, user = waiting.pop()
-        if not isinstance(found, Mapping):
-            continue
-        plugin_type = found.get("type")
-        if isinstance(plugin_type, str) and plugin_type:
-            declared = found.get("capabilities")
-            understood = declared.items() if isinstance(declared, Mapping) else ()
-            capabilities = tuple(sorted(key for key, wanted in understood if wanted))
-            reserved = ", ".join(filter(is_reserved, found))
-            warnings: tuple[str, ...] = ()
-            if reserved and not user:
-                warnings = (f"only a runtime may set {reserved}; that is not passed on",)
-            if plugin_type == _FLANNEL:
-                found = {**found, "delegate": {**_FLANNEL_DELEGATE, **(find_object(found, "delegate") or {})}}
-                warnings += _warnings_of_flannel(found)
-            is_executed = _is_executed(role, user) or user == plugin_type  # an IPAM plugin alone has its own section
-            problems = tuple(find_key_problems(found, user)) if is_executed else ()
-            first = PluginFinding(
-                type=plugin_type, role=role, capabilities=capabilities, problems=problems, warnings=warnings
-            )
-            yield first, user
-            user = plugin_type
-        inner = [(found.get("ipam"), Role.IPAM, user), (found.get("delegate"), Role.DELEGATE, user)]
-        for several in (found.get("delegates"), found.get("plugins")):
-            inner += [(item, Role.DELEGATE, user) for item in (several if isinstance(several, list) else ())]
-        waiting += reversed(inner)
+    document = plugin.document
+    declared = document.get("capabilities")
+    understood = declared.items() if isinstance(declared, Mapping) else ()
+    reserved = ", ".join(filter(is_reserved, document))
+    warnings = (f"only a runtime may set {reserved}; that is not passed on",) if reserved else ()
+    own = PluginFinding(
+        type=plugin.type,
+        role=Role.PLUGIN,
+        capabilities=tuple(sorted(key for key, wanted in understood if wanted)),
+        problems=tuple(find_key_problems(document, "")),
+        warnings=warnings + (_warnings_of_flannel(document) if plugin.type == _FLANNEL else ()),
+    )
+    yield own, ""
+    ipam = document.get("ipam")
+    ipam_type = ipam.get("type") if isinstance(ipam, Mapping) else None
+    if isinstance(ipam, Mapping) and isinstance(ipam_type, str) and ipam_type:
+        is_executed = _is_executed(Role.IPAM, plugin.type) or plugin.type == ipam_type  # its own section, as alone
+        problems = tuple(find_key_problems(ipam, plugin.type)) if is_executed else ()
+        yield PluginFinding(type=ipam_type, role=Role.IPAM, problems=problems), plugin.type
 
 
 def _warnings_of_flannel(document: JsonObject) -> tuple[str, ...]:
@@ -299,15 +283,7 @@ def _unusable(found: PluginFinding, user: str, reason: str) -> PluginFinding:
 
 def _is_executed(role: Role, user: str) -> bool:
     """Return whether the runtime, or the plugin that names it, is known to execute a plugin in this role."""
-    match role:
-        case Role.PLUGIN:
-            return True
-        case Role.IPAM:
-            return user in _EXECUTES_IPAM
-        case Role.DELEGATE:
-            return user in _EXECUTES_DELEGATES
-        case _:
-            assert_never(role)
+    return role is Role.PLUGIN or user in _EXECUTES_IPAM
 
 
 def _hint(missing: PluginNotFound, user: str) -> str:
