@@ -11,7 +11,7 @@ await runtime.delete(network, attachment)
 
 It needs Linux 5.3. Besides the names here there are:
 
-* `cni_invoker.sync`: the same for programs without asyncio;
+* `cni_invoker.sync`: the runtimes for programs without asyncio;
 * `cni_invoker.plugin`: for plugins written in Python;
 * `cni_invoker.errors`: all errors;
 * `cni_invoker.results`: the parts of a result;

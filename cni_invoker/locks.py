@@ -3,45 +3,20 @@
 
 asyncio's locks belong to one event loop: a second loop that has to wait gets an exception, and a waiter in another
 thread is never woken up. Here a waiter is woken up in its own loop, or its own thread, whichever releases a slot.
-
-A forked child has only the thread that has forked it. What the others held, or were about to change, is free there;
-otherwise the child would wait for them forever.
 """
 
 import fcntl
 import os
 import threading
+from asyncio import timeout
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import Final
+from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
-from cni_invoker.waiting import Waiter, time_limit
-
-T = TypeVar("T")
-
-_RESETS: Final[WeakKeyDictionary[Any, Callable[[Any], None]]] = WeakKeyDictionary()
-
-
-def reset_in_child(owner: T, reset: Callable[[T], None]) -> None:
-    """Call `reset` with `owner` now, and at the beginning of each process that is forked from this one.
-
-    Args:
-        owner: The object; it may end before.
-        reset: Makes its locks, and forgets who has them. It must not refer to the object: pass a function of its class.
-    """
-    reset(owner)
-    _RESETS[owner] = reset
-
-
-def _reset_all() -> None:
-    for owner, reset in tuple(_RESETS.items()):
-        reset(owner)
-
-
-os.register_at_fork(after_in_child=_reset_all)
+from cni_invoker.waiting import Waiter
 
 
 class Slots:
@@ -51,12 +26,7 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        reset_in_child(self, Slots._reset)
-
-    def _reset(self) -> None:
-        """Forget all holders and waiters."""
-        self._free = self._count
+        self._free = count
         self._line: deque[Waiter] = deque()
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 
@@ -119,10 +89,6 @@ class TaskLocks:
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        reset_in_child(self, TaskLocks._reset)
-
-    def _reset(self) -> None:
-        """Forget all holders and waiters."""
         self._networks: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._containers: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._mutex = threading.Lock()  # of the dictionaries
@@ -158,7 +124,7 @@ class TaskLocks:
         limit_s = self._wait_s if wait_s is None else wait_s
         async with AsyncExitStack() as entered:
             try:
-                async with time_limit(limit_s):
+                async with timeout(limit_s):
                     for door in doors:
                         await entered.enter_async_context(door)
             except TimeoutError as exc:

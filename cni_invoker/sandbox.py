@@ -254,4 +254,4 @@ def _ignored(wanted: SandboxNetwork) -> tuple[str, ...]:
 
 def require_runtime(runtime: CachedRuntime) -> CachedRuntime:
     """Raise `TypeError` if this is not the asynchronous cached runtime."""
-    return require_type(runtime, CachedRuntime, "runtime", "cni_invoker.sync has the functions without asyncio")
+    return require_type(runtime, CachedRuntime, "runtime", "cni_invoker.sync has one inside: `asynchronous`")

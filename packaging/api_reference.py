@@ -13,7 +13,7 @@ from typing import Final
 
 MODULES: Final = {
     "cni_invoker": "What most programs need.",
-    "cni_invoker.sync": "The same without asyncio: methods return when they are done.",
+    "cni_invoker.sync": "The runtimes for programs without asyncio: methods return when they are done.",
     "cni_invoker.errors": "All errors. Each has `code`, `msg` and `details`.",
     "cni_invoker.results": "The parts of a result.",
     "cni_invoker.plugin": "For plugins.",

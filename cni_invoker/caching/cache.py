@@ -13,7 +13,6 @@ from typing import Final, Protocol
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.locks import reset_in_child
 from cni_invoker.messages import log_event
 
 _METHODS: Final = ("hold", "put", "find", "remove", "list")
@@ -115,10 +114,6 @@ class MemoryCache:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
-        reset_in_child(self, MemoryCache._reset)
-
-    def _reset(self) -> None:
-        """Forget which thread uses it."""
         self._mutex = threading.Lock()
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's

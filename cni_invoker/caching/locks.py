@@ -9,6 +9,7 @@ and first kills the plugin, because an ADD must not continue while it is being u
 A DEL needs no free inode: if no file can be created, it locks the whole directory instead.
 """
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -24,9 +25,9 @@ from cni_invoker.errors import AttachmentExists, CacheError, NetworkBusy, Plugin
 from cni_invoker.execution.running_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.inputs.attachment import AttachmentKey
 from cni_invoker.inputs.checks import check_network_name
-from cni_invoker.locks import TaskLocks, release_file_lock, reset_in_child, take_file_lock
+from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
 from cni_invoker.messages import log_event
-from cni_invoker.waiting import run_in_thread, sleep
+from cni_invoker.waiting import run_in_thread
 
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
@@ -78,7 +79,7 @@ class ProcessLocks:
                     return taken
                 if time.monotonic() > deadline:
                     raise NetworkBusy(network, waited_s=wait_s)
-                await sleep(_PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
 
         container = None if container_id is None else self._container_file(container_id)
         with reported("lock", self._files):
@@ -209,10 +210,6 @@ class AddsInProgress:
     """The attachments that the tasks of one runtime are adding, in any thread."""
 
     def __init__(self) -> None:
-        reset_in_child(self, AddsInProgress._reset)
-
-    def _reset(self) -> None:
-        """Forget what is being added."""
         self._running: set[tuple[str, AttachmentKey]] = set()
         self._observed: list[set[tuple[str, AttachmentKey]]] = []
         self._mutex = threading.Lock()

@@ -63,7 +63,7 @@ class CachedRuntime:
     def __init__(
         self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
     ) -> None:
-        self._runtime = require_type(runtime, Runtime, "runtime", "cni_invoker.sync has a CachedRuntime of its own")
+        self._runtime = require_type(runtime, Runtime, "runtime", "cni_invoker.sync has one inside: `asynchronous`")
         self._cache = require_cache(cache)
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)

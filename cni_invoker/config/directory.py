@@ -25,7 +25,6 @@ from cni_invoker.config.lists import (
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import READING, BadConfiguration, ConfigurationNotFound
 from cni_invoker.inputs.checks import StrPath, as_path, as_paths
-from cni_invoker.locks import reset_in_child
 
 _FILE_BYTES: Final = 1 << 20
 """A larger file is not a configuration; those have some kilobytes."""
@@ -133,12 +132,8 @@ class ConfigurationDirectories:
 
     def __init__(self, directories: StrPath | Iterable[StrPath]) -> None:
         self._read: dict[str, tuple[_Signature, _Outcome]] = {}
-        reset_in_child(self, ConfigurationDirectories._reset)
-        self.look_in(directories)
-
-    def _reset(self) -> None:
-        """Forget which thread uses it."""
         self._mutex = threading.Lock()
+        self.look_in(directories)
 
     def look_in(self, directories: StrPath | Iterable[StrPath]) -> None:
         """Use other directories from now on, in order of precedence."""

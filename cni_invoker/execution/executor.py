@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
+import asyncio
 import errno
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +20,6 @@ from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.inputs.checks import require_type
 from cni_invoker.messages import is_debugging, log_event
 from cni_invoker.versions import Verb
-from cni_invoker.waiting import sleep, time_limit
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what is held during an execution."""
@@ -200,7 +200,7 @@ class Executor:
                     raise
                 if undo is not None:
                     await self._undo(undo(), failed)
-            await sleep(pause_s)
+            await asyncio.sleep(pause_s)
         return await self._run_once(request, slot, amend)
 
     def slot_of(self, request: Request) -> AbstractAsyncContextManager[None]:
@@ -225,7 +225,7 @@ class Executor:
         wait_s = self._limits.wait_s
         async with AsyncExitStack() as held:
             try:
-                async with time_limit(wait_s):
+                async with asyncio.timeout(wait_s):
                     await held.enter_async_context(self.slot_of(request) if slot is None else slot())
             except TimeoutError as exc:
                 raise PluginTimeout(
@@ -275,7 +275,7 @@ class Executor:
                 if exc.errno != errno.ETXTBSY or pause_ends > min(deadline, begun + limits.text_busy_s):
                     reason = _why_not_started(exc, path)
                     raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
-            await sleep(_TEXT_BUSY_PAUSE_S)
+            await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
 
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""

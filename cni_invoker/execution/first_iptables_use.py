@@ -9,6 +9,7 @@ Each object tracks which chains exist, and looks whether they still do if it can
 is shared by all objects and processes: each runs its own first ADD under it.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.results import Result
-from cni_invoker.waiting import run_in_thread, sleep, time_limit
+from cni_invoker.waiting import run_in_thread
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
@@ -122,7 +123,7 @@ class FirstIptablesUse:
         before = self._holder
         passed_s = 0.0 if before is None else time.monotonic() - before.since
         try:
-            async with time_limit(self._wait_s - passed_s):
+            async with asyncio.timeout(self._wait_s - passed_s):
                 await held.enter_async_context(self._first.held())
         except TimeoutError:
             if before is not None and before is self._holder and not before.is_logged:
@@ -150,7 +151,7 @@ class FirstIptablesUse:
                 assert self._directory is not None  # noqa: S101  # `_open` has opened the file in it
                 self._log_kept(await run_in_thread(partial(find_lock_holder, self._directory / _LOCK)))
                 return
-            await sleep(_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S)
         self._is_file_kept = False
 
     def _log_kept(self, holder: str) -> None:

@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final, assert_never
 
-from cni_invoker.locks import reset_in_child
 from cni_invoker.versions import Verb
 from cni_invoker.waiting import Waiter
 
@@ -225,13 +224,8 @@ class NetworkSlots:
     """Slots for executions, given by the rules of `Admission`; for the tasks of all event loops and threads."""
 
     def __init__(self, count: int, slow_s: float = SLOW_S) -> None:
-        self._count = count
         self._slow_s = slow_s
-        reset_in_child(self, NetworkSlots._reset)
-
-    def _reset(self) -> None:
-        """Forget all executions that wait or run."""
-        self._admission = Admission(self._count)
+        self._admission = Admission(count)
         self._waiters: dict[Turn, Waiter] = {}
         self._running: set[Turn] = set()
         self._mutex = threading.Lock()  # held for some instructions, never while a task waits

@@ -7,6 +7,7 @@ be correct is a warning: a list that libcni runs must run. Keys in another case 
 read them, and this runtime does not (`plugin_keys.py`).
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,6 @@ from cni_invoker.inputs.checks import require_type
 from cni_invoker.operations.plugin_keys import find_key_problems
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
-from cni_invoker.waiting import run_all
 
 _REFERENCE_PLUGINS: Final = frozenset(
     {
@@ -167,10 +167,12 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: The runtime that would run the plugins.
         network: The list.
     """
-    require_type(runtime, Runtime, "runtime", "cni_invoker.sync has the function without asyncio")
+    require_type(runtime, Runtime, "runtime", "cni_invoker.sync has one inside: `asynchronous`")
     require_network(network)
     needed = [pair for plugin in network.plugins for pair in _needed(plugin)]
-    plugins = tuple(await run_all([_look(runtime, found, user, network.cni_versions) for found, user in needed]))
+    plugins = tuple(
+        await asyncio.gather(*(_look(runtime, found, user, network.cni_versions) for found, user in needed))
+    )
     problems = tuple(_find_second_link(network))
     cni_version = None
     if not problems and not any(found.problems for found in plugins):

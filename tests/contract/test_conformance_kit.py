@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import render_json
-from cni_invoker import CniError, ConfigurationDirectories, FileCache
+from cni_invoker import CachedRuntime, CniError, ConfigurationDirectories, FileCache, Runtime, sync
 from cni_invoker.cli.forms import parse_attachment
-from cni_invoker.sync import CachedRuntime, Runtime
 from tests.conformance import Case, Driver, load_cases, run_case
 from tests.conformance.__main__ import main
 from tests.conformance.driver import Answer
@@ -32,7 +31,7 @@ class Library(Driver):
     def run(self, verb: str, network: str, netns: Path, cache: Path, variables: Mapping[str, str]) -> Answer:
         """Act as a driver of the kit."""
         plugins = Runtime(variables["CNI_PATH"], environment={**os.environ, **variables})
-        runtime = CachedRuntime(plugins, FileCache(cache))
+        runtime = sync.CachedRuntime(CachedRuntime(plugins, FileCache(cache)))
         try:
             attachment = parse_attachment(str(netns), variables)
             found = ConfigurationDirectories(variables["NETCONFPATH"]).index().find(network)

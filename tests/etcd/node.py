@@ -13,8 +13,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
-from cni_invoker.sync import Runtime
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result, Runtime, sync
 from cni_ipam_etcd.etcd import Etcd
 from cni_ipam_etcd.settings import Settings
 
@@ -41,7 +40,7 @@ class Node:
         plugins.mkdir(exist_ok=True)
         if not (plugins / PLUGIN.name).exists():
             (plugins / PLUGIN.name).symlink_to(PLUGIN)
-        self._cni = Runtime([plugins, Path("/usr/lib/cni")])
+        self._cni = sync.Runtime(Runtime([plugins, Path("/usr/lib/cni")]))
         self._directory = directory
         self.etcd: dict[str, JsonValue] = {"endpoints": list(endpoints), "node": name, "timeout": TIMEOUT_S}
         self.network = network

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed
-from cni_invoker.sync import CachedRuntime, Runtime
+from cni_invoker import Attachment, CachedRuntime, FileCache, NetworkConfigurationList, PluginFailed, Runtime, sync
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
@@ -83,7 +82,7 @@ def test_a_plugin_that_fails(directory: Path, program: str) -> None:
 
 def test_collecting(directory: Path) -> None:
     """What the containers without a namespace have had is free, and what the others have stays."""
-    runtime = CachedRuntime(Runtime(directory / "bin"), FileCache(CACHE))
+    runtime = sync.CachedRuntime(CachedRuntime(Runtime(directory / "bin"), FileCache(CACHE)))
     network = blue(directory)
     attachments = [Attachment(container_id=name, ifname="eth0", netns=f"/run/netns/{name}") for name in ("one", "two")]
     with made_namespace("one"), made_namespace("two") as kept:
@@ -98,7 +97,7 @@ def test_collecting(directory: Path) -> None:
 
 def test_a_repeated_add_keeps_the_address(directory: Path) -> None:
     """A runtime without a store repeats ADD: it fails, and the container in use keeps its address."""
-    runtime = Runtime(directory / "bin")
+    runtime = sync.Runtime(Runtime(directory / "bin"))
     network = blue(directory)
     attachment = Attachment(container_id="one", ifname="eth0", netns="/run/netns/one")
     with made_namespace("one") as box:
@@ -116,7 +115,7 @@ def test_a_repeated_add_keeps_the_address(directory: Path) -> None:
 
 def test_an_ipam_plugin_that_delegates(directory: Path) -> None:
     """It counts addresses, and leaves the rest to host-local; its own refusal frees nothing."""
-    runtime = Runtime(directory / "bin")
+    runtime = sync.Runtime(Runtime(directory / "bin"))
     network = blue(directory, "quota")
     attachments = [Attachment(container_id="one", ifname=f"eth{n}", netns="/run/netns/one") for n in range(3)]
     with made_namespace("one"):

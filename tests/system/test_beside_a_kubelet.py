@@ -21,10 +21,9 @@ from tests.system.scene import Scene, bridge, reaches
 CACHE: Final = "/var/lib/cni/cache"
 POD: Final = f"""
 import sys
-from cni_invoker import Attachment, ConfigurationDirectories, FileCache
-from cni_invoker.sync import CachedRuntime, Runtime
+from cni_invoker import Attachment, CachedRuntime, ConfigurationDirectories, FileCache, Runtime, sync
 verb, name, container_id, netns = sys.argv[1:]
-runtime = CachedRuntime(Runtime(["/opt/cni/bin", "/usr/lib/cni"]), FileCache("{CACHE}"))
+runtime = sync.CachedRuntime(CachedRuntime(Runtime(["/opt/cni/bin", "/usr/lib/cni"]), FileCache("{CACHE}")))
 network = ConfigurationDirectories("/etc/cni/net.d").index().find(name)
 attachment = Attachment(container_id=container_id, ifname="eth0", netns=netns)
 getattr(runtime, verb)(network, attachment)

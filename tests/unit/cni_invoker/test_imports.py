@@ -31,19 +31,10 @@ def test_importing_the_package_alone_loads_no_runtime() -> None:
     assert (loaded("import cni_invoker") - loaded("pass")).isdisjoint({"asyncio", "subprocess", "ipaddress"})
 
 
-def test_importing_the_sync_facade_loads_no_event_loop() -> None:
-    """A program that may never run a plugin does not pay for asyncio; the first object loads what it needs.
-
-    Paths need `ipaddress` themselves in some versions of Python.
-    """
-    heavy = {"asyncio", "dataclasses", "ipaddress", "json", "logging", "subprocess"}
-    assert (loaded("import cni_invoker.sync") - loaded("import pathlib")).isdisjoint(heavy)
-
-
 def test_a_runtime_loads_what_it_needs() -> None:
     """What only a failure or another class needs is not loaded with it."""
     needless = {"base64", "click", "decimal", "difflib", "hashlib", "platform", "shutil"}
-    statement = "from cni_invoker.sync import Runtime; Runtime('/opt/cni/bin')"
+    statement = "from cni_invoker import Runtime; Runtime('/opt/cni/bin')"
     assert (loaded(statement) - loaded("import asyncio")).isdisjoint(needless)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What programs may rely on: which names are public, and that both styles offer the same."""
+"""What programs may rely on: which names are public, and what they refuse."""
 
 import dataclasses
 import inspect
@@ -60,7 +60,7 @@ def hints(function: Callable[..., object]) -> dict[str, object]:
         if getattr(module, "__name__", "").startswith("cni_invoker"):
             scope |= {name: value for name, value in vars(module).items() if inspect.isclass(value)}
     inner = inspect.getmodule(function)
-    scope |= {"Path": Path, "Runner": object, "AsyncCollecting": object, **names(cni_invoker), **vars(inner)}
+    scope |= {"Path": Path, "Runner": object, **names(cni_invoker), **vars(inner)}
     return typing.get_type_hints(function, scope)
 
 
@@ -86,60 +86,32 @@ def test_advanced_has_no_stable_names() -> None:
     assert not stable & set(advanced.__all__)
 
 
-@pytest.mark.parametrize("name", sync.__all__)
-def test_both_styles_offer_the_same(name: str) -> None:
-    """Each operation exists in both, with the same parameters and defaults."""
-    pairs = [(getattr(cni_invoker, name), getattr(sync, name))]
-    if inspect.isclass(pairs[0][0]):
-        asynchronous, blocking = ({function.__name__: function for function in functions(pair)} for pair in pairs[0])
-        assert asynchronous.keys() == blocking.keys()
-        pairs = [
-            (asynchronous[key], blocking[key]) for key in asynchronous if (name, key) != ("Collecting", "__init__")
-        ]
-    for one, other in pairs:
-        theirs, ours = (
-            {key: str(value.default) for key, value in inspect.signature(function).parameters.items()}
-            for function in (one, other)
-        )
-        assert {key: value for key, value in theirs.items() if key not in ONLY_FOR_TASKS} == {
-            key: value if "lambda" not in value else theirs[key] for key, value in ours.items()
-        }, f"{name}: {one.__name__}"
-
-
 def anything(function: object) -> Callable[..., Any]:
     """Return a function without its types, which a caller in plain Python does not have."""
     assert callable(function)
     return function
 
 
-@pytest.mark.parametrize(
-    "mix",
-    [
-        lambda blocking, _: anything(CachedRuntime)(blocking, MemoryCache()),
-        lambda _, asynchronous: anything(sync.CachedRuntime)(asynchronous, MemoryCache()),
-        lambda blocking, _: anything(Sandbox)(sync.CachedRuntime(blocking, MemoryCache()), "c1"),
-        lambda _, asynchronous: anything(sync.Sandbox)(CachedRuntime(asynchronous, MemoryCache()), "c1"),
-        lambda _, asynchronous: anything(sync.run_preflight)(asynchronous, THREE),
-        lambda _, asynchronous: anything(sync.list_sandboxes)(CachedRuntime(asynchronous, MemoryCache())),
-        lambda _, asynchronous: anything(sync.collect_sandboxes)(CachedRuntime(asynchronous, MemoryCache()), [], []),
-    ],
-)
-def test_parts_of_the_other_style(plugins: FakePlugins, mix: Callable[[object, object], object]) -> None:
-    """They are refused when they are given, with a hint."""
-    with pytest.raises(TypeError, match=r"^runtime must be of type .*; .*cni_invoker\.sync"):
-        mix(sync.Runtime(plugins.directory), Runtime(plugins.directory))
+def test_an_object_of_sync(plugins: FakePlugins) -> None:
+    """It is refused where the asynchronous one is needed, with a hint."""
+    blocking = sync.Runtime(Runtime(plugins.directory))
+    with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
+        anything(CachedRuntime)(blocking, MemoryCache())
+    cached = sync.CachedRuntime(CachedRuntime(blocking.asynchronous, MemoryCache()))
+    with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
+        anything(Sandbox)(cached, "c1")
 
 
-async def test_functions_with_a_runtime_of_the_other_style(plugins: FakePlugins) -> None:
+async def test_functions_with_an_object_of_sync(plugins: FakePlugins) -> None:
     """The same for those that are awaited."""
-    blocking = sync.Runtime(plugins.directory)
-    cached = sync.CachedRuntime(blocking, MemoryCache())
+    blocking = sync.Runtime(Runtime(plugins.directory))
+    cached = sync.CachedRuntime(CachedRuntime(blocking.asynchronous, MemoryCache()))
     for work in (
         anything(cni_invoker.run_preflight)(blocking, THREE),
         anything(cni_invoker.list_sandboxes)(cached),
         anything(cni_invoker.collect_sandboxes)(cached, [], []),
     ):
-        with pytest.raises(TypeError, match=r"^runtime must be of type .*; .*cni_invoker\.sync"):
+        with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
             await work
 
 
@@ -164,26 +136,12 @@ def test_other_parts_that_block(plugins: FakePlugins) -> None:
         Runtime(plugins.directory, plugin_exec=Direct())
 
 
-def test_asynchronous_callbacks_in_a_blocking_runtime(plugins: FakePlugins) -> None:
-    """They are refused before a plugin runs: what they should store would be lost."""
-    runtime = sync.Runtime(plugins.directory, LIMITS)
-
-    async def store(_: object) -> None:
-        """Store nothing."""
-
-    with pytest.raises(TypeError, match="on_result must not be asynchronous"):
-        runtime.add(THREE, ATTACHMENT, on_result=store)
-    with pytest.raises(TypeError, match="on_deleted must not be asynchronous"):
-        runtime.delete(THREE, ATTACHMENT, None, on_deleted=store)
-    assert not plugins.calls
-    with pytest.raises(TypeError, match="on_result must not be asynchronous"):
-        runtime.add(THREE, ATTACHMENT, on_result=lambda result: store(result))  # noqa: PLW0108  # cannot be seen before
-
-
 @pytest.fixture(name="opened")
 def make_opened(plugins: FakePlugins, tmp_path: Path) -> sync.CachedRuntime:
     """A runtime as most programs make it."""
-    return sync.CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
+    return sync.CachedRuntime(
+        CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
+    )
 
 
 def test_the_safe_constructor(opened: sync.CachedRuntime, plugins: FakePlugins, tmp_path: Path) -> None:
@@ -197,9 +155,8 @@ def test_the_safe_constructor(opened: sync.CachedRuntime, plugins: FakePlugins, 
     opened.add(network, ATTACHMENT)
     assert (tmp_path / "cache/running").is_dir()
     assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]
-    assert [
-        one.attachment for one in sync.CachedRuntime(sync.Runtime("/x"), FileCache(tmp_path / "cache")).attachments()
-    ]
+    another = sync.CachedRuntime(CachedRuntime(Runtime("/x"), FileCache(tmp_path / "cache")))
+    assert [one.attachment for one in another.attachments()] == [ATTACHMENT]
 
 
 def test_the_defaults_of_the_safe_constructor() -> None:
@@ -220,17 +177,18 @@ def test_a_check_of_the_record_alone(opened: sync.CachedRuntime, plugins: FakePl
         opened.check_cached(cached)
 
 
-def test_collecting_without_asyncio(plugins: FakePlugins) -> None:
+async def test_collecting(plugins: FakePlugins) -> None:
     """The network is blocked during the body, and free after it, also if the body fails."""
-    runtime = sync.Runtime(plugins.directory, Limits(wait_s=0.1))
-    with runtime.collecting(THREE) as collecting:
-        collecting.gc([KEY])
-        runtime.status(THREE)
+    runtime = Runtime(plugins.directory, Limits(wait_s=0.1))
+    async with runtime.collecting(THREE) as collecting:
+        await collecting.gc([KEY])
+        await runtime.status(THREE)
         with pytest.raises(NetworkBusy):
-            runtime.add(THREE, ATTACHMENT)
-    with pytest.raises(ZeroDivisionError), runtime.collecting(THREE):
-        raise ZeroDivisionError
-    runtime.add(THREE, ATTACHMENT)
+            await runtime.add(THREE, ATTACHMENT)
+    with pytest.raises(ZeroDivisionError):
+        async with runtime.collecting(THREE):
+            raise ZeroDivisionError
+    await runtime.add(THREE, ATTACHMENT)
     assert [verb for _, verb in without_version(plugins)] == ["GC"] * 3 + ["STATUS"] * 3 + ["ADD"] * 3
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed
-from cni_invoker.sync import Runtime
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Runtime, sync
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
@@ -249,7 +248,7 @@ run_plugin(add=add, check=check, gc=gc, status=status, delete=delete)"""
     execute.write(program)
     network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
     one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))
-    runtime = Runtime(fakes.directory)
+    runtime = sync.Runtime(Runtime(fakes.directory))
     result = runtime.add(network, one)
     assert [str(ip.address) for ip in result.ips] == ["10.1.0.9/24"]
     runtime.check(network, one, result)

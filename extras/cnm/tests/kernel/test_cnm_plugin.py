@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import cni_invoker
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
 from cni_invoker.sync import Runtime
@@ -39,7 +40,7 @@ def make_runtime(private_namespaces: int, tmp_path: Path) -> Runtime:
     assert private_namespaces
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cnm").symlink_to(Path(sys.executable).with_name("cnm"))
-    return Runtime([tmp_path / "bin", PLUGINS])
+    return Runtime(cni_invoker.Runtime([tmp_path / "bin", PLUGINS]))
 
 
 @contextmanager

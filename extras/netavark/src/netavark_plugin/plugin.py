@@ -7,6 +7,7 @@ moment leaves a record in the cache, because it is written before the first plug
 what it finds of the same interface, and of containers whose namespace is gone.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,13 +19,16 @@ from typing import Any, Final
 
 from cni_invoker import (
     CachedAttachment,
+    CachedRuntime,
     CniError,
     ConfigurationDirectories,
     NetworkConfigurationList,
+    Runtime,
     __version__,
+    run_preflight,
+    sync,
 )
 from cni_invoker.errors import ConfigurationNotFound
-from cni_invoker.sync import CachedRuntime, Runtime, run_preflight
 from netavark_plugin.messages import (
     CALLER,
     Container,
@@ -48,10 +52,9 @@ _PRIVATE_STATE: Final = "CNI_NETAVARK_PRIVATE_STATE"
 _MOUNT: Final = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
-def _open_runtime(plugin_dirs: Sequence[Path]) -> CachedRuntime:
-    return CachedRuntime.open(
-        plugin_dirs, environment={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
-    )
+def _open_runtime(plugin_dirs: Sequence[Path]) -> sync.CachedRuntime:
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
+    return sync.CachedRuntime(CachedRuntime.open(plugin_dirs, environment=environment))
 
 
 def _use_private_state() -> None:
@@ -77,7 +80,7 @@ def create(_: Sequence[str], network: Document) -> Document:
     """`podman network create`: the list must exist, and its plugins must be usable."""
     settings = Settings.of_network(network)
     found = _find_list(settings)
-    if problems := run_preflight(Runtime(settings.plugin_dirs), found).all_problems:
+    if problems := asyncio.run(run_preflight(Runtime(settings.plugin_dirs), found)).all_problems:
         raise Refused(f"network {found.name} in {found.source} cannot work: {'; '.join(problems)}")
     return create_network(network, found)
 
@@ -139,13 +142,13 @@ def gc(arguments: Sequence[str], _: Document) -> None:
     _collect(runtime, None)
 
 
-def _collect(runtime: CachedRuntime, network: str | None) -> None:
+def _collect(runtime: sync.CachedRuntime, network: str | None) -> None:
     """Delete what is left of containers whose namespace is gone, as after a reboot."""
     attachments = runtime.attachments(network)
     _delete(runtime, (cached for cached in attachments if not Path(cached.attachment.netns).exists()))
 
 
-def _delete(runtime: CachedRuntime, attachments: Iterable[CachedAttachment]) -> None:
+def _delete(runtime: sync.CachedRuntime, attachments: Iterable[CachedAttachment]) -> None:
     for cached in attachments:
         if _is_of_podman(cached):
             try:
