@@ -9,7 +9,8 @@ an operator would remove them, and counted (`Figures.helped`):
   although its `connect` has failed, or not running in spite of its restart policy
   (`DockerView.is_half_of_something`).
 * A container that dockerd was starting when it was killed may still run as a task of containerd that dockerd does not
-  have: its process is killed. If each later start fails with `task …: already exists`, the container is removed.
+  have: its process is killed. It is removed if its policy does not restart it, as dockerd has not noticed its end. If
+  each later start fails with `task …: already exists`, the container is removed.
   If that fails, too, because the end of the task is never reported (`did not receive an exit event`), dockerd is killed
   and started once more.
 * An endpoint that dockerd was making or removing stays in its list of a network, without a sandbox. The network cannot
@@ -97,13 +98,14 @@ class Following:
         broken_off = [operation for operation in outcomes if operation not in certain]
         if kill is not None and kill.ends_containers:
             self.world = self.world.after_restart_of_docker()
+            if self._end_lost_containers():
+                self._remove_not_restarted()
         docker = self._wait(frozenset(operation.writes for operation in broken_off))
         patience_s = _HALF_S if kill in _UNCERTAIN else 0.0
         for operation in broken_off:
             docker = self._adopt(operation, before, docker, patience_s)
         if kill is not None and kill.ends_containers:
             self._help_networks()
-            self._end_lost_containers()
             self._remove_stray_links()
             if self._machine.surroundings.ensure_device():
                 self._figures.helped["device of the host"] += 1
@@ -245,16 +247,25 @@ class Following:
         self._machine.killing.restart_dockerd()
         self.world = self.world.after_restart_of_docker()
 
-    def _end_lost_containers(self) -> None:
-        """Kill running containers that Docker has lost, if it does not find them after a while."""
+    def _remove_not_restarted(self) -> None:
+        """Remove containers that Docker does not restart by their policy, as it has lost their task."""
+        docker = self.look()
+        for name, found in self.world.containers.items():
+            if found.running and name in docker.containers and not docker.containers[name].runs:
+                self._help_container(name, docker.containers[name].state)
+                self.world = self.world.with_container(name, None)
+
+    def _end_lost_containers(self) -> bool:
+        """Kill running containers that Docker has lost, if it does not find them after a while; return if there are."""
         deadline = time.monotonic() + _HALF_S
         while lost := self._machine.killing.lost_containers(self.look()):
             if time.monotonic() > deadline:
                 self._figures.helped["lost container"] += len(lost)
                 self._say(f"lost: processes {sorted(lost)} of containers")
                 self._machine.killing.kill_all(lost)
-                return
+                return True
             time.sleep(_PAUSE_S)
+        return False
 
     def _remove_stray_links(self) -> None:
         """Delete links of Docker's own drivers that stay in the host namespace."""
