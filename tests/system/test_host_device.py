@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
+from tests.lab import wait_until
 from tests.system.calls import ask_status, wait_torn_down
 from tests.system.scene import Scene
 
@@ -42,8 +43,9 @@ def assert_nothing_is_pending(scene: Scene) -> None:
     """No endpoint is being deleted, and no link is left in the host namespace."""
     wait_torn_down(scene.lab)
     assert get_objects(ask_status(scene.lab), "pendingTeardowns") == ()
-    links = json.loads(scene.lab.run("ip", "-json", "link", "show").stdout)
-    assert not [one["ifname"] for one in links if one["ifname"].startswith("cnib")]
+    wait_until(
+        lambda: "cnib" not in scene.lab.run("ip", "link", "show").stdout, "the end of the link in the host namespace"
+    )
 
 
 def test_a_device_that_goes_while_it_is_in_use(scene: Scene, network: str) -> None:

@@ -208,7 +208,7 @@ class Kernel(KernelView):
 
         A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
         bridge and ptp remove the masquerading of the addresses on the link, and host-device gives the link the name
-        that is its alias and moves it to the host namespace, from where `remove_stand_in` removes it.
+        that is its alias and moves it to the host namespace. It goes with the staging namespace, which has its peer.
 
         Args:
             path: The staging namespace.
@@ -229,14 +229,6 @@ class Kernel(KernelView):
         """
         back = self._mover(path, ifname, altname).back
         return await self._run(partial(back, host_name, sandbox, addresses, is_device=is_device))
-
-    async def remove_stand_in(self, path: Path, ifname: str, *, host_name: str, altname: str) -> None:
-        """Delete the veth of `bring_back` if host-device has moved it to the host namespace.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        await self._run(partial(self._mover(path, ifname, altname).remove_stand_in, host_name))
 
     @staticmethod
     def prepare_pin(pin: Path) -> None:

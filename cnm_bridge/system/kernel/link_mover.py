@@ -125,13 +125,6 @@ class LinkMover:
                     set_alias(staging, link, host_name)  # `host-device` gives the link this name
         return where
 
-    def remove_stand_in(self, host_name: str) -> None:
-        """Delete the veth of `back` if `host-device` has moved it to the host namespace; it may have no alias there."""
-        with attempt("remove the stand-in of", str(self)), self._in_host_netns(), self._netlink() as host_netns:
-            stand_in = self._find_unmarked(host_netns, host_name)
-            if stand_in is not None and stand_in.state.kind == _VETH:
-                delete_link(host_netns, stand_in)
-
     def look(self) -> Snapshot:
         """Read the state and the addresses of the link in staging."""
         with attempt("look at", str(self)), self._in_staging() as (staging, _):

@@ -71,17 +71,12 @@ class MoveDetacher:
         """
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
-        record = endpoint.record
         found = await self._bring_back(endpoint, place, _addresses(endpoint))
         if place.added_in is not None:
             await self.kernel.mount_instead(place.netns, place.added_in)
         if _addresses(endpoint) is None:
             endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
         await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
-        if has_device(record):
-            await self.kernel.remove_stand_in(
-                place.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
-            )
         return found.value
 
     async def keep_addresses(self, endpoint: Endpoint, progress: DeleteProgress, netns: Path, ifname: str) -> Endpoint:
