@@ -248,7 +248,7 @@ def _open_or_repair(directory: Path, check: Check) -> _Files:
     if fault is None:
         try:
             return _open_and_load(files)
-        except plyvel.Error as exc:
+        except plyvel.Error as exc:  # on a full or unreadable disk, the copy fails as well, and nothing changes
             fault = _text(exc)
     copy = replace(directory, _FILES, lambda new: _write_repaired(files, new, check))
     opened = _open_and_load(files)
