@@ -166,7 +166,6 @@ def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     yield "configurations", daemon.networks.watch.run
     yield "teardowns", daemon.teardown.queue.loop.run
     yield "releases", daemon.ipam.releases.run
-    yield "holds", daemon.ipam.hold_settlements.run
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run

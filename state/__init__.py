@@ -11,10 +11,6 @@ from cni_bridge_state.address_records import (
     AddressPoolRecord,
     AddressRecord,
     AddressUse,
-    HoldChange,
-    HoldId,
-    HoldPhase,
-    HoldRecord,
     PoolId,
     ReservationRecord,
 )
@@ -38,6 +34,8 @@ from cni_bridge_state.records import (
     EndpointId,
     EndpointRecord,
     IdentityRequest,
+    MemoryId,
+    MemoryRecord,
     NetworkId,
     NetworkRecord,
     PoolRecord,
@@ -45,6 +43,7 @@ from cni_bridge_state.records import (
     ProcessRecord,
     RequestedInterface,
     ReservationInput,
+    StickyRecord,
 )
 
 __all__ = [
@@ -60,12 +59,10 @@ __all__ = [
     "DnsOption",
     "EndpointId",
     "EndpointRecord",
-    "HoldChange",
-    "HoldId",
-    "HoldPhase",
-    "HoldRecord",
     "IdentityRequest",
     "ImportRefused",
+    "MemoryId",
+    "MemoryRecord",
     "NetworkId",
     "NetworkRecord",
     "NotJoined",
@@ -83,5 +80,6 @@ __all__ = [
     "StateError",
     "StateLocked",
     "StateUnusable",
+    "StickyRecord",
     "WrongPhase",
 ]

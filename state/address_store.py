@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The pools and addresses of a `Store`, which Docker has requested from this driver as its IPAM driver, and its holds.
+"""The pools and addresses of a `Store`, which Docker has requested from this driver as its IPAM driver.
 
 | key            | value                  |
 | -------------- | ---------------------- |
 | `pool/<id>`    | an `AddressPoolRecord` |
 | `address/<id>` | an `AddressRecord`     |
-| `hold/<id>`    | a `HoldRecord`         |
 
-The ID of an address or a hold is CNI's container ID of its reservation: the address itself is not known before ADD.
+The ID of an address is CNI's container ID of its reservation: the address itself is not known before ADD.
 """
 
 from collections.abc import Iterator
@@ -18,14 +17,10 @@ from typing import Final
 
 from cni_bridge_state.address_records import (
     ADDRESS_TRANSITIONS,
-    HOLD_TRANSITIONS,
     AddressId,
     AddressPhase,
     AddressPoolRecord,
     AddressRecord,
-    HoldId,
-    HoldPhase,
-    HoldRecord,
     PoolId,
 )
 from cni_bridge_state.codec import render_value
@@ -33,23 +28,20 @@ from cni_bridge_state.damaged_records import DamagedRecord, load_all
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import WrongPhase
 from cni_bridge_state.index import Index
-from cni_bridge_state.records import EndpointId
 
 Address = IPv4Address | IPv6Address
 
 POOLS: Final = "pool/"
 ADDRESSES: Final = "address/"
-HOLDS: Final = "hold/"
 
 
 class AddressStore:
-    """Typed records of pools, addresses and holds in a `Database`; a change is on disk when its method returns."""
+    """Typed records of pools and addresses in a `Database`; a change is on disk when its method returns."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._pools: dict[PoolId, AddressPoolRecord] = {}
         self._addresses: dict[AddressId, AddressRecord] = {}
-        self._holds: dict[HoldId, HoldRecord] = {}
         self._by_address = Index[AddressRecord](
             lambda record: () if record.address is None else ((record.section, record.address.ip),)
         )
@@ -58,27 +50,24 @@ class AddressStore:
     def load(self) -> Iterator[DamagedRecord]:
         """Parse the content of the database; yield what is damaged."""
         self._pools.clear()
-        self._holds.clear()
         for record_id in tuple(self._addresses):
             self._forget_address(record_id)
         yield from load_all(self._db, POOLS, AddressPoolRecord, self._keep_pool)
         yield from load_all(self._db, ADDRESSES, AddressRecord, self._keep_address)
-        yield from load_all(self._db, HOLDS, HoldRecord, self._keep_hold)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are neither addresses nor holds."""
-        return not self._addresses and not self._holds
+        """Whether there are no addresses."""
+        return not self._addresses
 
-    def reservations(self) -> tuple[AddressRecord | HoldRecord, ...]:
-        """Return the addresses and holds for which an IPAM plugin may have a reservation."""
-        return (*(one for one in self.addresses() if one.reservation is not None), *self.holds())
+    def reservations(self) -> tuple[AddressRecord, ...]:
+        """Return the addresses for which an IPAM plugin may have a reservation."""
+        return tuple(one for one in self.addresses() if one.reservation is not None)
 
-    def find_reservation(self, container_id: str) -> AddressRecord | HoldRecord | None:
+    def find_reservation(self, container_id: str) -> AddressRecord | None:
         """Return the one of `reservations` with this ID, None if there is none."""
         address = self._addresses.get(AddressId(container_id))
-        found = None if address is None or address.reservation is None else address
-        return found or self._holds.get(HoldId(container_id))
+        return None if address is None or address.reservation is None else address
 
     def pools(self) -> tuple[AddressPoolRecord, ...]:
         """Return all pools, by ID."""
@@ -130,64 +119,6 @@ class AddressStore:
         """
         self._check(record_id, None)
         await self._db.write({f"{ADDRESSES}{record_id}": None}, on_written=lambda: self._forget_address(record_id))
-
-    def holds(self) -> tuple[HoldRecord, ...]:
-        """Return all holds, by ID."""
-        return tuple(self._holds[hold_id] for hold_id in sorted(self._holds))
-
-    def find_hold(self, hold_id: HoldId) -> HoldRecord | None:
-        """Return a hold, None if there is none."""
-        return self._holds.get(hold_id)
-
-    def find_hold_of(self, endpoint_id: EndpointId) -> HoldRecord | None:
-        """Return the hold that an endpoint has, None if it has none."""
-        return next((one for one in self._holds.values() if one.holder == endpoint_id), None)
-
-    async def put_hold(self, record: HoldRecord) -> None:
-        """Store a hold's next phase, or another change of it.
-
-        Raises:
-            WrongPhase: `HOLD_TRANSITIONS` does not lead from the stored phase to the record's.
-        """
-        self._check_hold(record.id, record.phase)
-        kept = partial(self._keep_hold, record)
-        await self._db.write({f"{HOLDS}{record.id}": render_value(record)}, on_written=kept)
-
-    async def split_hold(self, record: HoldRecord, new: HoldRecord) -> None:
-        """Store a hold's next phase and a new hold, both or none.
-
-        Raises:
-            WrongPhase: `HOLD_TRANSITIONS` does not lead to the phase of one of them.
-        """
-        for one in (record, new):
-            self._check_hold(one.id, one.phase)
-
-        def keep() -> None:
-            self._keep_hold(record)
-            self._keep_hold(new)
-
-        await self._db.write({f"{HOLDS}{one.id}": render_value(one) for one in (record, new)}, on_written=keep)
-
-    async def remove_hold(self, hold_id: HoldId) -> None:
-        """Remove a hold, which must be in PENDING or RELEASING: its DEL is done.
-
-        Raises:
-            WrongPhase: It is in another phase.
-        """
-        self._check_hold(hold_id, None)
-        await self._db.write({f"{HOLDS}{hold_id}": None}, on_written=lambda: self._forget_hold(hold_id))
-
-    def _check_hold(self, hold_id: HoldId, wanted: HoldPhase | None) -> None:
-        stored = self._holds.get(hold_id)
-        phase = None if stored is None else stored.phase
-        if wanted not in HOLD_TRANSITIONS[phase]:
-            raise WrongPhase(hold_id, phase, wanted, "hold")
-
-    def _keep_hold(self, record: HoldRecord) -> None:
-        self._holds[record.id] = record
-
-    def _forget_hold(self, hold_id: HoldId) -> None:
-        self._holds.pop(hold_id, None)
 
     def _check(self, record_id: AddressId, wanted: AddressPhase | None) -> None:
         stored = self._addresses.get(record_id)

@@ -29,10 +29,10 @@ from cni_bridge_spec import (
     parse_json,
     render_json,
 )
-from cni_bridge_state.address_records import AddressPoolRecord, AddressRecord, HoldRecord
+from cni_bridge_state.address_records import AddressPoolRecord, AddressRecord
 from cni_bridge_state.documents import parse, render
 from cni_bridge_state.errors import RecordDamaged
-from cni_bridge_state.records import EndpointRecord, NetworkRecord
+from cni_bridge_state.records import EndpointRecord, MemoryRecord, NetworkRecord
 
 R = TypeVar("R")
 
@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, type]] = {
     "endpoint": EndpointRecord,
     "pool": AddressPoolRecord,
     "address": AddressRecord,
-    "hold": HoldRecord,
+    "memory": MemoryRecord,
 }
 """What a key begins with, before a slash → the kind of its record."""
 

@@ -21,6 +21,7 @@ NetworkId = NewType("NetworkId", str)
 EndpointId = NewType("EndpointId", str)
 AttachmentId = NewType("AttachmentId", str)
 """CNI's container ID of an attachment; its names derive from it. Hexadecimal, 12 to 64 digits."""
+MemoryId = NewType("MemoryId", str)
 
 
 class AttachMode(StrEnum):
@@ -171,6 +172,38 @@ class ReservationInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StickyRecord:
+    """The key of a container (`cni.sticky`), and what its plugins were first asked for because of it.
+
+    Attributes:
+        key: The key.
+        addresses: The addresses that the last container with the key had, without prefixes; empty for none.
+        mac: The MAC that the plugins are asked for; None for none.
+    """
+
+    key: str
+    addresses: tuple[str, ...] = ()
+    mac: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """What the last container with a key had. Nothing is reserved.
+
+    Attributes:
+        id: The name of the network configuration list and the key, as `<configuration>/<key>`.
+        addresses: Its addresses, without prefixes.
+        mac: Its MAC, None if it is unknown.
+        used_at: When the container's endpoint was created, in seconds since 1970; 0 if that is unknown.
+    """
+
+    id: MemoryId
+    addresses: tuple[str, ...]
+    mac: str | None
+    used_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentRecord:
     """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
 
@@ -188,6 +221,7 @@ class AttachmentRecord:
         identity: The request that plugins receive the container's identity at Join; None if there is none.
         dns: What happens to the container's resolv.conf; None if it stays as it is.
         mode_reason: Why the link gets there in this way, in words that follow "because"; empty if that is unknown.
+        sticky: The container's key, None if it has none.
     """
 
     id: AttachmentId
@@ -203,6 +237,7 @@ class AttachmentRecord:
     identity: IdentityRequest | None = None
     dns: DnsOption | None = None
     mode_reason: str = ""
+    sticky: StickyRecord | None = None
 
     @property
     def has_reservation(self) -> bool:
@@ -274,13 +309,25 @@ class EndpointRecord:
     def mac(self) -> str | None:
         """The MAC of its link, in lower case: the one that Docker chose, or that of the snapshot. None if unknown.
 
+        Before there is a snapshot, it is the one that the plugins are asked for because of a key.
+
         The store is indexed by it: it must be found, or be None, in each record that can be stored.
         """
         if self.requested.mac:
             return self.requested.mac.lower()
-        link = (self.snapshot or {}).get("link")
+        if self.snapshot is None:
+            return None if self.attachment.sticky is None else self.attachment.sticky.mac
+        link = self.snapshot.get("link")
         mac = link.get("mac") if isinstance(link, dict) else None
         return mac if isinstance(mac, str) else None
+
+    @property
+    def missed_addresses(self) -> tuple[str, ...]:
+        """The addresses that it was to have because of its key, and has not; empty before it has any."""
+        sticky = self.attachment.sticky
+        if sticky is None or not self.phase.is_attached or not self.addresses:
+            return ()
+        return tuple(address for address in sticky.addresses if address not in self.addresses)
 
     @property
     def sandbox(self) -> Path:

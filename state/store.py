@@ -11,7 +11,7 @@
 | `endpoint/<id>`       | an `EndpointRecord`, likewise                   |
 | `pool/<id>`           | an `AddressPoolRecord`, see `address_store.py`  |
 | `address/<id>`        | an `AddressRecord`, likewise                    |
-| `hold/<id>`           | a `HoldRecord`, likewise                        |
+| `memory/<list>/<key>` | a `MemoryRecord`; see `memories.py`             |
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
-from cni_bridge_state.address_store import ADDRESSES, HOLDS, POOLS, AddressStore
+from cni_bridge_state.address_store import ADDRESSES, POOLS, AddressStore
 from cni_bridge_state.codec import render_value
 from cni_bridge_state.damage import find_copies
 from cni_bridge_state.damaged_records import leave, load_all, set_aside
@@ -31,6 +31,7 @@ from cni_bridge_state.errors import (
     WrongPhase,
 )
 from cni_bridge_state.index import Index
+from cni_bridge_state.memories import MEMORIES, Memories
 from cni_bridge_state.migrations import MIGRATIONS, SCHEMA_KEY, Migrations, migrate_all, refuse_newer
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
@@ -53,7 +54,8 @@ class Store:
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
-        ipam: The pools and addresses that Docker has requested, and the addresses held for keys.
+        ipam: The pools and addresses that Docker has requested.
+        memories: What the last containers with keys had.
         not_migrated: Why the records of an earlier version could not be written as this version's, None if they could.
             Nothing else can be written before, and everything can be read.
     """
@@ -64,6 +66,7 @@ class Store:
         self.findings = db.findings
         self.not_migrated = not_migrated
         self.ipam = AddressStore(db)
+        self.memories = Memories()
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
@@ -93,7 +96,7 @@ class Store:
             refuse_newer(directory, db.get(SCHEMA_KEY), known)
             if db.get(SCHEMA_KEY) is None:
                 db.write_now({SCHEMA_KEY: str(known).encode()})
-            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS, POOLS, ADDRESSES, HOLDS), migrations))
+            return cls(db, migrations, migrate_all(db, (_NETWORKS, _ENDPOINTS, POOLS, ADDRESSES, MEMORIES), migrations))
         except BaseException:
             db.close()
             raise
@@ -282,8 +285,15 @@ class Store:
             raise WrongPhase(endpoint_id, phase, wanted)
 
     async def _write_endpoint(self, record: EndpointRecord, *, sync: bool = True) -> None:
-        kept = partial(self._store_endpoint, record)
-        await self._db.write({f"{_ENDPOINTS}{record.id}": render_value(record)}, on_written=kept, sync=sync)
+        memory = self.memories.next_of(self._endpoints.get(record.id), record)
+        changes = {f"{_ENDPOINTS}{record.id}": render_value(record), **self.memories.render_changes(memory)}
+
+        def keep() -> None:
+            self._store_endpoint(record)
+            if memory is not None:
+                self.memories.keep(memory)
+
+        await self._db.write(changes, on_written=keep, sync=sync)
 
     def _load(self) -> None:
         """Parse the content of the database; set damaged records aside."""
@@ -294,6 +304,7 @@ class Store:
             *load_all(self._db, _NETWORKS, NetworkRecord, self._keep_network),
             *load_all(self._db, _ENDPOINTS, EndpointRecord, self._keep_endpoint),
             *self.ipam.load(),
+            *self.memories.load(self._db),
         )
         # Without space for the migration nothing can be written: the next start sets damaged records aside.
         put = set_aside if self.not_migrated is None else leave

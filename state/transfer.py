@@ -27,7 +27,7 @@ _GROUPS: Final = {
     "endpoint": "endpoints",
     "pool": "pools",
     "address": "addresses",
-    "hold": "holds",
+    "memory": "memories",
 }
 """Kind of a record, as in its key → where the export has the records of that kind."""
 

@@ -84,9 +84,7 @@ def assemble(
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
     ipam = make_ipam(resources, networks=networks, teardown=teardown)
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown, ipam=ipam)
-    endpoints = make_endpoints(
-        resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery, ipam=ipam
-    )
+    endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints, ipam=ipam)
     admin = make_admin(
         resources,
@@ -104,7 +102,6 @@ def assemble(
         endpoints.unpublished.forget,
         endpoints.container_files.forget,
         endpoints.first_processes.forget,
-        ipam.hold_settlements.note_endpoint_gone,
     )
     for forget in forgetters:
         store.when_removed(forget)

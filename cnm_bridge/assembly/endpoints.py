@@ -5,7 +5,6 @@
 from dataclasses import dataclass
 
 from cnm_bridge.assembly.attach import AttachRoom
-from cnm_bridge.assembly.ipam import IpamRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
@@ -40,7 +39,6 @@ def make_endpoints(
     attach: AttachRoom,
     teardown: TeardownRoom,
     recovery: RecoveryRoom,
-    ipam: IpamRoom,
 ) -> EndpointRoom:
     """Return the objects of the room."""
     port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
@@ -70,7 +68,6 @@ def make_endpoints(
             teardowns=teardown.queue,
             dead=teardown.dead,
             rebuild_endpoint=recovery.rebuild_endpoint,
-            holds=ipam.holds,
             joined=joined,
             unpublished=unpublished,
             locks=attach.locks,

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.driver.ipam.hold_reservations import HoldReservations
-from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
-from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
@@ -25,8 +22,6 @@ class IpamRoom:
 
     service: IpamService
     releases: Releases
-    holds: Holds
-    hold_settlements: HoldSettlements
     unclaimed: UnclaimedAddresses
 
 
@@ -43,20 +38,10 @@ def make_ipam(resources: Resources, *, networks: NetworkRoom, teardown: Teardown
         releases=releases,
         lost=LostAddresses(resources.kernel),
     )
-    reservations = HoldReservations(resources.store, plugins)
-    settlements = HoldSettlements(store=resources.store, reservations=reservations)
-    networks.service.when_forgotten(settlements.note_network_gone)
     settings = resources.settings
     return IpamRoom(
         service=service,
         releases=releases,
-        holds=Holds(
-            store=resources.store,
-            reservations=reservations,
-            dead=teardown.dead,
-            settlements=settlements,
-        ),
-        hold_settlements=settlements,
         unclaimed=UnclaimedAddresses(
             store=resources.store,
             engine=resources.engine,

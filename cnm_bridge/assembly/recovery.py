@@ -87,7 +87,6 @@ def make_recovery(
             rebuild_endpoint=rebuild_endpoint,
             remove_leftovers=remove_leftovers,
             unclaimed_addresses=ipam.unclaimed,
-            hold_settlements=ipam.hold_settlements,
             interval_s=resources.settings.reconcile_interval_s,
             grace_s=resources.settings.reconcile_grace_s,
         ),

@@ -53,7 +53,6 @@ def make_admin(
         releases=ipam.releases,
         unclaimed=ipam.unclaimed,
         service=ipam.service,
-        holds=ipam.holds,
         kernel=resources.kernel,
     )
     status = Status(

@@ -18,7 +18,6 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.teardown.contention import Contention
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
@@ -166,32 +165,6 @@ async def test_a_failed_teardown_may_have_freed_the_address(store: Store, tmp_pa
         await pool.delete(FIRST)
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
         assert [record.phase for record in store.endpoints()] == [Phase.DELETING, Phase.READY]
-
-
-async def test_all_waits_of_a_call_have_one_limit(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a call waits for because of its key shortens what it waits for because a plugin refuses its ADD."""
-    deadlines = []
-
-    class Recorded(Contention):
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            deadlines.append(self.deadline)
-
-    for module in ("ipam.holds", "endpoints.service"):
-        monkeypatch.setattr(f"cnm_bridge.driver.{module}.Contention", Recorded)
-    async with one_address(store, tmp_path) as pool:
-        await pool.delete(FIRST)
-        configuration = tmp_path / "net.d" / "pool.conflist"
-        configuration.write_text(configuration.read_text().replace('"pool","ipam"', '"ptp","ipam"'))  # it is known
-        assert await pool.create(SECOND, {"cni.sticky": "web"}) == f"{ADDRESS}/32"
-        await pool.delete(SECOND)
-        while store.endpoints():  # noqa: ASYNC110 - nothing sets an event
-            await asyncio.sleep(0.05)
-        await pool.daemon.ipam.holds.release(*store.ipam.holds())
-    of_first, of_key, of_second = deadlines
-    assert of_first < of_key == of_second
 
 
 async def test_a_refusal_while_another_network_hangs(

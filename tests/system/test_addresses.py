@@ -79,9 +79,9 @@ def test_a_static_address_without_prefix(scene: Scene) -> None:
     assert "10.80" in scene.run_refusal(network)  # the first container has the address
 
 
-@pytest.mark.parametrize("kind", ["endpoint", "key", "other driver"])
+@pytest.mark.parametrize("kind", ["endpoint", "other driver"])
 def test_a_taken_address(scene: Scene, kind: str) -> None:
-    """The refusal names the container or the key that has the address, and the next command, in every attach mode."""
+    """The refusal names the container that has the address, and the next command, in every attach mode."""
     subnet = scene.subnet()
     name, wanted = scene.configure(bridge(subnet)), f"10.80.{subnet.number}.77"
     network, asking = scene.network(name), f"driver-opt=cni.ips={wanted}"
@@ -91,13 +91,8 @@ def test_a_taken_address(scene: Scene, kind: str) -> None:
         scene.run(other, "--ip", wanted)
         holder, command = f"{wanted} is in use by ", "`cni-bridge ls --addresses`"
     else:
-        key = ",driver-opt=cni.sticky=printer" if kind == "key" else ""
-        first = scene.run(f"name={network},{asking}{key}")
+        first = scene.run(f"name={network},{asking}")
         holder, command = f"{wanted} is in use by container {first.name} (endpoint ", "`cni-bridge ls`"
-        if kind == "key":
-            scene.lab.docker("rm", "-f", first.name)
-            wait_torn_down(scene.lab)
-            holder, command = f"key printer has {wanted}", "`cni-bridge release --sticky printer`"
     error = scene.run_refusal(f"name={network},{asking}")
     assert holder in error
     assert command in error

@@ -7,13 +7,12 @@ import sys
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import Lab, wait_until
+from tests.lab import Lab
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.ports import port_network
 from tests.system.scene import Scene, bridge, reaches, wait_logged
-from tests.system.test_sticky import command, facts, host_local, remove, sticky
 
 STATE = "/var/lib/cni-bridge"
 COPY = "/run/older-state"
@@ -155,45 +154,4 @@ def test_a_container_whose_partner_stays_in_its_sandbox(private_scene: Scene) ->
     lab.docker("start", container.name)
     assert container.name in wait_logged(lab, "endpoint.rebuilt")
     lab.docker("rm", "-f", container.name, partner.name)
-    assert lab.wait_clean(before) == ""
-
-
-def test_a_key_that_a_container_has_since(private_scene: Scene) -> None:
-    """The older state has the key without a container; its container keeps what it has, and a second one is refused."""
-    lab = private_scene.lab
-    network = private_scene.network(private_scene.configure(host_local(private_scene.subnet(), 10, 12)))
-    before = lab.state()
-    remove(lab, private_scene.run(sticky(network, "web")))
-    save(lab, "directory")
-    container = private_scene.run(sticky(network, "web"))
-    lab.stop_daemon()
-    go_back(lab, "directory")
-    lab.start_daemon("--reconcile-interval", "1")
-    assert container.name in wait_logged(lab, "endpoint.rebuilt")
-    assert "has the same address that key web has" in private_scene.run_refusal(sticky(network, "web"))
-    assert "key web is in use" in command(lab, "release", "--sticky", "web", check=False)
-    remove(lab, container)
-    command(lab, "release", "--sticky", "web")
-    assert lab.wait_clean(before) == ""
-
-
-def test_a_key_that_the_older_state_does_not_have(private_scene: Scene) -> None:
-    """The next container with the key gets another address; that of the first one is not released to others."""
-    lab = private_scene.lab
-    network = private_scene.network(private_scene.configure(host_local(private_scene.subnet(), 10, 12)))
-    before = lab.state()
-    save(lab, "directory")
-    first = private_scene.run(sticky(network, "web"))
-    lab.stop_daemon()
-    go_back(lab, "directory")
-    lab.start_daemon("--reconcile-interval", "1")
-    assert first.name in wait_logged(lab, "endpoint.rebuilt")
-    others = [private_scene.run(sticky(network, "web")), private_scene.run(network)]
-    assert len({facts(one)[0][0] for one in (first, *others)}) == 3
-    for one in (first, *others):
-        lab.docker("rm", "-f", one.name)
-    wait_until(lambda: command(lab, "ls", "--json").count("endpointId") == 0, "no endpoint is left")
-    command(lab, "release", "--sticky", "web")
-    (left,) = set(lab.state().reservations) - set(before.reservations)  # `cni-bridge doctor` finds it
-    lab.remove(left)
     assert lab.wait_clean(before) == ""

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni.sticky=KEY`: the next container with the key has the addresses and the MAC of the previous one."""
+"""`cni.sticky=KEY`: the next container with the key gets the addresses and MAC of the last one, if they are free."""
 
 import json
-import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import dedent
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_objects, get_str, get_strings
-from tests.lab import ADMIN_SOCKET, Container, Lab, wait_until
+from cni_bridge_spec import JsonObject, find_object, get_object, get_objects, get_str, get_strings
+from tests.lab import Container, Lab, wait_until
 from tests.lab.fetch_compose import find_fetched_compose
-from tests.system.scene import LISTS, Scene, Subnet, bridge, reaches
+from tests.system.calls import wait_torn_down
+from tests.system.scene import LISTS, Scene, Subnet, bridge, reaches, wait_logged
+from tests.system.test_restarts import is_running
 
 MODES = ("move", "hybrid", "direct")
 
@@ -46,31 +47,40 @@ def facts(container: Container) -> tuple[Sequence[str], str]:
     return sorted(str(one) for one in link.addresses if not one.is_link_local), link.mac
 
 
+def ip_of(container: Container) -> str:
+    """Return the container's first address, without its prefix."""
+    return facts(container)[0][0].partition("/")[0]
+
+
 def command(lab: Lab, *words: str, check: bool = True) -> str:
     """Run a command of `cni-bridge`; return what it prints."""
     done = lab.run(sys.executable, "-m", "cnm_bridge", *words, check=check)
     return done.stdout + done.stderr
 
 
-def holds(lab: Lab) -> Sequence[JsonObject]:
-    """Return what `ls --sticky` shows."""
-    found: JsonObject = json.loads(command(lab, "ls", "--sticky", "--json"))
-    return get_objects(found, "holds")
+def missed(lab: Lab) -> Mapping[str, Sequence[str]]:
+    """Return which addresses of the last container with its key each container has not, as `ls` shows it."""
+    shown: JsonObject = json.loads(command(lab, "ls", "--json"))
+    return {
+        get_str(get_object(one, "container"), "name"): get_strings(found, "missed")
+        for one in get_objects(shown, "endpoints")
+        if (found := find_object(one, "sticky")) is not None
+    }
 
 
 def remove(lab: Lab, container: Container) -> None:
-    """Remove a container, and wait until its endpoint is gone."""
+    """Remove a container, and wait until its endpoint is torn down."""
     lab.docker("rm", "-f", container.name)
-    wait_until(lambda: all(one["holder"] is None for one in holds(lab)), "no container has a key")
+    wait_torn_down(lab)
 
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [("move", "ptp"), ("hybrid", "bridge dual stack"), ("direct", "macvlan")],
+    [("move", "ptp"), ("move", "bridge"), ("hybrid", "bridge dual stack"), ("direct", "macvlan")],
     indirect=["mode"],
 )
 def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
-    """Addresses and MAC are the same in each container with the key; others do not get them meanwhile."""
+    """Addresses and MAC are the same in the next container with the key, however soon it comes."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(LISTS[kind](subnet)), "-o", f"cni.attach={mode}")
     first = scene.run(sticky(network, "Web"))
@@ -80,159 +90,139 @@ def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
     assert facts(other)[0] != before[0]
     second = scene.run(sticky(network, "web"))
     assert facts(second) == before
-    assert reaches(other, before[0][0].partition("/")[0])
+    assert reaches(other, ip_of(second))
     scene.lab.docker("rm", "-f", second.name)  # its teardown may still be running
-    assert facts(scene.run(sticky(network, "web"))) == before
+    third = scene.run(sticky(network, "web"))
+    assert facts(third) == before
+    assert missed(scene.lab)[third.name] == ()
 
 
 @pytest.mark.smoke
-def test_nobody_else_gets_a_held_address(scene: Scene) -> None:
-    """In a pool of two addresses another container gets the other one, and a third one none."""
-    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 11)))
+def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> None:
+    """Another container may get the address; the next one with the key gets another, and `ls` and the log say so."""
+    name = scene.configure(host_local(scene.subnet(), 10, 11))
+    network = scene.network(name, "-o", f"cni.attach={mode}")
+    first = scene.run(sticky(network, "web"))
+    before, taken = facts(first), ip_of(first)
+    remove(scene.lab, first)
+    others = [scene.run(network) for _ in range(2)]
+    remove(scene.lab, next(one for one in others if ip_of(one) != taken))
+    second = scene.run(sticky(network, "web"))
+    assert ip_of(second) != taken
+    if mode != "hybrid":  # in which the other container with the address has the MAC that is made of it
+        assert facts(second)[1] == before[1]
+    assert missed(scene.lab)[second.name] == (taken,)
+    assert f"web (not {taken})" in command(scene.lab, "ls", "--no-trunc")
+    assert "endpoint.address_not_kept" in wait_logged(scene.lab, f'"last": ["{taken}"]')
+    assert "no IP addresses available" in scene.run_refusal(sticky(network, "db"))
+
+
+def test_a_key_of_two_containers(scene: Scene, mode: str) -> None:
+    """The second one gets another address and another MAC, and both work."""
+    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)), "-o", f"cni.attach={mode}")
+    first = scene.run(sticky(network, "web"))
+    remove(scene.lab, first)
+    first, second = (scene.run(sticky(network, "web")) for _ in range(2))
+    assert ip_of(first) != ip_of(second)
+    assert facts(first)[1] != facts(second)[1]
+    assert missed(scene.lab) == {first.name: (), second.name: (ip_of(first),)}
+    assert reaches(first, ip_of(second))
+
+
+def test_a_mac_that_another_container_has(scene: Scene) -> None:
+    """The address is the same, the MAC another one."""
+    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)))
     first = scene.run(sticky(network, "web"))
     before = facts(first)
     remove(scene.lab, first)
-    assert facts(scene.run(network))[0] != before[0]
-    assert "no IP addresses available" in scene.run_refusal(network)
-    assert facts(scene.run(sticky(network, "web"))) == before
+    other = scene.run(network, "--mac-address", before[1])
+    second = scene.run(sticky(network, "web"))
+    assert facts(second)[0] == before[0]
+    assert facts(second)[1] != facts(other)[1]
 
 
-def test_release(scene: Scene) -> None:
-    """`release --sticky` frees what a key has, unless a container has it; removing the network does, too."""
-    name = scene.configure(host_local(scene.subnet(), 10, 10))
+def test_given_values_take_precedence(scene: Scene) -> None:
+    """`cni.ips` and `--mac-address` are used, and remembered."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)))
+    remove(scene.lab, scene.run(sticky(network, "web")))
+    given, mac = subnet.ipv4.replace("0/24", "77"), "02:42:ac:11:00:99"
+    second = scene.run(sticky(network, "web", f"cni.ips={given}"), "--mac-address", mac)
+    assert (ip_of(second), facts(second)[1]) == (given, mac)
+    remove(scene.lab, second)
+    third = scene.run(sticky(network, "web"))
+    assert (ip_of(third), facts(third)[1]) == (given, mac)
+
+
+def test_another_network_with_the_same_list(scene: Scene) -> None:
+    """A key belongs to the list, so it survives `docker network rm`."""
+    name = scene.configure(host_local(scene.subnet(), 10, 20))
     network = scene.network(name)
     first = scene.run(sticky(network, "web"))
-    assert "key web is in use" in command(scene.lab, "release", "--sticky", "web", check=False)
+    before = facts(first)
     remove(scene.lab, first)
-    table = command(scene.lab, "ls", "--sticky")
-    assert "web" in table
-    assert "forever" in table
-    metrics = scene.lab.run("curl", "-sf", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
-    assert f'cni_bridge_holds{{network="{name}",phase="held"}} 1.0' in metrics
-    assert "released key web: 10." in command(scene.lab, "release", "--sticky", "web")
-    second = scene.run(network)
-    scene.lab.docker("rm", "-f", second.name)
-    remove(scene.lab, scene.run(sticky(network, "db")))
-    (hold,) = holds(scene.lab)
-    assert (get_str(hold, "key"), len(get_strings(hold, "addresses"))) == ("db", 1)
     scene.lab.docker("network", "rm", network)
-    wait_until(lambda: not holds(scene.lab), "the network's keys have nothing")
+    assert facts(scene.run(sticky(scene.network(name), "web"))) == before
 
 
-@pytest.mark.slow
-def test_expiry(scene: Scene) -> None:
-    """After `cni.sticky-for` without a container, a round of comparison releases the address."""
-    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 10)), "-o", "cni.sticky-for=1d")
-    remove(scene.lab, scene.run(sticky(network, "web", "cni.sticky-for=1s")))
-    wait_until(lambda: "for 0s more" in command(scene.lab, "ls", "--sticky"), "it has expired")
-    command(scene.lab, "gc")
-    wait_until(lambda: not holds(scene.lab), "it is released")
-    remove(scene.lab, scene.run(sticky(network, "db")))
-    assert re.search("for (1d|23h59m) more", command(scene.lab, "ls", "--sticky"))
+def test_a_range_that_no_longer_has_the_address(scene: Scene) -> None:
+    """The container gets an address of the new range."""
+    subnet = scene.subnet()
+    name = scene.configure(host_local(subnet, 10, 14))
+    network = scene.network(name)
+    first = scene.run(sticky(network, "web"))
+    last = ip_of(first)
+    remove(scene.lab, first)
+    scene.configure(host_local(subnet, 15, 30), name)
+    second = scene.run(sticky(network, "web"))
+    assert int(ip_of(second).rpartition(".")[2]) >= 15
+    assert missed(scene.lab)[second.name] == (last,)
+
+
+@pytest.mark.parametrize(
+    ("ipam", "reason"),
+    [
+        ({"type": "dhcp"}, "driver-opt=cni.dhcp.client-id=KEY"),
+        ({"type": "static", "addresses": [{"address": "10.9.9.9/24"}]}, "gives all containers the same addresses"),
+        ({"type": "whereabouts"}, "does not reserve an address that is asked for"),
+        (None, "it has no IPAM plugin"),
+    ],
+)
+def test_plugins_that_take_no_request(scene: Scene, ipam: JsonObject | None, reason: str) -> None:
+    """They are refused, with the reason."""
+    scene.plugin("whereabouts", "exit 1")
+    main, *others = bridge(scene.subnet())
+    without = {key: value for key, value in main.items() if key != "ipam"}
+    network = scene.network(scene.configure([{**without, **({"ipam": ipam} if ipam else {})}, *others]))
+    error = scene.run_refusal(sticky(network, "web"))
+    assert "cni.sticky is not possible" in error
+    assert reason in error
 
 
 def test_refusals(scene: Scene) -> None:
-    """A second container with a running key, what cannot be held, and malformed values: each with the reason."""
+    """Malformed keys, keys of networks, and networks with addresses of Docker: each with the reason."""
     subnet = scene.subnet()
     name = scene.configure(bridge(subnet))
     network = scene.network(name)
-    first = scene.run(sticky(network, "web"))
-    error = scene.run_refusal(sticky(network, "web"))
-    assert f"container {first.name}" in error
-    assert "has the same key web" in error
     assert "is not a key" in scene.run_refusal(sticky(network, "a/b"))
-    assert "give a number with s, m, h or d" in scene.run_refusal(sticky(network, "db", "cni.sticky-for=soon"))
-    assert "has no effect without cni.sticky" in scene.run_refusal(f"name={network},driver-opt=cni.sticky-for=1h")
     error = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}", "-o", "cni.sticky=name")
     assert "is an option of containers" in error
     with_pool = scene.docker_network(name, "--subnet", subnet.ipv4, "--gateway", subnet.gateway)
     assert "give --ip" in scene.run_refusal(sticky(with_pool, "web"))
-    error = scene.run_refusal(sticky(network, "web", f"cni.ips={subnet.ipv4.replace('0/24', '77')}"))
-    assert "`cni-bridge release --sticky web`" in error
-    assert len(holds(scene.lab)) == 1
 
 
 def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None:
-    """If a container could not be attached, a new key has nothing, and another one what it had."""
+    """The next one with the key gets what the last one that ran had."""
     scene.plugin("picky", '[ "$CNI_COMMAND" = ADD ] || exit 0; exit 1')
-    plugins = bridge(scene.subnet())
+    plugins = host_local(scene.subnet(), 10, 20)
     name = scene.configure(plugins)
     network = scene.network(name, "-o", f"cni.attach={mode}")
     first = scene.run(sticky(network, "web"))
     before = facts(first)
     remove(scene.lab, first)
-    (had,) = holds(scene.lab)
     scene.configure([*plugins, {"type": "picky"}], name)
-    scene.run_refusal(sticky(network, "db"))
-    scene.run_refusal(sticky(network, "web", "cni.sticky-for=1s"), "--mac-address", "02:42:ac:11:00:99")
-    wait_until(lambda: [one["key"] for one in holds(scene.lab)] == ["web"], "the new key has nothing")
-    wait_until(lambda: tuple(holds(scene.lab)) == (had,), "the other key has what it had")
+    scene.run_refusal(sticky(network, "web"))
     scene.configure(plugins, name)
-    assert facts(scene.run(sticky(network, "web"))) == before
-
-
-@pytest.mark.slow
-def test_changed_ranges(scene: Scene) -> None:
-    """A list whose ranges still have the address gives it again; one whose ranges do not is refused."""
-    subnet = scene.subnet()
-    name = scene.configure(host_local(subnet, 10, 20))
-    network = scene.network(name)
-    first = scene.run(sticky(network, "web"))
-    before = facts(first)
-    remove(scene.lab, first)
-    scene.configure(host_local(subnet, 10, 30, routes=[{"dst": "192.0.2.0/24"}]), name)
-    second = scene.run(sticky(network, "web"))
-    assert facts(second) == before
-    assert any(route["dst"] == "192.0.2.0/24" for route in second.ip("route"))
-    remove(scene.lab, second)
-    scene.configure(host_local(subnet, 15, 30), name)
-    error = scene.run_refusal(sticky(network, "web"))
-    assert "no longer have" in error
-    assert "cni-bridge release --sticky web" in error
-
-
-@pytest.mark.slow
-def test_a_reservation_that_the_plugin_has_lost(scene: Scene) -> None:
-    """The next container with the key reserves its address again; one that another container has is not given twice."""
-    name = scene.configure(host_local(scene.subnet(), 10, 10))
-    network = scene.network(name)
-    first = scene.run(sticky(network, "web"))
-    before = facts(first)
-    remove(scene.lab, first)
-    data = f"/var/lib/cni/networks/{name}"
-    scene.lab.run("rm", "-r", data)
-    second = scene.run(sticky(network, "web"))
-    assert facts(second) == before
-    assert "no IP addresses available" in scene.run_refusal(network)
-    remove(scene.lab, second)
-    scene.lab.run("rm", "-r", data)
-    assert facts(scene.run(network))[0] == before[0]
-    error = scene.run_refusal(sticky(network, "web"))
-    assert "has the same address that key web has" in error
-    assert "cni-bridge release --sticky web" in error
-
-
-@pytest.mark.slow
-def test_an_address_that_the_plugin_refuses(scene: Scene) -> None:
-    """A section with which the plugin refuses the address is an error; the key keeps the address."""
-    subnet = scene.subnet()
-    name = scene.configure(host_local(subnet, 10, 11))
-    network = scene.network(name)
-    first = scene.run(sticky(network, "web"))
-    before = facts(first)
-    remove(scene.lab, first)
-    scene.configure(host_local(subnet, 10, 11, dataDir="/dev/null"), name)  # where host-local can store nothing
-    error = scene.run_refusal(sticky(network, "web"))
-    for part in (
-        f"key web has {before[0][0]}",
-        f"CNI configuration {name}",
-        "refuses to reserve that again",
-        "they are reserved as before",
-    ):
-        assert part in error
-    assert "cni-bridge release --sticky web" in error
-    scene.configure(host_local(subnet, 10, 11), name)
-    assert facts(scene.run(network))[0] != before[0]
     assert facts(scene.run(sticky(network, "web"))) == before
 
 
@@ -264,14 +254,16 @@ def test_compose_recreates(scene: Scene, mode: str) -> None:
 
 
 def test_across_restarts(private_scene: Scene) -> None:
-    """A key keeps its address when the daemon is killed, with and without a container."""
+    """A key is remembered when the daemon is killed, with and without a container, and when the engine is."""
     lab = private_scene.lab
-    network = private_scene.network(private_scene.configure(host_local(private_scene.subnet(), 10, 11)))
-    first = private_scene.run(sticky(network, "web"))
+    network = private_scene.network(private_scene.configure(host_local(private_scene.subnet(), 10, 20)))
+    first = private_scene.run(sticky(network, "web"), "--restart", "always")
     before = facts(first)
     lab.restart_daemon(signal.SIGKILL)
+    lab.restart_dockerd(signal.SIGKILL)
+    wait_until(lambda: is_running(lab, first.name), "it runs again")
+    assert facts(first) == before
     remove(lab, first)
     lab.restart_daemon(signal.SIGKILL)
     private_scene.run(network)
-    second = private_scene.run(sticky(network, "web"))
-    assert facts(second) == before
+    assert facts(private_scene.run(sticky(network, "web"))) == before

@@ -102,8 +102,6 @@ class AttachChoice:
 
 def depends_on_static(request: AttachRequest) -> bool:
     """Return whether the mode, or the error, depends on the versions of the plugin `static`."""
-    if request.options.sticky is not None:
-        return True
     match request.option:
         case AttachOption.AUTO:
             return find_unsuitable(request.network) is not None or _find_need(request) is not None
@@ -164,7 +162,7 @@ def can_choose_mac(network: NetworkConfigurationList) -> bool:
 def _choose_by_option(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     network = request.network
     old = _find_engine_obstacle(request.release)
-    obstacle = old or find_obstacle(network, static_versions)
+    obstacle = old or _find_obstacle(network, static_versions)
     unsuitable = find_unsuitable(network)
     match request.option:
         case AttachOption.AUTO:
@@ -259,7 +257,7 @@ def _find_sandbox_mode(request: AttachRequest, static_versions: Collection[str] 
     """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join."""
     if _find_engine_obstacle(request.release) is not None:
         return None
-    return AttachMode.HYBRID if find_obstacle(request.network, static_versions) is None else AttachMode.DIRECT
+    return AttachMode.HYBRID if _find_obstacle(request.network, static_versions) is None else AttachMode.DIRECT
 
 
 def _find_unknown_to_docker(request: AttachRequest) -> str | None:
@@ -287,7 +285,7 @@ def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
     return f"Docker Engine {release} makes the sandbox after Join (from {SANDBOX_AT_JOIN} on it does so before)"
 
 
-def find_obstacle(network: NetworkConfigurationList, static_versions: Collection[str] | None) -> str | None:
+def _find_obstacle(network: NetworkConfigurationList, static_versions: Collection[str] | None) -> str | None:
     """Return why Docker cannot learn addresses and MAC before the first plugin of a list runs, None if it can."""
     main, *others = network.plugins
     second = next((plugin for plugin in others if plugin.ipam_type is not None), None)

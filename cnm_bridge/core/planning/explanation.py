@@ -102,8 +102,8 @@ class Explanation:
             lines.append(f"MAC            {self.plan.own_mac}, which the configuration gives")
         if self.plan.options.sticky is not None:
             lines.append(
-                f"key            {self.plan.options.sticky}: what follows reserves its addresses; a container gets "
-                "them from the IPAM plugin static"
+                f"key            {self.plan.options.sticky}: plugins are also asked for the addresses and the MAC of "
+                "the last container with it"
             )
         identity = self._identity()
         if identity is not None:

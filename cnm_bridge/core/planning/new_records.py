@@ -57,6 +57,7 @@ def planned_record(
         capability_args=plan.capability_args,
         identity=plan.options.identity,
         dns=plan.options.dns,
+        sticky=plan.sticky,
     )
     return EndpointRecord(
         id=request.endpoint_id,

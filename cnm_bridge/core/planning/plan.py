@@ -8,11 +8,11 @@ CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot wo
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, render_json
-from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
+from cni_bridge_state import AttachmentRecord, AttachMode, MemoryRecord, PoolRecord, RequestedInterface, StickyRecord
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.checks import check_arguments
@@ -25,6 +25,7 @@ from cnm_bridge.core.planning.addresses.addressing import (
     argument_addresses,
     plan_addresses,
     plan_mac,
+    requested_addresses,
     static_addresses,
     with_labels,
 )
@@ -35,6 +36,7 @@ from cnm_bridge.core.planning.link.expected_link import with_mac
 from cnm_bridge.core.planning.mac import address_mac, client_mac, plugins_mac, refuse_fixed_mac, refuse_multicast
 from cnm_bridge.core.planning.options.cni_options import Options, origin_of
 from cnm_bridge.core.planning.options.requested_ips import WantedAddress
+from cnm_bridge.core.planning.sticky import refuse_sticky
 
 _DIGITS: Final = 16
 _IPV6: Final = 6
@@ -54,6 +56,7 @@ class PlanRequest:
         requested: The values that Docker chose; empty for a network without endpoints.
         pools: The pools of Docker's IPAM.
         internal: Whether the network is internal; if so, it has no gateway.
+        memory: What the last container with the same key had, None if there was none.
     """
 
     network: NetworkConfigurationList
@@ -61,6 +64,7 @@ class PlanRequest:
     requested: RequestedInterface
     pools: Sequence[PoolRecord]
     internal: bool
+    memory: MemoryRecord | None = None
 
     @property
     def without_ipv6(self) -> bool:
@@ -96,6 +100,7 @@ class Plan:
         own_mac: The MAC that Docker learns before the link exists, if it chose none: the one that the list gives, or
             else one that this driver made.
         source_digest: A digest of the list on disk, None if it is not on disk.
+        sticky: The key, and what the plugins are asked for because of it; None without a key.
     """
 
     configuration: NetworkConfigurationList
@@ -109,6 +114,7 @@ class Plan:
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
     source_digest: str | None = None
+    sticky: StickyRecord | None = None
 
     @property
     def ifname(self) -> str:
@@ -120,7 +126,8 @@ class Plan:
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
         """The addresses that are known before an IPAM plugin runs; another endpoint may still have them."""
-        return static_addresses(self.configuration).union(map(_ip, self.addresses), argument_addresses(self.args))
+        requested = requested_addresses(self.configuration, self.capability_args) | argument_addresses(self.args)
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), requested)
 
 
 def plan_attachment(wanted: PlanRequest) -> Plan:
@@ -171,7 +178,9 @@ def _plan(wanted: PlanRequest) -> Plan:
     refuse_other_pools(network, wanted.pools)
     addresses = _merge(requested, options.ips)
     is_reserved = _are_reserved(addresses, wanted.pools)
-    addressing = plan_addresses(network, addresses, wanted.pools, internal=wanted.internal, is_reserved=is_reserved)
+    sticky = _plan_sticky(wanted, addresses)
+    asked = addresses if sticky is None or not sticky.addresses else tuple(map(ip_address, sticky.addresses))
+    addressing = plan_addresses(network, asked, wanted.pools, internal=wanted.internal, is_reserved=is_reserved)
     configuration = addressing.configuration
     if options.client_id is not None and find_dhcp(configuration) is None:
         reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
@@ -184,6 +193,9 @@ def _plan(wanted: PlanRequest) -> Plan:
     mac = requested.mac
     if mac is None and listed_mac is None and options.client_id is not None:
         mac = client_mac(network.name, options.client_id)
+    if sticky is not None and (mac or listed_mac):
+        sticky = replace(sticky, mac=None)
+    mac = mac or (None if sticky is None else sticky.mac)
     if mac:
         refuse_multicast(mac)
         refuse_fixed_mac(network)
@@ -204,7 +216,24 @@ def _plan(wanted: PlanRequest) -> Plan:
         source_digest=None if options.inline is not None else configuration_digest(network.document),
         without_ipv6=wanted.without_ipv6,
         passes_mac=mac_plan is not None and bool(requested.mac),
-        own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None else None),
+        own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None or sticky is not None else None),
+        sticky=sticky,
+    )
+
+
+def _plan_sticky(wanted: PlanRequest, addresses: Sequence[WantedAddress]) -> StickyRecord | None:
+    """Return what plugins are asked for because of a key: no address if the user or the list asks for others."""
+    options, memory = wanted.options, wanted.memory
+    if options.sticky is None:
+        return None
+    refuse_sticky(wanted.network, has_pool=wanted.has_pool)
+    if memory is None:
+        return StickyRecord(key=options.sticky)
+    given = requested_addresses(wanted.network, options.capabilities) | argument_addresses(options.args)
+    return StickyRecord(
+        key=options.sticky,
+        addresses=() if addresses or given else memory.addresses,
+        mac=memory.mac if can_choose_mac(wanted.network) else None,
     )
 
 
@@ -240,6 +269,22 @@ def with_address_mac(
         return plan
     mac = address_mac(plan.configuration.name, addresses[0], find_holders)
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
+
+
+def with_attachment(plan: Plan, attachment: AttachmentRecord) -> Plan:
+    """Return the plan of an endpoint whose attachment asks for less because of its key (`sticky.without_request`)."""
+    asks_mac = attachment.sticky is not None and attachment.sticky.mac is not None
+    had_mac = plan.sticky is not None and plan.sticky.mac is not None
+    return replace(
+        plan,
+        configuration=NetworkConfigurationList.from_document(
+            attachment.configuration, source=plan.configuration.source
+        ),
+        args=attachment.args,
+        capability_args=attachment.capability_args,
+        own_mac=None if had_mac and not asks_mac else plan.own_mac,
+        sticky=attachment.sticky,
+    )
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:

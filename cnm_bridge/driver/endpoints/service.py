@@ -16,6 +16,7 @@ import structlog
 from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
+    AttachMode,
     EndpointId,
     EndpointRecord,
     Phase,
@@ -28,15 +29,15 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
 from cnm_bridge.core.planning.new_records import planned_record
-from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.plugin_suitability import has_device
+from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.attach.missing_links import naming_missing_links
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
-from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -71,7 +72,6 @@ class EndpointService:
     teardowns: TeardownQueue
     dead: DeadEndpoints
     rebuild_endpoint: RebuildEndpoint
-    holds: Holds
     joined: JoinedEndpoints
     unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
@@ -102,12 +102,11 @@ class EndpointService:
                 network, plan = await self.networks.plan(request)
                 await self.unpublished.refuse_early(request, plan.configuration)
                 deadline = wait_deadline()  # the wait for a network's name has a limit of its own
-                async with self.holds.holding(request, plan, deadline) as plan:
-                    planned = planned_record(
-                        request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
-                    )
-                    async with self._attachments.hold(planned.attachment.id):
-                        record = await self._create(call, planned, plan, deadline)
+                planned = planned_record(
+                    request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
+                )
+                async with self._attachments.hold(planned.attachment.id):
+                    record = await self._create(call, planned, plan, deadline)
         _refuse_other(record, request)
         return self._attacher(record).create_reply(record)
 
@@ -125,7 +124,6 @@ class EndpointService:
         attachment = self.store.get_endpoint(request.endpoint_id).attachment
         with self.attempts.under_way(request.endpoint_id) as call:
             record = await self._attach(call, request, caller, attachment)
-        await self.holds.note_joined(record.id)
         answer = self._attacher(record).join_reply(record)
         if request.has_ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -168,7 +166,14 @@ class EndpointService:
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
         name = plan.configuration.name
         endpoint = EndpointReference(network_id=planned.network_id, endpoint_id=planned.id)
-        contention = Contention(self.dead, name, deadline, endpoint, plan.fixed_addresses)
+
+        def ask_for_none() -> None:
+            nonlocal planned, plan
+            planned = self._without_request(planned)
+            plan = with_attachment(plan, planned.attachment)
+
+        fallback = ask_for_none if is_asking(plan.sticky) else None
+        contention = Contention(self.dead, name, deadline, endpoint, plan.fixed_addresses, fallback)
 
         async def attempt(stored: EndpointRecord | None) -> EndpointRecord:
             if stored is not None:  # by another call, since the plan was made
@@ -184,6 +189,7 @@ class EndpointService:
                     record = await self._attacher(planned).prepare(planned, plan)
             log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
             self._warn_of_mac(record, plan)
+            _warn_of_missed(record)
             return record
 
         return await self.attempts.make(call, contention, attempt)
@@ -200,7 +206,14 @@ class EndpointService:
     ) -> EndpointRecord:
         wanted = attachment_addresses(attachment)
         endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
-        contention = Contention(self.dead, attachment.network, wait_deadline(), endpoint, wanted)
+        asks = is_asking(attachment.sticky) and attachment.mode is AttachMode.DIRECT
+
+        def ask_for_none() -> None:
+            nonlocal asks
+            asks = False
+
+        fallback = ask_for_none if asks else None
+        contention = Contention(self.dead, attachment.network, wait_deadline(), endpoint, wanted, fallback)
 
         async def attempt(record: EndpointRecord | None) -> EndpointRecord:
             if record is None:
@@ -211,11 +224,22 @@ class EndpointService:
             same_caller = caller if caller == record.caller else None
             process = record.first_process if record.sandbox_key == request.sandbox_key else None
             joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
+            if fallback is not None and not asks:
+                joined = self._without_request(joined)
             contention.note_attempt()
             async with naming_missing_links(Endpoint(joined).network, self.kernel):
-                return await self._attacher(joined).attach(joined)
+                attached = await self._attacher(joined).attach(joined)
+            if joined.attachment.mode is AttachMode.DIRECT:
+                _warn_of_missed(attached)
+            return attached
 
         return await self.attempts.make(call, contention, attempt)
+
+    def _without_request(self, record: EndpointRecord) -> EndpointRecord:
+        """Return a record that asks for no address because of its key, nor for a MAC that another endpoint has."""
+        found = self.store.endpoints_with_mac(record.attachment.network, record.mac) if record.mac else ()
+        is_taken = any(endpoint_id != record.id for endpoint_id in found)
+        return without_request(record, keeps_mac=not is_taken)
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self.store.find_endpoint(endpoint_id)
@@ -223,6 +247,15 @@ class EndpointService:
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
         return self.attachers[record.attachment.mode]
+
+
+def _warn_of_missed(record: EndpointRecord) -> None:
+    """Log that an endpoint has not the addresses of the last container with its key."""
+    sticky = record.attachment.sticky
+    if sticky is not None and record.missed_addresses:
+        log.warning(
+            "endpoint.address_not_kept", key=sticky.key, last=record.missed_addresses, addresses=record.addresses
+        )
 
 
 def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:

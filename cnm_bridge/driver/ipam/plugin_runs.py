@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import AddressRecord, HoldRecord, ReservationRecord
+from cni_bridge_state import AddressRecord, ReservationRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.system.kernel import Kernel
 
@@ -40,7 +40,7 @@ class PluginRuns:
         self._lock = asyncio.Lock()
         self._running = 0
 
-    async def add(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Result:
+    async def add(self, record: AddressRecord, reservation: ReservationRecord) -> Result:
         """Run ADD.
 
         Raises:
@@ -50,7 +50,7 @@ class PluginRuns:
         async with self._namespace():
             return await self._runtime.add(_network(reservation), _attachment(record, reservation))
 
-    async def delete(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
+    async def delete(self, record: AddressRecord, reservation: ReservationRecord) -> None:
         """Run DEL; it may be repeated.
 
         Raises:
@@ -63,18 +63,6 @@ class PluginRuns:
         added = 0 if result is None else 1
         async with self._namespace():
             await self._runtime.delete(network, _attachment(record, reservation), result, added_plugins=added)
-
-    async def check(self, record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> None:
-        """Run CHECK.
-
-        Raises:
-            CniError: The plugin says that the address is not reserved, or cannot say.
-            KernelError: There is no namespace; the plugin has not run.
-        """
-        network, stored = _network(reservation), reservation.result
-        result = None if stored is None else Result.from_document(stored, cni_version=network.cni_version)
-        async with self._namespace():
-            await self._runtime.check(network, _attachment(record, reservation), result)
 
     async def tidy(self, is_unused: Callable[[], bool]) -> None:
         """Remove the namespace if there is no reservation, and no plugin is running.
@@ -103,8 +91,8 @@ def _network(reservation: ReservationRecord) -> NetworkConfigurationList:
     return NetworkConfigurationList.from_document(reservation.configuration)
 
 
-def _attachment(record: AddressRecord | HoldRecord, reservation: ReservationRecord) -> Attachment:
-    """Return the attachment that an address or a hold is to its IPAM plugin."""
+def _attachment(record: AddressRecord, reservation: ReservationRecord) -> Attachment:
+    """Return the attachment that an address is to its IPAM plugin."""
     return Attachment(
         container_id=record.id,
         ifname=_IFNAME,

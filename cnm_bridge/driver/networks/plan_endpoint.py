@@ -8,7 +8,6 @@ from dataclasses import replace
 from cni_invoker import CniError, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
-from cnm_bridge.core.planning.hold import refuse_unheld
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
 from cnm_bridge.core.settings import AttachOption
 
@@ -41,8 +40,6 @@ async def plan_endpoint(
         network=plan.configuration, options=wanted.options, default=default, release=release, has_pool=wanted.has_pool
     )
     static_versions = await _static_versions(runtime) if depends_on_static(request) else None
-    if wanted.options.sticky is not None:
-        refuse_unheld(request, static_versions)
     return replace(plan, attach=choose_mode(request, static_versions))
 
 

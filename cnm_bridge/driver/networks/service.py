@@ -2,14 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
+from cni_bridge_state import MemoryRecord, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import (
     CniError,
@@ -77,7 +77,6 @@ class NetworkService:
     _seen: ConfigurationIndex | None = field(default=None, init=False)
     _unknown_options: set[str] = field(default_factory=set, init=False)
     _with_unused_pools: set[NetworkId] = field(default_factory=set, init=False)
-    _on_forgotten: list[Callable[[NetworkId], None]] = field(default_factory=list, init=False)
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
         """Store a network after checking its options and configuration. Repeating the request changes nothing.
@@ -143,12 +142,6 @@ class NetworkService:
         async with self.locks.hold(network_id):
             await self.store.remove_network(network_id)
         self._with_unused_pools.discard(network_id)
-        for note in self._on_forgotten:
-            note(network_id)
-
-    def when_forgotten(self, note: Callable[[NetworkId], None]) -> None:
-        """Have `note` called in the event loop with the ID of each network whose record has been removed."""
-        self._on_forgotten.append(note)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
         """Return an endpoint's network and its plan, made from the list that is on disk now.
@@ -189,9 +182,23 @@ class NetworkService:
                 self._unknown_options.add(option)
                 log.warning("endpoint.option_unknown", option=option)
         configuration = await self._find_configuration(network, options)
-        plan = await self._plan_endpoint(_plan_request(network, configuration, options, requested))
+        wanted = _plan_request(network, configuration, options, requested)
+        plan = await self._plan_endpoint(replace(wanted, memory=self._recall(configuration.name, options)))
         self._warn_of_unused_pools(network, configuration)
         return network, plan
+
+    def _recall(self, configuration: str, options: Options) -> MemoryRecord | None:
+        """Return what the last container with the same key had, without a MAC that another endpoint has.
+
+        An endpoint with the same MAC and one of the addresses may be the last container's, not yet found dead. If it
+        is alive, the IPAM plugin refuses the address, and the MAC is looked for once more.
+        """
+        memory = None if options.sticky is None else self.store.memories.find(configuration, options.sticky)
+        if memory is None or memory.mac is None:
+            return memory
+        holders = map(self.store.get_endpoint, self.store.endpoints_with_mac(configuration, memory.mac))
+        is_taken = any(set(memory.addresses).isdisjoint(one.addresses) for one in holders)
+        return replace(memory, mac=None) if is_taken else memory
 
     async def _plan_endpoint(self, wanted: PlanRequest) -> Plan:
         plan = await plan_endpoint(wanted, self.runtime, default=self.attach, release=self.release.current)

@@ -21,7 +21,6 @@ from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.ipam.hold_settlements import HoldSettlements
 from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.service import NetworkService
@@ -66,7 +65,6 @@ class Reconciler:
     rebuild_endpoint: RebuildEndpoint
     remove_leftovers: RemoveLeftovers
     unclaimed_addresses: UnclaimedAddresses
-    hold_settlements: HoldSettlements
     interval_s: float
     grace_s: float
     _rounds: int = field(default=0, init=False)
@@ -136,8 +134,6 @@ class Reconciler:
             self._rounds += 1
             self._last_round = time.time()
             await self.unclaimed_addresses.compare()
-            if answer.view is not None:
-                self.hold_settlements.note_round()
         self._warned_before, self._warned_now = frozenset(self._warned_now), set()
 
     async def _compare_and_repair(self) -> EngineAnswer | None:

@@ -3,12 +3,10 @@
 """Says in errors who has an address that a plugin refuses, as far as the records tell."""
 
 from collections.abc import Iterable, Iterator
-from ipaddress import ip_interface
 
 from cni_bridge_state import AddressPhase, AddressRecord, AddressUse, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import IpAddress
-from cnm_bridge.core.planning.hold import release_it
 from cnm_bridge.core.wire import EndpointReference
 
 
@@ -43,7 +41,7 @@ def describe_address(record: AddressRecord) -> str:
 def _holders_of(
     store: Store, network: str, address: IpAddress, but_not: EndpointId | None, *, is_given: bool
 ) -> Iterator[str]:
-    """Yield the endpoint that has an address; otherwise the key that keeps it, or what Docker has requested it for."""
+    """Yield the endpoint that has an address; otherwise what Docker has requested it for."""
     for endpoint in store.endpoints_with_address([str(address)]):
         is_other = endpoint.id != but_not and endpoint.phase is not Phase.DELETING
         if is_other and endpoint.attachment.network == network:
@@ -51,11 +49,6 @@ def _holders_of(
                 f"{address} is in use by endpoint {endpoint.id}: ask for another address, or remove that container; "
                 "`cni-bridge ls` shows all"
             )
-            return
-    for hold in store.ipam.holds():
-        is_free = hold.holder is None and hold.section == network
-        if is_free and any(ip_interface(one).ip == address for one in hold.addresses):
-            yield f"key {hold.key} has {address}: ask for another address; {release_it(hold)}"
             return
     for record in () if is_given else store.ipam.find_holders(network, address):
         if record.phase is AddressPhase.RESERVED:

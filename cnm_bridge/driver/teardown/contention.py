@@ -5,12 +5,13 @@
 DeleteEndpoint is answered before the plugins have run (docs/decisions/answer-before-del.md). Most later calls do not
 notice, because plugins can run ADD and DEL for several containers concurrently. There is one rule for an ADD that a
 plugin refuses: it waits for the pending teardowns of its CNI network, tears down what is dead there, and is tried
-again, three times at most. What calls themselves make and undo does not count. dockerd holds a lock of the network
-meanwhile, so all waits of a call end after ten seconds.
+again, three times at most. What calls themselves make and undo does not count. If it asks for addresses that it may do
+without (`cni.sticky`), it is tried again without them. dockerd holds a lock of the network meanwhile, so all waits of a
+call end after ten seconds.
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +56,8 @@ class Contention:
         deadline: When all waits end, in event loop time.
         endpoint: The endpoint.
         addresses: The addresses that it asks for.
+        ask_for_none: Makes later attempts ask for no addresses; None if they must be these. The waits for these end
+            when half of the time is over.
     """
 
     dead: DeadEndpoints
@@ -62,10 +65,15 @@ class Contention:
     deadline: float
     endpoint: EndpointReference
     addresses: Collection[IpAddress]
+    ask_for_none: Callable[[], None] | None = None
+    _end: float = field(init=False)
     _retries: int = field(default=_RETRIES, init=False)
     _ended: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._end = self.deadline
+        if self.ask_for_none is not None:
+            self.deadline -= self.remaining_s / 2
         self.note_attempt()
 
     @property
@@ -90,6 +98,8 @@ class Contention:
             return
         for record in holders:
             if record.id in self.dead.teardowns.leaving:
+                if self._asks_for_none():
+                    return
                 shared = ", ".join(sorted(wanted.intersection(record.addresses)))
                 raise Refused(f"address {shared} is not free yet: {self._describe(record)}; {_WHAT_TO_DO}")
 
@@ -142,13 +152,22 @@ class Contention:
         if _BRIDGE_WITHOUT_MAC in exc.msg and self._retries == _RETRIES:
             self._retries -= 1
             return
-        if await self._wait_before_retry():
+        if await self._wait_before_retry() or self._asks_for_none():
             return
         holders = describe_holders(self.dead.store, self.network, self.addresses, self.endpoint)
         reason = holders or self._describe_pending()
         if not reason:
             raise exc
         raise Refused(f"{exc}; {reason}") from exc
+
+    def _asks_for_none(self) -> bool:
+        """Ask for no addresses from the next attempt on; return whether that changes anything."""
+        if self.ask_for_none is None:
+            return False
+        self.ask_for_none()
+        self.ask_for_none, self.addresses = None, ()
+        self.deadline, self._retries = self._end, _RETRIES
+        return True
 
     async def _wait_before_retry(self) -> bool:
         """Wait until another attempt may succeed; return whether one may.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list
-from cni_bridge_state import EndpointId, Phase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
@@ -90,6 +90,7 @@ class EndpointDocuments:
         return {
             **describe_endpoint(endpoint, self.unpublished),
             "mac": _find_mac(endpoint),
+            "sticky": _describe_sticky(endpoint.record),
             "ports": [*get_list(attachment.capability_args, CAPABILITY)],
             "createdAt": endpoint.record.created_at,
             "containerId": attachment.id,
@@ -118,6 +119,11 @@ class EndpointDocuments:
     def _teardown(self, endpoint_id: EndpointId) -> JsonObject | None:
         pending = self.teardowns.all.get(endpoint_id)
         return None if pending is None else {"attempts": pending.attempts, "error": pending.error}
+
+
+def _describe_sticky(record: EndpointRecord) -> JsonObject | None:
+    sticky = record.attachment.sticky
+    return None if sticky is None else {"key": sticky.key, "missed": [*record.missed_addresses]}
 
 
 def _find_mac(endpoint: Endpoint) -> str | None:

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The pools and addresses that Docker has requested from this driver, and what keys (`cni.sticky`) have."""
+"""The pools and addresses that Docker has requested from this driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str
-from cni_bridge_state import AddressRecord, HoldId, HoldRecord, ReservationRecord
+from cni_bridge_state import AddressRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.ipam.holds import Holds
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
 from cnm_bridge.server.admin.document import with_many
-from cnm_bridge.server.admin.errors import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel
 
 _SHORT: Final = 12
@@ -23,13 +21,12 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpamDocuments:
-    """Describes pools, addresses and holds; releases holds, and addresses that may be another engine's."""
+    """Describes pools and addresses; releases addresses that may be another engine's."""
 
     store: Store
     releases: Releases
     unclaimed: UnclaimedAddresses
     service: IpamService
-    holds: Holds
     kernel: Kernel
 
     def describe_pools(self) -> list[JsonValue]:
@@ -61,24 +58,6 @@ class IpamDocuments:
         """Return all addresses as JSON (`spec/admin/addresses.json`)."""
         pools: JsonObject = {"pools": self.describe_pools()}
         return await with_many(pools, "addresses", map(_describe, self.store.ipam.addresses()))
-
-    async def render_holds(self, _: Mapping[str, str]) -> JsonObject:
-        """Return what keys have (`spec/admin/holds.json`)."""
-        return {"holds": [*map(_describe_hold, self.store.ipam.holds())]}
-
-    async def release_hold(self, parameters: Mapping[str, str]) -> JsonObject:
-        """Release the hold `id`; return those that there are then.
-
-        Raises:
-            AdminError: There is none.
-            Refused: A container has it.
-            CniError, KernelError, StateError: As `Holds.release`.
-        """
-        record = self.store.ipam.find_hold(HoldId(parameters["id"]))
-        if record is None:
-            raise AdminError(ErrorKind.NOT_FOUND, f"there is no hold {parameters['id']}; see `cni-bridge ls --sticky`")
-        await self.holds.release(record)
-        return await self.render_holds(parameters)
 
     def uncertain(self) -> list[JsonObject]:
         """Return the addresses that may be another engine's, as `spec/admin/leftovers.json` has them."""
@@ -123,23 +102,6 @@ def _describe(record: AddressRecord) -> JsonObject:
         "address": None if record.address is None else str(record.address),
         "name": record.name,
         "plugin": None if record.reservation is None else _plugin(record.reservation),
-        "createdAt": record.created_at,
-    }
-
-
-def _describe_hold(record: HoldRecord) -> JsonObject:
-    return {
-        "id": record.id,
-        "networkId": record.network_id,
-        "configuration": record.section,
-        "key": record.key,
-        "phase": record.phase.value,
-        "addresses": [*record.addresses],
-        "mac": record.mac,
-        "plugin": _plugin(record.reservation),
-        "keepS": record.keep_s,
-        "holder": record.holder,
-        "expiresAt": record.expires_at,
         "createdAt": record.created_at,
     }
 

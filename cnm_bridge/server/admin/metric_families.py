@@ -40,7 +40,6 @@ class Figures:
         docker_addresses: (section, subnet, phase) → number of addresses that Docker has requested from this driver as
             its IPAM driver.
         pending_releases: Number of such addresses whose release has failed at least once.
-        holds: (network, phase) → number of keys (`cni.sticky`) that have addresses.
         direct_addresses: (network, address) → 1, for the addresses that Docker does not know.
         dropped_lines: Number of lines of the log that could not be written.
     """
@@ -59,7 +58,6 @@ class Figures:
     reserved: Mapping[tuple[str, ...], int]
     docker_addresses: Mapping[tuple[str, ...], int]
     pending_releases: int
-    holds: Mapping[tuple[str, ...], int]
     direct_addresses: Mapping[tuple[str, ...], int]
     dropped_lines: int
 
@@ -112,7 +110,6 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
         "phase",
     )
     yield _value("pending_releases", "Such addresses whose release has failed.", figures.pending_releases)
-    yield _gauge("holds", "Keys (cni.sticky) that have addresses.", figures.holds, "network", "phase")
     yield _gauge(
         "direct_address_info",
         "An address that Docker does not know, of attach mode direct; the value is 1.",

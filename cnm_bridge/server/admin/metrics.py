@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, HoldRecord, Phase
+from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
@@ -86,7 +86,6 @@ class Metrics:
             configurations={network.id: network.configuration or network.name for network in self.store.networks()},
             pools=self.store.ipam.pools(),
             addresses=self.store.ipam.addresses(),
-            holds=self.store.ipam.holds(),
             pending_releases=sum(one.attempts > 0 for one in self.releases.all.values()),
             pending_teardowns=len(pending),
             oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
@@ -101,7 +100,6 @@ class Metrics:
         configurations: Mapping[str, str | None],
         pools: Sequence[AddressPoolRecord],
         addresses: Sequence[AddressRecord],
-        holds: Sequence[HoldRecord],
         pending_releases: int,
         pending_teardowns: int,
         oldest_failure_s: float,
@@ -134,9 +132,6 @@ class Metrics:
             reserved={(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
             docker_addresses={tuple(key): number for key, number in by_subnet.items()},
             pending_releases=pending_releases,
-            holds={
-                tuple(key): number for key, number in Counter((one.section, one.phase.value) for one in holds).items()
-            },
             direct_addresses=direct,
             dropped_lines=self.log_output.dropped if self.log_output else 0,
         )

@@ -45,8 +45,6 @@ def admin_requests(
         Request(path="/v1/endpoints/{id}", answer=endpoints.describe),
         Request(path="/v1/endpoints/{id}/check", answer=checks.check),
         Request(path="/v1/addresses", answer=ipam.render_list),
-        Request(path="/v1/holds", answer=ipam.render_holds),
-        Request(verb="POST", path="/v1/holds/{id}/release", answer=ipam.release_hold),
         Request(verb="POST", path="/v1/compare", answer=actions.compare),
         Request(verb="POST", path="/v1/retry", answer=actions.retry),
         Request(verb="POST", path="/v1/retry/{id}", answer=actions.retry),

@@ -23,6 +23,7 @@ from cni_bridge_state import (
     ProcessRecord,
     RequestedInterface,
     ReservationInput,
+    StickyRecord,
 )
 from cni_bridge_state.store import Store
 from tests.unit.state.history import History, make_history
@@ -69,6 +70,7 @@ def endpoint() -> EndpointRecord:
             identity=IdentityRequest(labels=("app*",), is_required=True),
             dns=DnsOption.SEARCH,
             mode_reason="cni.attach=move",
+            sticky=StickyRecord(key="web", addresses=("10.1.2.3",), mac="02:00:00:00:00:01"),
         ),
         deleted=(2, 1),
         ifname_prefix="lan",

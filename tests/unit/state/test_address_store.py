@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Pools, addresses and holds survive a restart, an export and an import; their phases follow the table."""
+"""Pools and addresses survive a restart, an export and an import; their phases follow the table."""
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -15,11 +15,6 @@ from cni_bridge_state import (
     AddressPoolRecord,
     AddressRecord,
     AddressUse,
-    EndpointId,
-    HoldId,
-    HoldPhase,
-    HoldRecord,
-    NetworkId,
     PoolId,
     ProcessRecord,
     ReservationRecord,
@@ -128,52 +123,3 @@ async def test_a_damaged_record_is_set_aside(tmp_path: Path) -> None:
         assert (finding.lost, "b" * 64 in finding.what) == (1, True)
     finally:
         again.close()
-
-
-async def test_holds(tmp_path: Path) -> None:
-    """A hold survives a restart, an export and an import, is found like an address, and follows its phases."""
-    assert PENDING.reservation is not None
-    pending = HoldRecord(
-        id=HoldId("b" * 64),
-        network_id=NetworkId("c" * 64),
-        section="lan",
-        key="web",
-        phase=HoldPhase.PENDING,
-        addresses=(),
-        mac=None,
-        reservation=PENDING.reservation,
-        keep_s=3600,
-        holder=EndpointId("d" * 64),
-        change=None,
-        expires_at=None,
-        created_at=1767225601,
-    )
-    held = replace(pending, phase=HoldPhase.HELD, addresses=("10.1.2.3/24",), mac="02:00:00:00:00:09")
-    store = Store.open(tmp_path / "one")
-    with pytest.raises(WrongPhase):
-        await store.ipam.put_hold(held)
-    await store.ipam.put_hold(pending)
-    await store.ipam.put_hold(held)
-    with pytest.raises(WrongPhase):
-        await store.ipam.remove_hold(held.id)
-    exported = store.export_document()
-    store.close()
-    store = Store.open(tmp_path / "one")
-    assert (store.ipam.holds(), store.ipam.find_hold(held.id)) == ((held,), held)
-    assert (store.ipam.reservations(), store.ipam.find_reservation(held.id)) == ((held,), held)
-    await store.ipam.put_hold(replace(held, phase=HoldPhase.RELEASING))
-    await store.ipam.remove_hold(held.id)
-    assert store.ipam.is_empty
-    store.close()
-    other = Store.open(tmp_path / "two")
-    other.import_document(exported)
-    assert other.ipam.holds() == (held,)
-    left, new = replace(held, phase=HoldPhase.RELEASING), replace(pending, id=HoldId("e" * 64))
-    with pytest.raises(WrongPhase):
-        await other.ipam.split_hold(left, replace(new, phase=HoldPhase.HELD))
-    assert other.ipam.holds() == (held,)
-    await other.ipam.split_hold(left, new)
-    other.close()
-    other = Store.open(tmp_path / "two")
-    assert other.ipam.holds() == (left, new)
-    other.close()

@@ -41,7 +41,6 @@ ATTACH: Final = "cni.attach"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
 STICKY: Final = "cni.sticky"
-_STICKY_FOR: Final = "cni.sticky-for"
 _DNS: Final = "cni.dns"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
@@ -49,7 +48,7 @@ _CAPABILITY: Final = "cni.capability."
 
 OPTIONS: Final = frozenset(
     {
-        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _STICKY_FOR, _DNS),
+        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _DNS),
         *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS),
     }
 )
@@ -80,8 +79,6 @@ _NO_DNS: Final = "ignore"
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
 _KEY: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 """As names of containers, in lower case: `docker run` of 20.10 converts the values of driver-opt."""
-_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 """Docker appends up to two digits; a link name has at most 15 bytes."""
 
@@ -102,8 +99,7 @@ class Options:
         sysctls: Settings of the link in the container.
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
-        sticky: The key whose addresses and MAC the container has, None if it was not given.
-        sticky_for: How long they are kept without a container, in seconds; None forever.
+        sticky: The key whose last addresses and MAC the plugins are asked for, None if it was not given.
         identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
@@ -122,7 +118,6 @@ class Options:
     attach: AttachOption | None = None
     client_id: str | None = None
     sticky: str | None = None
-    sticky_for: int | None = None
     identity: IdentityRequest | None = None
     identity_args: JsonObject | None = field(default=None, hash=False)
     dns: DnsOption | None = None
@@ -177,8 +172,6 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         )
     options = merge_options(network, given)
     _refuse_unknown(options)
-    if endpoint is not None and _STICKY_FOR in given and STICKY not in options:
-        raise BadOption(_STICKY_FOR, f"has no effect without {STICKY}")
     parse_announcements(network)
     configuration = options.get(CONFIGURATION)
     if configuration == "":
@@ -199,7 +192,6 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         attach=_parse_attach(options[ATTACH]) if ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         sticky=_parse_key(options[STICKY]) if STICKY in options else None,
-        sticky_for=_parse_duration(options[_STICKY_FOR]) if _STICKY_FOR in options else None,
         identity=parse_identity(options),
         identity_args=parse_identity_args(options[IDENTITY_ARGS]) if IDENTITY_ARGS in options else None,
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
@@ -292,15 +284,6 @@ def _parse_key(text: str) -> str:
             "container's name",
         )
     return key
-
-
-def _parse_duration(text: str) -> int:
-    match = _DURATION.fullmatch(text.lower())
-    if match is None:
-        raise BadOption(
-            _STICKY_FOR, f"{text!r} is not a duration; give a number with s, m, h or d, such as 90s, 30m, 12h or 7d"
-        )
-    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _parse_dns(text: str) -> DnsOption | None:

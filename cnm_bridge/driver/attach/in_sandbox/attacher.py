@@ -27,7 +27,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import pin_path, staging_path
-from cnm_bridge.core.planning.addresses.addressing import receives_mac, requested_addresses
+from cnm_bridge.core.planning.addresses.addressing import parse_addresses, receives_mac, requested_addresses
 from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.core.planning.link.expected_link import (
     ANY_PLUGIN,
@@ -203,7 +203,9 @@ class SandboxAttacher:
         snapshot = await self._finish(endpoint, pin, expected, link_local, is_off=is_off)
         if endpoint.reserved is None:
             requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
-            refuse_unexpected(endpoint.network, expected, snapshot, requested)
+            sticky = record.attachment.sticky
+            may_differ = parse_addresses(sticky.addresses) if sticky is not None else frozenset()
+            refuse_unexpected(endpoint.network, expected, snapshot, requested - may_differ)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))

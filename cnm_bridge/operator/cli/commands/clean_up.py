@@ -2,14 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge gc`, `retry` and `release`: run what is pending, show what is left, and remove what is named."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_int, find_str, get_bool, get_objects, get_str, get_strings
-from cni_bridge_state import HoldPhase
+from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
@@ -21,8 +20,6 @@ from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import age
 
-_ID_DIGITS: Final = 12
-"""How many digits of an ID name a hold; shorter words are keys."""
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _LEFTOVERS: Final = (
     *(("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
@@ -96,7 +93,6 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
     examples=(
         "gc",
         "release 5e0f2a",
-        "release --sticky web",
     ),
     exits={
         ExitStatus.FINE: "Nothing is left.",
@@ -105,21 +101,15 @@ def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[Shown, ExitStatu
     },
     see_also=("gc", "ls"),
 )
-@click.option("--sticky", is_flag=True, help="Release what keys of cni.sticky have; ID is a key, too.")
 @click.argument("leftovers", metavar="ID...", nargs=-1, required=True, shell_complete=leftover_ids)
 @asks_daemon
 @shows
-def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
+def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Release unclaimed addresses by the IDs that `cni-bridge gc` shows.
 
     An address that a container of this host has is kept.
-
-    With --sticky, what keys have is released, unless a container has it; the next container with the key gets new
-    addresses.
     """
     client = AdminClient(socket)
-    if sticky:
-        return _release_holds(client, leftovers)
     known = client.get("leftovers")
     described = {get_str(one, "id"): get_str(one, "what") for one in get_objects(known, "leftovers")}
     removed: list[str] = []
@@ -133,50 +123,6 @@ def release(socket: Path, *, sticky: bool, leftovers: tuple[str, ...]) -> tuple[
             raise
         removed.append(described[chosen])
     return show_left(document, removed=removed)
-
-
-def _release_holds(client: AdminClient, words: Sequence[str]) -> tuple[Shown, ExitStatus]:
-    document = client.get("holds")
-    networks = {get_str(one, "id"): find_str(one, "name") for one in get_objects(client.get("status"), "networks")}
-    chosen = list(dict.fromkeys(find_hold(get_objects(document, "holds"), networks, word) for word in words))
-    described = {
-        get_str(one, "id"): f"key {get_str(one, 'key')}: {', '.join(get_strings(one, 'addresses'))}"
-        for one in get_objects(document, "holds")
-    }
-    for one in chosen:
-        document = client.post("holds", one, "release")
-    released = "\n".join(f"released {described[one]}" for one in chosen)
-    return Shown(document=document, parts=[released]), ExitStatus.FINE
-
-
-def find_hold(holds: Sequence[JsonObject], networks: Mapping[str, str | None], word: str) -> str:
-    """Return the ID of the hold that a word names: a key in any case, or the first digits of an ID.
-
-    Args:
-        holds: All holds.
-        networks: The names of the networks, as far as they are known.
-        word: The word.
-
-    Raises:
-        DaemonError: It names none, or several.
-    """
-    with_key = [one for one in holds if get_str(one, "key") == word.lower()]
-    with_key = [one for one in with_key if get_str(one, "phase") != HoldPhase.RELEASING] or with_key
-    if len(with_key) > 1:
-        which = ", ".join(
-            f"{get_str(one, 'id')[:_ID_DIGITS]} ({', '.join(get_strings(one, 'addresses'))} on network "
-            f"{networks.get(get_str(one, 'networkId')) or get_str(one, 'networkId')[:_ID_DIGITS]})"
-            for one in with_key
-        )
-        raise DaemonError(
-            f"several networks have key {word}: give one of the IDs {which}; nothing has been changed", ExitStatus.USAGE
-        )
-    is_id = len(word) >= _ID_DIGITS
-    chosen = with_key or [one for one in holds if is_id and get_str(one, "id").startswith(word.lower())]
-    if len(chosen) != 1:
-        known = ", ".join(sorted({get_str(one, "key") for one in holds})) or "none"
-        raise DaemonError(f"no network has key {word}; known keys: {known}; nothing has been changed", ExitStatus.USAGE)
-    return get_str(chosen[0], "id")
 
 
 def show_left(

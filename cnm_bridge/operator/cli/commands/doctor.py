@@ -66,6 +66,6 @@ def _ask_daemon(settings: Settings) -> JsonObject | None:
     """Return what the running daemon has, None if none answers."""
     client = AdminClient(settings.admin_path, _LIMIT_S)
     try:
-        return {**client.get("addresses"), **client.get("holds"), **client.get("endpoints")}
+        return {**client.get("addresses"), **client.get("endpoints")}
     except DaemonError:
         return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge ls`: lists the endpoints with their containers, networks, addresses that Docker has, or held ones."""
+"""`cni-bridge ls`: lists the endpoints with their containers, networks, or addresses that Docker has."""
 
 from collections import Counter
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_int, find_str, get_objects, get_str, get_strings
+from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import ASKS, Command
@@ -24,25 +24,23 @@ from cnm_bridge.operator.cli.containers import (
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, duration, ports_text, time_left
+from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, ports_text
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
-"""A column that is shown if any endpoint has something in it."""
+_KEY: Final = ("KEY", "key")
+_WHERE_NEEDED: Final = (_DYNAMIC, _KEY)
+"""Columns that are shown if any endpoint has something in them."""
 _ENDPOINTS: Final = (
     *(("CONTAINER", "container"), ("IMAGE", "image"), ("NETWORK", "network"), ("ADDRESSES", "addresses")),
-    _DYNAMIC,
+    *_WHERE_NEEDED,
     *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _ADDRESSES: Final = (
     *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
     *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
-)
-_HOLDS: Final = (
-    *(("KEY", "key"), ("NETWORK", "network"), ("ADDRESSES", "addresses"), ("MAC", "mac"), ("CONTAINER", "container")),
-    *(("KEPT", "kept"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
 )
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
 _NETWORKS: Final = (
@@ -59,7 +57,6 @@ _NETWORKS: Final = (
         "ls",
         "ls blue",
         "ls --networks",
-        "ls --sticky",
         "ls --json",
     ),
     exits={
@@ -70,28 +67,23 @@ _NETWORKS: Final = (
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
-@click.option("--sticky", is_flag=True, help="List the keys of cni.sticky, with what each has and how long it is kept.")
 @click.argument("network", required=False, shell_complete=networks)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
 def ls(
-    socket: Path, *, networks: bool, addresses: bool, sticky: bool, network: str | None, docker_host: str
+    socket: Path, *, networks: bool, addresses: bool, network: str | None, docker_host: str
 ) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?". Addresses that the
     kernel has learnt, such as from router advertisements, are in the column DYNAMIC.
     """
-    if (addresses or sticky) and (networks or network is not None or addresses is sticky):
-        option = "--addresses" if addresses else "--sticky"
-        raise click.UsageError(f"{option} lists those of all networks; leave NETWORK and other options out")
+    if addresses and (networks or network is not None):
+        raise click.UsageError("--addresses lists those of all networks; leave NETWORK and other options out")
     if addresses:
         return show_addresses(name_addresses(AdminClient(socket), docker_host)), ExitStatus.FINE
-    shows_addresses = not (sticky or networks)
-    inventory = take_inventory(AdminClient(socket), docker_host, dynamic=shows_addresses)
-    if sticky:
-        return show_holds(AdminClient(socket).get("holds"), inventory), ExitStatus.FINE
+    inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
     show = show_networks if networks else show_endpoints
     return show(inventory, network), ExitStatus.FINE
 
@@ -110,7 +102,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     ]
     rows = [_row(one, inventory) for one in found]
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
-    columns = [one for one in _ENDPOINTS if one is not _DYNAMIC or any(row["dynamic"] for row in rows)]
+    columns = [one for one in _ENDPOINTS if one not in _WHERE_NEEDED or any(row[one[1]] for row in rows)]
     document: JsonObject = {
         "networks": [*inventory.network_documents],
         "endpoints": [inventory.with_container(one) for one in found],
@@ -158,34 +150,6 @@ def _user_of(address: JsonObject) -> str | None:
     return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
-def show_holds(document: JsonObject, inventory: Inventory) -> Shown:
-    """Return the table of the keys of `cni.sticky` (`spec/admin/holds.json`)."""
-    rows: list[JsonObject] = []
-    for one in get_objects(document, "holds"):
-        container = inventory.containers.get(find_str(one, "holder") or "")
-        network_id = get_str(one, "networkId")
-        row: JsonObject = {
-            **one,
-            "network": inventory.networks.get(network_id, network_id),
-            "addresses": " ".join(get_strings(one, "addresses")),
-            "container": container.name if container else UNKNOWN if find_str(one, "holder") else None,
-            "kept": _kept(one),
-            "age": age(find_int(one, "createdAt")),
-        }
-        rows.append(row)
-    rows.sort(key=lambda row: (str(row["network"]), str(row["key"])))
-    table = Table(columns=_HOLDS, rows=rows, optional=("id", "age", "phase", "mac"))
-    return Shown(document=document, parts=[table], notes=inventory.notes)
-
-
-def _kept(hold: JsonObject) -> str:
-    """Return how long a hold stays, e.g. `for 3h more`."""
-    expires_at, keep_s = find_int(hold, "expiresAt"), find_int(hold, "keepS")
-    if expires_at is not None:
-        return f"for {time_left(expires_at)} more"
-    return "forever" if keep_s is None else f"{duration(keep_s)} after the container"
-
-
 def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
     container = inventory.containers.get(get_str(endpoint, "id"))
     network_id = get_str(endpoint, "networkId")
@@ -195,6 +159,7 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
         "network": inventory.networks.get(network_id, network_id),
         "addresses": " ".join(get_strings(endpoint, "addresses")),
         "dynamic": " ".join(dynamic_addresses(endpoint)),
+        "key": _key(endpoint),
         "mac": find_str(endpoint, "mac"),
         "ports": ports_text(get_objects(endpoint, "ports")) or _not_published(endpoint),
         "mode": get_str(endpoint, "mode"),
@@ -202,6 +167,13 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
         "phase": get_str(endpoint, "phase"),
         "id": get_str(endpoint, "id"),
     }
+
+
+def _key(endpoint: JsonObject) -> str:
+    """Return the key of a container, and which of its last addresses another one has, e.g. `web (not 10.1.2.3)`."""
+    sticky = find_object(endpoint, "sticky") or {}
+    missed = " ".join(get_strings(sticky, "missed"))
+    return f"{find_str(sticky, 'key') or ''}{f' (not {missed})' if missed else ''}"
 
 
 def _not_published(endpoint: JsonObject) -> str:

@@ -52,10 +52,7 @@ _ADDRESSES: Final = (
     *(("ADDRESS ID", "id"), ("POOL", "pool"), ("PHASE", "phase"), ("ADDRESS", "address"), ("CONTAINER", "name")),
 )
 
-_HOLDS: Final = (
-    *(("HOLD", "id"), ("KEY", "key"), ("NETWORK", "section"), ("PHASE", "phase"), ("ADDRESSES", "addresses")),
-    ("HOLDER", "holder"),
-)
+_MEMORIES: Final = (("MEMORY", "id"), ("ADDRESSES", "addresses"), ("MAC", "mac"))
 
 
 @click.group(
@@ -93,7 +90,7 @@ def state() -> None:
 @exits
 @shows_once
 def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
-    """Show networks, endpoints, pools, addresses and holds; with an ID or its beginning, the complete record.
+    """Show networks, endpoints, pools, addresses and memories; with an ID or its beginning, the complete record.
 
     If a daemon runs with this state, it is asked. --json has the complete records.
     """
@@ -174,7 +171,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
                 "endpoint": len(store.endpoints()),
                 "pool": len(store.ipam.pools()),
                 "address": len(store.ipam.addresses()),
-                "hold": len(store.ipam.holds()),
+                "memory": len(store.memories.all()),
             }
             echo(", ".join(count(number, noun) for noun, number in numbers.items()), err=True)
     except StateLocked as exc:
@@ -218,7 +215,7 @@ def _fail(text: str) -> NoReturn:
 
 
 def _overview(document: JsonObject) -> list[Table | str]:
-    """Return a table of networks, one of endpoints, and those of pools, addresses and holds if there are any."""
+    """Return a table of networks, one of endpoints, and those of pools, addresses and memories if there are any."""
     found = get_objects(document, "networks")
     names = {get_str(network, "id"): find_str(network, "name") for network in found}
     networks: list[JsonObject] = [{**one, "configuration": _binding(one)} for one in found]
@@ -231,10 +228,10 @@ def _overview(document: JsonObject) -> list[Table | str]:
         for one in get_objects(document, "endpoints")
     ]
     pools: list[JsonObject] = [{**one, "pool": one["id"]} for one in get_objects(document, "pools")]
-    holds: list[JsonObject] = [
-        {**one, "addresses": " ".join(get_strings(one, "addresses"))} for one in get_objects(document, "holds")
+    memories: list[JsonObject] = [
+        {**one, "addresses": " ".join(get_strings(one, "addresses"))} for one in get_objects(document, "memories")
     ]
-    further = ((_POOLS, pools), (_ADDRESSES, get_objects(document, "addresses")), (_HOLDS, holds))
+    further = ((_POOLS, pools), (_ADDRESSES, get_objects(document, "addresses")), (_MEMORIES, memories))
     return [
         Table(columns=_NETWORKS, rows=networks),
         Table(columns=_ENDPOINTS, rows=endpoints, optional=("sandboxKey",)),
@@ -244,7 +241,7 @@ def _overview(document: JsonObject) -> list[Table | str]:
 
 def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
     """Return the records whose IDs begin with `prefix`."""
-    kinds = ("networks", "endpoints", "pools", "addresses", "holds")
+    kinds = ("networks", "endpoints", "pools", "addresses", "memories")
     records = (record for kind in kinds for record in get_objects(document, kind))
     return tuple(record for record in records if get_str(record, "id").startswith(prefix))
 

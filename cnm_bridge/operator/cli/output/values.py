@@ -5,7 +5,6 @@
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_str
@@ -34,16 +33,6 @@ def age(created_at: int | None) -> str:
     if created_at is None:
         return UNKNOWN
     return duration(int(time.time()) - created_at)
-
-
-def time_left(expires_at: int) -> str:
-    """Return how long it is until a time, in two units, e.g. `6d23h`. One unit would make 6 of nearly 7 days."""
-    seconds = max(0, expires_at - int(time.time()))
-    for (size, unit), (smaller, below) in pairwise(_UNITS):
-        if seconds >= size:
-            rest = seconds % size // smaller
-            return f"{seconds // size}{unit}{f'{rest}{below}' if rest else ''}"
-    return f"{seconds}s"
 
 
 def duration(seconds: int) -> str:

@@ -30,7 +30,7 @@ class DaemonEndpoints:
 
     Attributes:
         joined: Those in running containers.
-        container_ids: The CNI container IDs of all, of the addresses that Docker has requested, and of holds.
+        container_ids: The CNI container IDs of all, and of the addresses that Docker has requested.
     """
 
     joined: tuple[JoinedEndpoint, ...]
@@ -38,7 +38,7 @@ class DaemonEndpoints:
 
     @classmethod
     def from_json(cls, document: JsonObject, containers: Iterable[EngineContainer]) -> "DaemonEndpoints":
-        """Read the endpoints, addresses and holds of `spec/admin`."""
+        """Read the endpoints and addresses of `spec/admin`."""
         names = {one: container.name for container in containers for one in container.endpoint_ids}
         endpoints = get_objects(document, "endpoints")
         return cls(
@@ -54,7 +54,7 @@ class DaemonEndpoints:
             ),
             container_ids=frozenset(
                 find_str(one, "containerId") or get_str(one, "id")
-                for one in (*endpoints, *get_objects(document, "addresses"), *get_objects(document, "holds"))
+                for one in (*endpoints, *get_objects(document, "addresses"))
             ),
         )
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """When the time of all waits of CreateEndpoint begins."""
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -34,17 +34,19 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         steps.append("time begins")
         return 0.0
 
-    def holding(*_: object) -> AbstractAsyncContextManager[None]:
+    def planned_record(*_: object, **__: object) -> None:
         raise RuntimeError("the end of the test")
 
     monkeypatch.setattr(module, "wait_deadline", wait_deadline)
+    monkeypatch.setattr(module, "planned_record", planned_record)
     parts = {
         "attempts": SimpleNamespace(under_way=nullcontext),
         "locks": KeyedLocks[EndpointId](),
         "store": SimpleNamespace(find_endpoint=lambda _: None),
         "networks": SimpleNamespace(plan=plan),
         "unpublished": SimpleNamespace(refuse_early=refuse_early),
-        "holds": SimpleNamespace(holding=holding),
+        "run_dir": None,
+        "boot_id": None,
     }
     service = cast("EndpointService", SimpleNamespace(**parts))
     with pytest.raises(RuntimeError, match="the end of the test"):

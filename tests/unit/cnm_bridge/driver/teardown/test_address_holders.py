@@ -17,9 +17,6 @@ from cni_bridge_state import (
     AddressRecord,
     AddressUse,
     EndpointId,
-    HoldId,
-    HoldPhase,
-    HoldRecord,
     NetworkRecord,
     Phase,
     PoolId,
@@ -50,25 +47,6 @@ def asking(endpoint_id: EndpointId) -> EndpointReference:
     return EndpointReference(network_id=NETWORK, endpoint_id=endpoint_id)
 
 
-def hold(holder: EndpointId | None) -> HoldRecord:
-    """Return what the key `db` has."""
-    return HoldRecord(
-        id=HoldId("5" * 64),
-        network_id=NETWORK,
-        section="lan",
-        key="db",
-        phase=HoldPhase.PENDING,
-        addresses=(f"{TEXT}/24",),
-        mac=None,
-        reservation=INPUT,
-        keep_s=None,
-        holder=holder,
-        change=None,
-        expires_at=None,
-        created_at=0,
-    )
-
-
 def requested(name: str | None) -> AddressRecord:
     """Return an address that Docker has requested for a container."""
     return AddressRecord(
@@ -94,17 +72,6 @@ async def test_an_endpoint(store: Store) -> None:
     assert describe_holders(store, "another", [ADDRESS]) == ""
     assert describe_holders(store, "lan", [ip_address("10.1.2.4")]) == ""
     await store.put_endpoint(replace(store.get_endpoint(WEB), phase=Phase.DELETING))
-    assert describe_holders(store, "lan", [ADDRESS]) == ""
-
-
-async def test_a_key(store: Store) -> None:
-    """A key that no container has is named with the command that releases it."""
-    await store.ipam.put_hold(hold(None))
-    found = describe_holders(store, "lan", [ADDRESS])
-    assert found.startswith(f"key db has {TEXT}: ")
-    assert "`cni-bridge release --sticky db`" in found
-    assert describe_holders(store, "another", [ADDRESS]) == ""
-    await store.ipam.put_hold(hold(OTHER))
     assert describe_holders(store, "lan", [ADDRESS]) == ""
 
 

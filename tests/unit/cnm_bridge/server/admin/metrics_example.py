@@ -33,7 +33,6 @@ def render_example() -> bytes:
             reserved={("blue",): 9},
             docker_addresses={("lan", "10.1.2.0/24", "reserved"): 10},
             pending_releases=11,
-            holds={("blue", "held"): 12},
             direct_addresses={("lan", "10.1.2.9"): 1},
             dropped_lines=13,
         ),

@@ -33,7 +33,6 @@ def test_every_figure_is_rendered() -> None:
         ("cni_bridge_state_damaged_copies", ()): 8,
         ("cni_bridge_ipam_addresses", ("10.22.0.0/16", "blue")): 65533,
         ("cni_bridge_ipam_reserved_addresses", ("blue",)): 9,
-        ("cni_bridge_holds", ("blue", "held")): 12,
         ("cni_bridge_log_lines_dropped_total", ()): 13,
     }
     assert {key: samples.get(key) for key in expected} == expected

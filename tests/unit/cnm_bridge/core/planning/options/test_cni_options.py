@@ -259,20 +259,14 @@ def test_a_template_is_an_option_of_networks() -> None:
         ({}, {"cni.sticky": "a/b"}, "cni.sticky: is not a key"),
         ({}, {"cni.sticky": ""}, "cni.sticky: is not a key"),
         ({}, {"cni.sticky": "w" * 129}, "cni.sticky: is not a key"),
-        ({}, {"cni.sticky": "web", "cni.sticky-for": "0s"}, "'0s' is not a duration"),
-        ({"cni.sticky-for": "soon"}, None, "'soon' is not a duration"),
-        ({}, {"cni.sticky-for": "1h"}, "cni.sticky-for: has no effect without cni.sticky"),
     ],
 )
 def test_refused_keys(network: dict[str, str], endpoint: dict[str, str] | None, text: str) -> None:
-    """The error says what a key or a duration looks like, or where it belongs."""
+    """The error says what a key looks like, or where it belongs."""
     with pytest.raises(BadOption, match=text):
         parse_options(network, endpoint)
 
 
 def test_keys() -> None:
-    """Case does not matter, because Docker 20.10 lowers it; a network has the duration as a default."""
-    options = parse_options({"cni.sticky-for": "7d"}, {"cni.sticky": "Web_1.a-b"})
-    assert (options.sticky, options.sticky_for) == ("web_1.a-b", 7 * 86400)
-    assert parse_options({"cni.sticky-for": "7d"}, {"cni.sticky": "w", "cni.sticky-for": "90s"}).sticky_for == 90
-    assert parse_options({"cni.sticky-for": "7d"}, {}).sticky is None
+    """Case does not matter, because Docker 20.10 lowers it."""
+    assert parse_options({}, {"cni.sticky": "Web_1.a-b"}).sticky == "web_1.a-b"

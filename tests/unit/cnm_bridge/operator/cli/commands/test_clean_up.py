@@ -6,7 +6,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.commands.clean_up import find_hold, pick, pick_failed, show_left
+from cnm_bridge.operator.cli.commands.clean_up import pick, pick_failed, show_left
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Table
 
@@ -49,15 +49,6 @@ def test_an_id_may_be_shortened() -> None:
             pick(document, "leftovers", "id", [wrong])
 
 
-def test_a_key_stands_for_what_it_has_now() -> None:
-    """Not for what is being released, unless it has nothing else."""
-    held: JsonObject = {"id": "a" * 64, "networkId": "1" * 64, "key": "web", "phase": "held", "addresses": []}
-    left: JsonObject = {**held, "id": "b" * 64, "phase": "releasing"}
-    assert find_hold([held, left], {}, "Web") == held["id"]
-    assert find_hold([left], {}, "web") == left["id"]
-    assert find_hold([held, left], {}, "b" * 12) == left["id"]
-
-
 def test_a_leftover_has_its_age_and_what_was_examined() -> None:
     """By that an operator decides whether it may be released."""
     shown, _ = show_left({**NOTHING, "leftovers": [LEFTOVER, OTHER]})
@@ -88,18 +79,3 @@ def test_an_endpoint_without_a_failed_teardown_is_not_unknown() -> None:
     assert caught.value.exit_status is ExitStatus.USAGE
     with pytest.raises(DaemonError, match="99 is unknown"):
         pick_failed(status, ["99"])
-
-
-def test_a_key_of_several_networks() -> None:
-    """The error has their names and what each has; the ID of one of them chooses it."""
-    holds: list[JsonObject] = [
-        {"id": digit * 64, "key": "web", "networkId": network * 64, "phase": "held", "addresses": [address]}
-        for digit, network, address in (("1", "a", "10.1.2.3/24"), ("2", "b", "10.9.9.9/24"))
-    ]
-    names = {"a" * 64: "blue", "b" * 64: None}
-    with pytest.raises(DaemonError) as caught:
-        find_hold(holds, names, "web")
-    assert "111111111111 (10.1.2.3/24 on network blue), 222222222222 (10.9.9.9/24 on network bbbbbbbbbbbb);" in str(
-        caught.value
-    )
-    assert find_hold(holds, names, "2" * 12) == "2" * 64

@@ -17,10 +17,11 @@ from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, 
 from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Shown, Table, render
-from cnm_bridge.operator.cli.output.values import age, ports_text, time_left
+from cnm_bridge.operator.cli.output.values import age, ports_text
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
+END = ("MAC", "PORTS", "MODE", "AGE", "PHASE", "ENDPOINT")
 
 
 def entry(endpoint_id: str, address: str, network: str = BLUE, **more: object) -> JsonObject:
@@ -62,7 +63,7 @@ def inventory(
     endpoints = [
         entry(WEB, "10.1.2.3/24", ports=[port], createdAt=int(time.time()) - 7300),
         entry(DB, "10.1.2.4/24", phase="ready", notPublished="there is no portmap"),
-        entry(OTHER, "10.9.9.9/24", RED, dynamicAddresses=["fd09::9/64"]),
+        entry(OTHER, "10.9.9.9/24", RED, sticky={"key": "db", "missed": ["10.1.0.9"]}, dynamicAddresses=["fd09::9/64"]),
     ]
     known = {WEB: web, OTHER: web, DB: database} if containers is None else containers
     return Inventory(
@@ -85,18 +86,19 @@ def test_endpoints_have_the_names_of_their_containers(capsys: pytest.CaptureFixt
     found = [line.split("  ") for line in lines(show_endpoints(inventory(), None), capsys)]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in found]
     assert cells == [
-        ["CONTAINER", "IMAGE", "NETWORK", "ADDRESSES", "DYNAMIC", "MAC", "PORTS", "MODE", "AGE", "PHASE", "ENDPOINT"],
+        ["CONTAINER", "IMAGE", "NETWORK", "ADDRESSES", "DYNAMIC", "KEY", *END],
         [
-            *("db", "box", "blue", "10.1.2.4/24", "-", "02:00:00:00:00:01", "not published", "move", "?"),
+            *("db", "box", "blue", "10.1.2.4/24", "-", "-", "02:00:00:00:00:01", "not published", "move", "?"),
             *("ready", DB[:12]),
         ],
         [
-            *("web", "box", RED[:12], "10.9.9.9/24", "fd09::9/64", "02:00:00:00:00:01", "-", "move", "?"),
+            *("web", "box", RED[:12], "10.9.9.9/24", "fd09::9/64", "db (not 10.1.0.9)"),
+            *("02:00:00:00:00:01", "-", "move", "?"),
             *("joined", OTHER[:12]),
         ],
         [
-            *("web", "box", "blue", "10.1.2.3/24", "-", "02:00:00:00:00:01", "127.0.0.1:8080->80/tcp", "move", "2h"),
-            *("joined", WEB[:12]),
+            *("web", "box", "blue", "10.1.2.3/24", "-", "-", "02:00:00:00:00:01", "127.0.0.1:8080->80/tcp"),
+            *("move", "2h", "joined", WEB[:12]),
         ],
     ]
 
@@ -104,6 +106,13 @@ def test_endpoints_have_the_names_of_their_containers(capsys: pytest.CaptureFixt
 def test_without_dynamic_addresses_there_is_no_column_for_them(capsys: pytest.CaptureFixture[str]) -> None:
     """Most networks have none."""
     assert "DYNAMIC" not in lines(show_endpoints(inventory(), "blue"), capsys)[0]
+
+
+def test_the_key_shows_what_another_container_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """The column is there if any container has a key."""
+    assert "KEY" not in lines(show_endpoints(inventory(), "blue"), capsys)[0]
+    shown = lines(show_endpoints(inventory(), None), capsys)
+    assert "db (not 10.1.0.9)" in "\n".join(shown)
 
 
 def test_an_endpoint_is_found_by_a_dynamic_address() -> None:
@@ -263,22 +272,3 @@ def test_successive_ports_are_a_range() -> None:
 def test_ages(seconds: int, text: str) -> None:
     """In the largest unit."""
     assert age(int(time.time()) - seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0s"),
-        (5, "5s"),
-        (3599, "59m59s"),
-        (3600, "1h"),
-        (3659, "1h"),
-        (604_800, "7d"),
-        (604_799, "6d23h"),
-        (86_400 + 3599, "1d"),
-    ],
-)
-def test_times_that_are_left(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the largest unit, and the next one if it is not none."""
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
-    assert time_left(1000 + seconds) == text
