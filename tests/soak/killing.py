@@ -127,7 +127,7 @@ class Killing:
         the endpoints are that it lacks: they stay, and are reported (docs/operations.md, "What a lost record means").
         """
         if self._is_older:
-            self._lab.run(sys.executable, "-m", "cnm_bridge", "gc", check=False)
+            self._lab.run(sys.executable, "-m", "cnm_bridge", "cleanup", "--run", check=False)
             self._is_older = False
         self._reboots += 1
         self._lab.stop_dockerd(signal.SIGKILL)

@@ -28,8 +28,8 @@ def request(lab: Lab, method: str, body: JsonObject) -> JsonObject:
 
 
 def leftovers(lab: Lab) -> Sequence[JsonObject]:
-    """Return what `cni-bridge gc` shows after a comparison."""
-    done = lab.run(sys.executable, "-m", "cnm_bridge", "gc", "--json", check=False)
+    """Return what `cni-bridge cleanup --run` shows after a comparison."""
+    done = lab.run(sys.executable, "-m", "cnm_bridge", "cleanup", "--run", "--json", check=False)
     return get_objects(as_object(json.loads(done.stdout), "the leftovers"), "leftovers")
 
 
@@ -131,11 +131,11 @@ def test_an_address_of_another_engine(private_scene: Scene) -> None:
     assert stale(lab) == []
     (found,) = leftovers(lab)
     container.in_network("ip", "address", "add", f"{address}/32", "dev", "eth0")
-    status, printed = command(lab, "release", get_str(found, "id"))
+    status, printed = command(lab, "cleanup", "--run", get_str(found, "id"))
     assert (status, f"{address}/24 is in use" in printed) == (1, True), printed
     container.in_network("ip", "address", "del", f"{address}/32", "dev", "eth0")
     assert address in reservations(lab, name)
-    status, printed = command(lab, "release", get_str(found, "id"))
+    status, printed = command(lab, "cleanup", "--run", get_str(found, "id"))
     assert status == 0, printed
     assert reservations(lab, name) == [address_of(container).partition("/")[0]]
     assert leftovers(lab) == ()

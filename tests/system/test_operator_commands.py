@@ -76,8 +76,8 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert (refused.returncode, "stop it first" in refused.stderr) == (1, True)
     lab.remove("/run/state.json")
 
-    fine = command(lab, "retry", get_str(described, "id")[:20])
-    assert (fine.returncode, "has no failed teardown" in fine.stderr) == (2, True)
+    fine = command(lab, "cleanup", "--run", get_str(described, "id")[:20])
+    assert (fine.returncode, "is neither a failed teardown" in fine.stderr) == (2, True)
     misspelt = command(lab, "inspect", f"{name}x")
     assert (misspelt.returncode, f"did you mean {name}?" in misspelt.stderr) == (2, True)
     nameless = command(lab, "ls", "--docker-host", "unix:///nowhere.sock")
@@ -254,19 +254,21 @@ def test_a_rebuilt_endpoint_is_checked(private_scene: Scene) -> None:
 
 
 def test_a_failed_teardown_is_run_again(private_scene: Scene) -> None:
-    """`retry` repeats the DEL, also by the first digits of the ID; `release` refuses what it does not know."""
+    """`cleanup` shows it, and only with --run it repeats the DEL, also by the first digits of the ID."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     container = private_scene.run(private_scene.network(private_scene.configure([*bridge(subnet), {"type": "moody"}])))
-    assert command(lab, "gc").returncode == 0
-    assert command(lab, "release", "ffff").returncode == 2
+    assert command(lab, "cleanup", "--run").returncode == 0
+    assert command(lab, "cleanup", "--run", "ffff").returncode == 2
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: bool(get_objects(ask_status(lab), "pendingTeardowns")), "a failed teardown", 30)
     (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
-    assert command(lab, "retry", get_str(pending, "endpointId")[:8]).returncode == 1
+    assert command(lab, "cleanup", "--run", get_str(pending, "endpointId")[:8]).returncode == 1
+    shown = command(lab, "cleanup")
+    assert (shown.returncode, get_str(pending, "endpointId")[:12] in shown.stdout) == (1, True)
     lab.remove("/run/bad-mood")
-    done = command(lab, "retry")
+    done = command(lab, "cleanup", "--run")
     assert (done.returncode, done.stdout.strip()) == (0, "nothing is left")
 
 

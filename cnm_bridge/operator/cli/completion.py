@@ -70,17 +70,11 @@ def explained(settings: Settings) -> Iterable[str]:
 
 
 @_completes
-def failed_teardowns(settings: Settings) -> Iterable[str]:
-    """Return the short IDs of endpoints whose teardown has failed."""
-    status = AdminClient(settings.admin_path, _PATIENCE_S).get("status")
-    return (get_str(one, "endpointId")[:SHORT] for one in get_objects(status, "pendingTeardowns"))
-
-
-@_completes
-def leftover_ids(settings: Settings) -> Iterable[str]:
-    """Return the IDs of leftovers."""
-    document = AdminClient(settings.admin_path, _PATIENCE_S).get("leftovers")
-    return (get_str(one, "id") for one in get_objects(document, "leftovers"))
+def cleanup_ids(settings: Settings) -> Iterable[str]:
+    """Return the short IDs of failed teardowns and unclaimed addresses."""
+    left = AdminClient(settings.admin_path, _PATIENCE_S).get("leftovers")
+    teardowns = (get_str(one, "endpointId")[:SHORT] for one in get_objects(left, "pendingTeardowns"))
+    return (*teardowns, *(get_str(one, "id") for one in get_objects(left, "leftovers")))
 
 
 @_completes

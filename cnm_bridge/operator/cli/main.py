@@ -48,15 +48,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
     },
     "Repair": {
-        "gc": (
-            "clean_up.gc_command",
-            "Compare records, engine and kernel now, and show what is left: failed teardowns and unclaimed addresses.",
-        ),
-        "retry": ("clean_up.retry", "Run failed teardowns now, all or those of ENDPOINT, and show what is left."),
-        "release": (
-            "clean_up.release",
-            "Release unclaimed addresses by the IDs that `cni-bridge gc` shows.",
-        ),
+        "cleanup": ("cleanup.cleanup", "Show failed teardowns and unclaimed addresses; with --run, clean up."),
         "state": ("state.state", "Show, export and import the stored state."),
         "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
     },

@@ -65,7 +65,7 @@ class Actions:
         if not await self.ipam.release(parameters["id"]):
             raise AdminError(
                 ErrorKind.NOT_FOUND,
-                f"there is no leftover {parameters['id']}; `cni-bridge gc` shows those that there are",
+                f"there is no unclaimed address {parameters['id']}; `cni-bridge cleanup` shows those that there are",
             )
         return self._left()
 

@@ -39,7 +39,7 @@ _COLUMNS: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT",
         ExitStatus.FINDINGS: "Something differs.",
         **ASKS,
     },
-    see_also=("inspect", "status", "gc"),
+    see_also=("inspect", "status", "cleanup"),
 )
 @click.argument("name", required=False, shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)

@@ -93,7 +93,7 @@ _ENGINE_LIMIT_S: Final = 2.0
         ),
         **ASKS,
     },
-    see_also=("ls", "retry", "gc", "doctor"),
+    see_also=("ls", "cleanup", "doctor"),
 )
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon

@@ -38,7 +38,7 @@ def test_names_of_configurations(tmp_path: Path) -> None:
     assert completed("bash", "explain", *nothing, "") == ["blue", "green"]
 
 
-@pytest.mark.parametrize("words", [("inspect", ""), ("ls", ""), ("retry", ""), ("release", ""), ("network", "rm", "")])
+@pytest.mark.parametrize("words", [("inspect", ""), ("ls", ""), ("cleanup", ""), ("network", "rm", "")])
 def test_nothing_is_completed_without_a_daemon(words: tuple[str, ...], tmp_path: Path) -> None:
     """And no error is shown."""
     *command, last = words
