@@ -96,11 +96,12 @@ class Following:
         for operation in certain:
             self.world = self.world.after(operation)
         broken_off = [operation for operation in outcomes if operation not in certain]
+        touched = frozenset(operation.writes for operation in broken_off)
         if kill is not None and kill.ends_containers:
             self.world = self.world.after_restart_of_docker()
             if self._end_lost_containers():
-                self._remove_not_restarted()
-        docker = self._wait(frozenset(operation.writes for operation in broken_off))
+                self._remove_not_restarted(touched)
+        docker = self._wait(touched)
         patience_s = _HALF_S if kill in _UNCERTAIN else 0.0
         for operation in broken_off:
             docker = self._adopt(operation, before, docker, patience_s)
@@ -247,12 +248,13 @@ class Following:
         self._machine.killing.restart_dockerd()
         self.world = self.world.after_restart_of_docker()
 
-    def _remove_not_restarted(self) -> None:
-        """Remove containers that Docker does not restart by their policy, as it has lost their task."""
+    def _remove_not_restarted(self, touched: frozenset[str]) -> None:
+        """Remove containers, except `touched`, that Docker does not restart by their policy: it has lost their task."""
         docker = self.look()
         for name, found in self.world.containers.items():
-            if found.running and name in docker.containers and not docker.containers[name].runs:
-                self._help_container(name, docker.containers[name].state)
+            shown = docker.containers.get(name)
+            if found.running and shown is not None and not shown.runs and name not in touched:
+                self._help_container(name, shown.state)
                 self.world = self.world.with_container(name, None)
 
     def _end_lost_containers(self) -> bool:
