@@ -4,6 +4,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -401,6 +402,12 @@ def test_containers_that_come_and_go_at_once(scene: Scene) -> None:
     assert reservations(scene.lab, name) == []
 
 
+def wait_for_next_second() -> None:
+    """Records have whole seconds, and only what is older than dockerd counts as lost."""
+    now = int(time.time())
+    wait_until(lambda: time.time() >= now + 1, "the next second")
+
+
 def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     """Docker could not release the address of its previous run; a container with a given one gets it again."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -408,6 +415,7 @@ def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     made = network(private_scene, name, "--subnet", subnet.ipv4)
     address = f"10.80.{subnet.number}.10"
     container = private_scene.run(made, "--ip", address)
+    wait_for_next_second()
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     lab.start_dockerd(timeout_s=180)
@@ -427,6 +435,7 @@ def test_a_daemon_that_comes_while_docker_boots(private_scene: Scene) -> None:
     given = [f"10.80.{subnet.number}.{number}" for number in (10, 11)]
     restarted = private_scene.run(made, "--ip", given[0], "--restart", "always")
     stopped = private_scene.run(made, "--ip", given[1])
+    wait_for_next_second()
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     with ThreadPoolExecutor() as threads:

@@ -135,7 +135,12 @@ def test_reboot(private_scene: Scene) -> None:
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     lab.run("sh", "-c", f"kill -KILL $(busybox pidof sleep); ip link del {subnet.bridge}")
-    lab.run("sh", "-c", "umount /run/cni-bridge/netns/* && rm -r /run/cni-bridge /run/docker/netns/* || true")
+    lab.run(
+        "sh",
+        "-c",
+        "umount /run/cni-bridge/*/* /run/docker/netns/*; rm -r /run/cni-bridge /run/docker/netns/*",
+        check=False,
+    )
     lab.write("/run/boot-id", "00000000-0000-0000-0000-000000000000\n")
     lab.run("mount", "--bind", "/run/boot-id", "/proc/sys/kernel/random/boot_id")
     lab.start_daemon()
