@@ -82,7 +82,7 @@ def _problems_of_name(name: JsonValue) -> Iterator[str]:
         if isinstance(name, str) and name:  # without one, the plugin has a default
             check_ifname(name)
     except InvalidParameter:
-        yield f'"bridge": {name!r} is no name of a link: it must have 1 to 15 bytes, and no slash, colon or white space'
+        yield f'"bridge": {name!r} is not a valid link name: 1 to 15 bytes, without slash, colon and white space'
 
 
 def _ranges(ipam: JsonObject) -> Iterator[JsonObject]:

@@ -192,7 +192,7 @@ def link_local_addresses(
 
     Raises:
         JsonError: A value has another type.
-        ValueError: One is no address.
+        ValueError: One is not an address.
     """
     networks = find_object(find_object(stored, "NetworkSettings") or {}, "Networks") or {}
     entries = {name: get_object(networks, name) for name in networks}
