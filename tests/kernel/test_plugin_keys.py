@@ -61,7 +61,7 @@ REFUSED: Final[dict[str, tuple[JsonObject, str]]] = {
     "text for an array": (old(routes="0.0.0.0/0"), '"routes" must be an array'),
     "17 characters": (ranged({**BRIDGE, "bridge": "cni-test-01234567"}), "1 to 15 bytes"),
     "16 characters": (ranged({**BRIDGE, "bridge": "cni-test-0123456"}), "1 to 15 bytes"),
-    "slash": (ranged({**BRIDGE, "bridge": "cni-test/0"}), "no slash"),
+    "slash": (ranged({**BRIDGE, "bridge": "cni-test/0"}), "without slash"),
 }
 
 ACCEPTED: Final[dict[str, JsonObject]] = {
