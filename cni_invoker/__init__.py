@@ -14,7 +14,6 @@ It needs Linux 5.3. Besides the names here there are:
 * `cni_invoker.sync`: the runtimes for programs without asyncio;
 * `cni_invoker.plugin`: for plugins written in Python;
 * `cni_invoker.errors`: all errors;
-* `cni_invoker.results`: the parts of a result;
 * `cni_invoker.advanced`: for programs that manage links and records themselves. It may change in minor versions.
 
 Each name is imported when it is first used.
@@ -27,28 +26,28 @@ if TYPE_CHECKING:
     from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
     from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
     from cni_invoker.caching.runtime import CachedRuntime
-    from cni_invoker.config.directory import (
+    from cni_invoker.config_directories import (
         ConfigurationDirectories,
         ConfigurationIndex,
         ShadowedConfiguration,
         read_configuration,
     )
-    from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
+    from cni_invoker.documents.attachment import Attachment, AttachmentKey
+    from cni_invoker.documents.capabilities import Bandwidth, Capabilities, PortMapping
+    from cni_invoker.documents.checks import StrPath
     from cni_invoker.documents.jsontypes import JsonObject, JsonValue
+    from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
+    from cni_invoker.documents.request import Request, TraceContext
+    from cni_invoker.documents.results import Dns, Interface, IpAssignment, Result, Route
+    from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
     from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
     from cni_invoker.execution.executor import Execution, ExecutionObserver, PluginCall, PluginExec
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.limits import Limits
     from cni_invoker.execution.process import Ended
-    from cni_invoker.execution.request import Request, TraceContext
-    from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-    from cni_invoker.inputs.capabilities import Bandwidth, Capabilities, PortMapping
-    from cni_invoker.inputs.checks import StrPath
     from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
     from cni_invoker.operations.runtime import Collecting, Runtime
-    from cni_invoker.results import Result
     from cni_invoker.sandbox import AttachedNetwork, Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
-    from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
@@ -67,11 +66,14 @@ __all__ = [
     "Collecting",
     "ConfigurationDirectories",
     "ConfigurationIndex",
+    "Dns",
     "Ended",
     "ErrorCode",
     "Execution",
     "ExecutionObserver",
     "FileCache",
+    "Interface",
+    "IpAssignment",
     "JsonObject",
     "JsonValue",
     "Limits",
@@ -88,6 +90,7 @@ __all__ = [
     "Request",
     "Result",
     "Role",
+    "Route",
     "Runtime",
     "Sandbox",
     "SandboxNetwork",
@@ -105,31 +108,31 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "inputs.attachment": ("Attachment", "AttachmentKey"),
     "caching.cache": ("AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
     "caching.runtime": ("CachedRuntime",),
-    "inputs.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
-    "inputs.checks": ("StrPath",),
-    "config.directory": (
+    "config_directories": (
         "ConfigurationDirectories",
         "ConfigurationIndex",
         "ShadowedConfiguration",
         "read_configuration",
     ),
-    "config.lists": ("NetworkConfigurationList", "PluginConfiguration"),
+    "documents.attachment": ("Attachment", "AttachmentKey"),
+    "documents.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
+    "documents.checks": ("StrPath",),
     "documents.jsontypes": ("JsonObject", "JsonValue"),
+    "documents.lists": ("NetworkConfigurationList", "PluginConfiguration"),
+    "documents.request": ("Request", "TraceContext"),
+    "documents.results": ("Dns", "Interface", "IpAssignment", "Result", "Route"),
+    "documents.versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
     "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),
     "execution.executor": ("Execution", "ExecutionObserver", "PluginCall", "PluginExec"),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.limits": ("Limits",),
     "execution.process": ("Ended",),
-    "execution.request": ("Request", "TraceContext"),
     "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
     "operations.runtime": ("Collecting", "Runtime"),
-    "results": ("Result",),
     "sandbox": ("AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
-    "versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
 

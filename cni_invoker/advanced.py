@@ -6,19 +6,20 @@ These names may change in a minor version. No other name needs one of them, exce
 """
 
 from cni_invoker.caching.deletion import collect_garbage
-from cni_invoker.config.lists import parse_configuration, with_plugins
+from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS, needs_rules
+from cni_invoker.documents.lists import parse_configuration
+from cni_invoker.documents.request import requests_for_add
+from cni_invoker.documents.result_documents import convert_result
+from cni_invoker.documents.results import parse_result
 from cni_invoker.execution.executor import NsenterExec
 from cni_invoker.execution.limits import SLOW_S, NetworkShares, Turn
-from cni_invoker.execution.request import requests_for_add
 from cni_invoker.execution.running_plugins import (
     RunningPlugin,
     find_orphaned_plugins,
     find_running,
     kill_orphaned_plugins,
 )
-from cni_invoker.operations.deletion import RULES_BY_ADDRESS, DeleteHooks, needs_rules
-from cni_invoker.result_documents import convert_result
-from cni_invoker.results import parse_result
+from cni_invoker.operations.deletion import DeleteHooks
 
 __all__ = [
     "RULES_BY_ADDRESS",
@@ -37,5 +38,4 @@ __all__ = [
     "parse_configuration",
     "parse_result",
     "requests_for_add",
-    "with_plugins",
 ]

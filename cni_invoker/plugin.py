@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from cni_invoker.documents.checks import check_container_id, check_ifname, check_netns, check_network_name
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -20,14 +21,13 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
+from cni_invoker.documents.result_documents import check_result, convert_result
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter, PluginFailed, failed_words
-from cni_invoker.inputs.checks import check_container_id, check_ifname, check_netns, check_network_name
 from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
-from cni_invoker.result_documents import check_result, convert_result
-from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 
 if TYPE_CHECKING:
-    from cni_invoker.results import Result
+    from cni_invoker.documents.results import Result
 
 __all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Verb", "run_plugin"]
 

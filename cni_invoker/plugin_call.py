@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cni_invoker.documents.checks import check_given_argument
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -17,13 +18,12 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     parse_json,
 )
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb
 from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter
-from cni_invoker.inputs.checks import check_given_argument
-from cni_invoker.versions import SUPPORTED_VERSIONS, Verb
 
 if TYPE_CHECKING:
-    from cni_invoker.inputs.attachment import AttachmentKey
-    from cni_invoker.results import Result
+    from cni_invoker.documents.attachment import AttachmentKey
+    from cni_invoker.documents.results import Result
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class Call:
         Raises:
             CallError: The runtime did not send them, or they are invalid. Then nothing may be removed.
         """
-        from cni_invoker.inputs.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
+        from cni_invoker.documents.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
 
         keys = [key for key in _VALID_ATTACHMENTS if key in self.config]
         if not keys:
@@ -259,7 +259,7 @@ class Call:
 
 
 def _as_result(document: JsonValue, version: str) -> "Result":
-    from cni_invoker.results import Result  # noqa: PLC0415
+    from cni_invoker.documents.results import Result  # noqa: PLC0415
 
     return Result.from_document(document, cni_version=version).converted(NEWEST)
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.runtime import CachedRuntime
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.attachment import Attachment
+from cni_invoker.documents.capabilities import Capabilities
+from cni_invoker.documents.checks import StrPath, as_path, check_container_id, require_type
+from cni_invoker.documents.lists import NetworkConfigurationList
+from cni_invoker.documents.results import Result
 from cni_invoker.errors import CacheError, CniError, ErrorCode, InvalidParameter, SandboxFailed
-from cni_invoker.inputs.attachment import Attachment
-from cni_invoker.inputs.capabilities import Capabilities
-from cni_invoker.inputs.checks import StrPath, as_path, check_container_id, require_type
-from cni_invoker.results import Result
 
 LOOPBACK: Final = NetworkConfigurationList.from_document(
     {

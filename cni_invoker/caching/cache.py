@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Final, Protocol
 
+from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.messages import log_event
 
 _METHODS: Final = ("hold", "put", "find", "remove", "list")

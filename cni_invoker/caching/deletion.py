@@ -18,14 +18,15 @@ from cni_invoker.caching.record import (
     find_result_of_add,
     lists_of_adds,
 )
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.documents.known_plugins import needs_rules
+from cni_invoker.documents.lists import NetworkConfigurationList
+from cni_invoker.documents.results import Result
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, GcFailed, NetworkBusy, PluginError
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.messages import log_event
-from cni_invoker.operations.deletion import DeleteHooks, needs_rules
+from cni_invoker.operations.deletion import DeleteHooks
 from cni_invoker.operations.negotiation import has_gc
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.results import Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from typing import Final
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.locks import ProcessLocks, make_durably, reported
 from cni_invoker.caching.record import UnknownKind, parse_record, render_record
+from cni_invoker.documents.attachment import Attachment, AttachmentKey
+from cni_invoker.documents.checks import StrPath, as_path, check_network_name
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.inputs.checks import StrPath, as_path, check_network_name
 from cni_invoker.locks import take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import AttachmentCache
+from cni_invoker.documents.attachment import AttachmentKey
+from cni_invoker.documents.checks import check_network_name
 from cni_invoker.errors import AttachmentExists, CacheError, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.running_plugins import find_orphaned_plugins, kill_orphaned_plugins
-from cni_invoker.inputs.attachment import AttachmentKey
-from cni_invoker.inputs.checks import check_network_name
 from cni_invoker.locks import TaskLocks, release_file_lock, take_file_lock
 from cni_invoker.messages import log_event
 from cni_invoker.waiting import run_in_thread

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -33,10 +33,10 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
+from cni_invoker.documents.lists import NetworkConfigurationList
+from cni_invoker.documents.results import Result
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
-from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.messages import log_event
-from cni_invoker.results import Result
 
 _KIND: Final = "cniCacheV1"
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"

@@ -15,7 +15,10 @@ from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logge
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.locks import AddsInProgress, CombinedLocks, reported
 from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
-from cni_invoker.config.lists import NetworkConfigurationList, require_network
+from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.documents.checks import StrPath, require_type
+from cni_invoker.documents.lists import NetworkConfigurationList, require_network
+from cni_invoker.documents.results import Result
 from cni_invoker.errors import (
     AttachmentExists,
     BadConfiguration,
@@ -32,11 +35,8 @@ from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.inputs.checks import StrPath, require_type
 from cni_invoker.operations.negotiation import require_check
 from cni_invoker.operations.runtime import Runtime, require_inputs
-from cni_invoker.results import Result
 
 _KILL_LIMIT_S: Final = 2.0
 

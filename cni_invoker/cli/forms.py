@@ -13,11 +13,11 @@ import click
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.record import find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.cli.echo import echo
-from cni_invoker.config.directory import ConfigurationIndex
+from cni_invoker.config_directories import ConfigurationIndex
+from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json, render_json
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, ErrorCode, InvalidParameter, PluginFailed
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.versions import SUPPORTED_VERSIONS
 
 _CONFIGURATION_DIR: Final = Path("/etc/cni/net.d")
 _PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))

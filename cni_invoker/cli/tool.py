@@ -35,8 +35,10 @@ from cni_invoker.cli.forms import (
     render_index,
     render_index_text,
 )
-from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.config_directories import ConfigurationDirectories, ConfigurationIndex
+from cni_invoker.documents.attachment import Attachment
+from cni_invoker.documents.lists import NetworkConfigurationList
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import (
     CacheDamaged,
     CacheError,
@@ -47,10 +49,8 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.operations.preflight import run_preflight
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.versions import SUPPORTED_VERSIONS
 
 _T = TypeVar("_T")
 

@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON documents: typed access to their values, and the schemas of those that CNI defines."""
+"""The pure half of the library: typed JSON, lists, attachments, results, versions, and the requests for plugins.
+
+Nothing here waits, locks, starts a program or writes a file.
+"""

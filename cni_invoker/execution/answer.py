@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cni_invoker.documents.checks import check_plugin_type
 from cni_invoker.documents.jsontypes import JsonObject, find_str
 from cni_invoker.documents.schema import load_validator
+from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import BadResult, ErrorCode, PluginFailed, PluginNotFound, PluginTimeout, describe_end
-from cni_invoker.inputs.checks import check_plugin_type
 from cni_invoker.messages import is_debugging, log_event
-from cni_invoker.versions import Verb
 
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
+    from cni_invoker.documents.request import Request
     from cni_invoker.execution.limits import Limits
     from cni_invoker.execution.process import Ended
-    from cni_invoker.execution.request import Request
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Final, Protocol
 
+from cni_invoker.documents.checks import require_type
+from cni_invoker.documents.request import Request
+from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output, find_obstacle, find_plugin, judge
 from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
-from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
-from cni_invoker.inputs.checks import require_type
 from cni_invoker.messages import is_debugging, log_event
-from cni_invoker.versions import Verb
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what is held during an execution."""

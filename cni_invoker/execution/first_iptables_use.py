@@ -20,13 +20,13 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config.lists import PluginConfiguration
+from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker.documents.lists import PluginConfiguration
+from cni_invoker.documents.results import Result
 from cni_invoker.execution.process_table import find_lock_holder
-from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
-from cni_invoker.results import Result
 from cni_invoker.waiting import run_in_thread
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")

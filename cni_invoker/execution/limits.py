@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final, assert_never
 
-from cni_invoker.versions import Verb
+from cni_invoker.documents.versions import Verb
 from cni_invoker.waiting import Waiter
 
 _DHCP: Final = "dhcp"

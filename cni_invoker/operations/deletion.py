@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEL of a list: what a failure means, which plugins find their rules by address, what a caller may add.
+"""DEL of a list: what a failure means, and what a caller may add.
 
 | its ADD            | its DEL fails with                       | then |
 | ------------------ | ---------------------------------------- | ---- |
@@ -23,14 +23,15 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.attachment import Attachment
+from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS
+from cni_invoker.documents.lists import NetworkConfigurationList
+from cni_invoker.documents.request import Request, Requests
+from cni_invoker.documents.results import Result
+from cni_invoker.documents.versions import Verb, is_at_least
 from cni_invoker.errors import BadResult, ErrorCode, PluginError, PluginFailed
 from cni_invoker.execution.executor import Executor, Slot
-from cni_invoker.execution.request import Request, Requests
-from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.messages import log_event
-from cni_invoker.results import Result
-from cni_invoker.versions import Verb, is_at_least
 
 _PREV_RESULT_SINCE: Final = "0.4.0"
 
@@ -79,32 +80,6 @@ def says_unknown_container(failed: PluginError) -> bool:
 def _code_of_answer(failed: PluginError) -> int | None:
     """Return the error code of a plugin, None if the plugin did not end by itself."""
     return failed.code if isinstance(failed, PluginFailed) and failed.signal is None else None
-
-
-RULES_BY_ADDRESS: Final = frozenset({"firewall"})
-"""Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
-
-All other known plugins find their work by the container's ID or name, or in its namespace; or they delete nothing.
-"""
-
-
-def needs_rules(
-    plugin: str, addresses: Collection[str], *, other_types: Collection[str] | None, other_addresses: Collection[str]
-) -> bool:
-    """Return whether another attachment needs rules that the DEL of `plugin` would remove.
-
-    The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
-    them; the DEL of the other attachment removes them later. One whose list lacks the plugin does not count.
-
-    Args:
-        plugin: The plugin's type.
-        addresses: Addresses of the attachment that is being deleted, without prefixes.
-        other_types: Plugin types of the other attachment; None if unknown, which counts as needing the rules.
-        other_addresses: Addresses of the other attachment, without prefixes.
-    """
-    if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
-        return False
-    return other_types is None or plugin in other_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.documents.request import Requests
+from cni_invoker.documents.versions import (
+    ONLY_THE_FIRST,
+    SUPPORTED_VERSIONS,
+    Verb,
+    VersionInfo,
+    is_at_least,
+    parse_version_info,
+)
 from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout, VerbUnsupported
 from cni_invoker.execution.executor import Executor
-from cni_invoker.execution.request import Requests
 from cni_invoker.locks import Slots
-from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, Verb, VersionInfo, is_at_least, parse_version_info
 
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""

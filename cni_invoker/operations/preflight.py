@@ -16,13 +16,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved, require_network
+from cni_invoker.documents.checks import require_type
 from cni_invoker.documents.jsontypes import JsonObject, find_str
+from cni_invoker.documents.known_plugins import find_key_problems
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved, require_network
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
-from cni_invoker.inputs.checks import require_type
-from cni_invoker.operations.plugin_keys import find_key_problems
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.versions import SUPPORTED_VERSIONS
 
 _REFERENCE_PLUGINS: Final = frozenset(
     {

@@ -12,15 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, require_network
-from cni_invoker.errors import CniError, GcFailed, PluginNotFound
-from cni_invoker.execution.executor import ExecutionObserver, Executor, PluginExec, Slot, require_exec
-from cni_invoker.execution.first_iptables_use import FirstIptablesUse
-from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.request import Request, Requests, TraceContext
-from cni_invoker.execution.running_plugins import RunningPlugins
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.inputs.checks import (
+from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.documents.checks import (
     StrPath,
     as_path,
     as_paths,
@@ -29,11 +22,18 @@ from cni_invoker.inputs.checks import (
     check_plugin_dir,
     require_type,
 )
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, require_network
+from cni_invoker.documents.request import Request, Requests, TraceContext
+from cni_invoker.documents.results import Result, parse_result
+from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
+from cni_invoker.errors import CniError, GcFailed, PluginNotFound
+from cni_invoker.execution.executor import ExecutionObserver, Executor, PluginExec, Slot, require_exec
+from cni_invoker.execution.first_iptables_use import FirstIptablesUse
+from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.running_plugins import RunningPlugins
 from cni_invoker.locks import TaskLocks
 from cni_invoker.operations.deletion import DeleteHooks, delete_in_reverse, result_for_delete
 from cni_invoker.operations.negotiation import Negotiation, choose_version, has_gc, require_check
-from cni_invoker.results import Result, parse_result
-from cni_invoker.versions import Verb, VersionInfo, is_at_least, require_supported
 from cni_invoker.waiting import run_in_thread
 
 _LARGE_BYTES: Final = 64 << 10

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
-from cni_invoker.advanced import with_plugins
+from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.model.naming import alternative_name, host_link_name, staging_path
 from cnm_bridge.core.model.reserved_list import RESERVATION, with_reservation, without_addresses
@@ -118,14 +117,14 @@ class Endpoint:
         """The part of the list that runs at CreateEndpoint in mode *hybrid*: the IPAM plugin; None if there is none."""
         if not self.record.attachment.has_reservation:
             return None
-        return with_plugins(self.network, self.network.plugins[:1])
+        return self.network.with_plugins(self.network.plugins[:1])
 
     @cached_property
     def chain(self) -> NetworkConfigurationList:
         """The list without the reservation."""
         if not self.record.attachment.has_reservation:
             return self.network
-        return with_plugins(self.network, self.network.plugins[1:])
+        return self.network.with_plugins(self.network.plugins[1:])
 
     @cached_property
     def result(self) -> Result | None:

@@ -22,8 +22,8 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
 from cni_bridge_state import AttachmentRecord, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.engine_facts import StartingContainer
 from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.reserved_list import ipam_configuration

@@ -14,8 +14,8 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, render_json
 from cni_bridge_state import AttachmentRecord, AttachMode, MemoryRecord, PoolRecord, RequestedInterface, StickyRecord
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_arguments
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.model.dhcp import find_dhcp

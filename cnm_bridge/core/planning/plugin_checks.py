@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects
 from cni_invoker import Attachment, NetworkConfigurationList, Result
-from cni_invoker.advanced import RULES_BY_ADDRESS
+from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.reserved_list import RESERVATION, ipam_configuration, with_static, without_addresses

@@ -21,7 +21,6 @@ from cni_bridge_spec import get_list
 from cni_bridge_state import EndpointId, EndpointRecord, PortRequest, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
-from cni_invoker.advanced import with_plugins
 from cnm_bridge.core.errors import Interrupted
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.ports import (
@@ -301,7 +300,7 @@ def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
     """Return the part of the list that publishes ports, None if there is none."""
     network = Endpoint(record).chain
     chosen = publishing_plugins(network)
-    return with_plugins(network, chosen) if chosen else None
+    return network.with_plugins(chosen) if chosen else None
 
 
 def _with_ports(record: EndpointRecord, mappings: Sequence[PortMapping]) -> EndpointRecord:

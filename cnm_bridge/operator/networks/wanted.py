@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from itertools import pairwise
 from typing import Final
 
+from cni_invoker.documents.checks import check_ifname, check_network_name
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_ifname, check_network_name
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.planning.addresses.address_ranges import AddressRange
 

@@ -81,8 +81,8 @@ DIVERGENCES: Final[Mapping[str, Divergence]] = {
 
 IMPROVED_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
     "env-004": Elsewhere(
-        definition="cni_invoker/inputs/checks.py::check_argument",
-        test="tests/unit/cni_invoker/inputs/test_checks.py::test_arguments_that_cni_args_cannot_represent_are_invalid",
+        definition="cni_invoker/documents/checks.py::check_argument",
+        test="tests/unit/cni_invoker/documents/test_checks.py::test_arguments_that_cni_args_cannot_represent_are_invalid",
         reason="invalid arguments are refused; IgnoreUnknown is not added, since all keys are the caller's",
     ),
     "del-012": Elsewhere(

@@ -15,12 +15,12 @@ import pytest
 
 from cni_bridge_spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
 from cni_invoker import Attachment, PluginExec, PluginFailed, run_preflight
+from cni_invoker.documents.request import Request
+from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
-from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_plugins import RunningPlugins
-from cni_invoker.versions import Verb
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network

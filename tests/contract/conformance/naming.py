@@ -11,9 +11,9 @@ import pytest
 
 from cni_bridge_spec import get_object, get_str, get_strings
 from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker.documents.checks import check_container_id, check_network_name, check_plugin_type
 from cni_invoker.errors import BadConfiguration, InvalidParameter, PluginNotFound
 from cni_invoker.execution.answer import find_plugin
-from cni_invoker.inputs.checks import check_container_id, check_network_name, check_plugin_type
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network

@@ -9,8 +9,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list, get_object, get_str, get_strings
 from cni_invoker import NetworkConfigurationList, run_preflight
+from cni_invoker.documents.versions import is_at_least, parse_version
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter, NoCommonVersion
-from cni_invoker.versions import is_at_least, parse_version
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network, three_plugins

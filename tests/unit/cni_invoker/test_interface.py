@@ -21,8 +21,7 @@ from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, KEY, LIMITS, RESULT, THREE, without_version
 
 STABLE: Final = [
-    import_module(name)
-    for name in ("cni_invoker", "cni_invoker.sync", "cni_invoker.errors", "cni_invoker.results", "cni_invoker.plugin")
+    import_module(name) for name in ("cni_invoker", "cni_invoker.sync", "cni_invoker.errors", "cni_invoker.plugin")
 ]
 ONLY_FOR_TASKS: Final = {"slot", "hooks"}
 """Parameters for programs that have tasks of their own; `hooks` is one of `advanced`."""

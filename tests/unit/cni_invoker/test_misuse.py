@@ -170,13 +170,15 @@ def test_documents_are_plain_json() -> None:
             assert other == value
 
 
-def test_reserved_keys_in_a_file_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_reserved_keys_in_a_file_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A key that only a runtime may set is dropped from the request, and the file is named in a warning."""
-    parse_configuration(LIST.replace(b'"first"', b'"first", "prevResult": {}, "cni.dev/x": 1'), "/d/blue.conflist")
+    file = tmp_path / "blue.conflist"
+    file.write_bytes(LIST.replace(b'"first"', b'"first", "prevResult": {}, "cni.dev/x": 1'))
+    read_configuration(file)
     (record,) = caplog.records
     assert (record.levelno, record.__dict__["event"]) == (logging.WARNING, "configuration.reserved_keys")
     facts = record.__dict__
-    assert (facts["file"], facts["plugin"], facts["keys"]) == ("/d/blue.conflist", "first", "prevResult, cni.dev/x")
+    assert (facts["file"], facts["plugin"], facts["keys"]) == (str(file), "first", "prevResult, cni.dev/x")
 
 
 async def test_reserved_keys_are_in_the_preflight(runtime: Runtime) -> None:

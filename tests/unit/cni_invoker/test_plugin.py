@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Runtime, sync
-from cni_invoker.versions import SUPPORTED_VERSIONS
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
@@ -30,7 +30,7 @@ def test_version(execute: WrittenPlugin) -> None:
 
 def test_starting_loads_little() -> None:
     """Starting costs little more than Python itself: no asyncio, no subprocess, no results."""
-    heavy = "{'asyncio', 'subprocess', 'dataclasses', 'inspect', 'logging', 'pathlib', 'cni_invoker.results'}"
+    heavy = "{'asyncio', 'subprocess', 'dataclasses', 'inspect', 'logging', 'pathlib', 'cni_invoker.documents.results'}"
     # Bare, because an editable installation imports some of them itself.
     modules = f"import sys; sys.path.insert(0, {os.fspath(Path(__file__).parents[3])!r})\nimport cni_invoker.plugin\n"
     code = f"{modules}print(sorted({heavy} & {{*sys.modules}}))"

@@ -18,10 +18,10 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_str, get_str,
 from cni_invoker import SUPPORTED_VERSIONS, Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import parse_configuration, parse_result
 from cni_invoker.caching.record import parse_record
+from cni_invoker.documents.request import Requests
+from cni_invoker.documents.versions import Verb, parse_version_info
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from cni_invoker.execution.answer import find_error
-from cni_invoker.execution.request import Requests
-from cni_invoker.versions import Verb, parse_version_info
 
 FLAT: Final = ("0.1.0", "0.2.0")
 TEXTS: Final = (

@@ -10,8 +10,8 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_bridge_state import DnsOption, IdentityRequest
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.documents.checks import check_argument
 from cni_invoker.errors import BadConfiguration, InvalidParameter
-from cni_invoker.inputs.checks import check_argument
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BadOption, endpoint_option
 from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args

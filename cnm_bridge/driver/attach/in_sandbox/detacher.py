@@ -17,7 +17,7 @@ import structlog
 
 from cni_bridge_state import EndpointRecord
 from cni_invoker import CniError, Runtime
-from cni_invoker.advanced import DeleteHooks, with_plugins
+from cni_invoker.advanced import DeleteHooks
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import pin_path, staging_path
@@ -88,7 +88,7 @@ class SandboxDetacher:
         plugins = [plugin for plugin in endpoint.chain.plugins if plugin.type in _BESIDE_LINK]
         if not plugins:
             return
-        network = with_plugins(endpoint.chain, plugins)
+        network = endpoint.chain.with_plugins(plugins)
         try:
             await self.runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=len(plugins))
         except CniError as exc:

@@ -15,7 +15,7 @@ from typing import Final
 
 from cni_bridge_state import EndpointRecord
 from cni_invoker import PluginFailed, Runtime
-from cni_invoker.advanced import DeleteHooks, with_plugins
+from cni_invoker.advanced import DeleteHooks
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
@@ -166,7 +166,7 @@ class MoveDetacher:
             await self._bring_back(endpoint, place, (address,))
             try:
                 await self.runtime.delete(
-                    with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
+                    endpoint.network.with_plugins([endpoint.network.plugins[index]]),
                     endpoint.attachment_of(index, netns=place.received),
                     endpoint.result,
                     added_plugins=int(index < endpoint.record.added_plugins),

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cni_invoker.documents.checks import check_network_name
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, as_object, find_str, get_strings, parse_json
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_network_name
 from cni_invoker.plugin import CallError, ErrorCode
 
 __all__ = ["DEFAULT_FILE", "Endpoint", "Settings"]

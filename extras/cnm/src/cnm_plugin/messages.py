@@ -25,7 +25,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.plugin import Call, CallError, ErrorCode
 
 if TYPE_CHECKING:
-    from cni_invoker.results import Result
+    from cni_invoker.documents.results import Result
     from cnm_plugin.link import Routes
 
 __all__ = ["Joined", "Settings", "chosen_interface", "create_endpoint", "create_network", "identity", "render_result"]

@@ -24,7 +24,7 @@ from cnm_plugin.messages import (
 from cnm_plugin.records import DATA_DIR, NetworkRecords
 
 if TYPE_CHECKING:
-    from cni_invoker.results import Result
+    from cni_invoker.documents.results import Result
 
 __all__ = ["main", "says_unknown"]
 

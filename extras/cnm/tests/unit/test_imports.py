@@ -30,7 +30,7 @@ def test_slow_modules_are_not_loaded() -> None:
 
 def test_a_result_is_checked_and_converted_without_its_records() -> None:
     """The answer to ADD is, which all plugins in Python give."""
-    statement = "from cni_invoker.result_documents import check_result, convert_result"
+    statement = "from cni_invoker.documents.result_documents import check_result, convert_result"
     assert (loaded(f"{statement}; import cni_invoker.plugin") - loaded("pass")).isdisjoint(SLOW)
     environment = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/run/netns/c", "CNI_IFNAME": "eth0"}
     ended = subprocess.run(
@@ -42,5 +42,5 @@ def test_a_result_is_checked_and_converted_without_its_records() -> None:
         check=True,
     )
     assert json.loads(ended.stdout)["cniVersion"] == "1.0.0"
-    assert "cni_invoker.result_documents" in ended.stderr
-    assert "cni_invoker.results" not in ended.stderr
+    assert "cni_invoker.documents.result_documents" in ended.stderr
+    assert "cni_invoker.documents.results" not in ended.stderr

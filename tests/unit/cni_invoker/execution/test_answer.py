@@ -14,10 +14,10 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Verb
+from cni_invoker.documents.request import Requests
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
-from cni_invoker.execution.request import Requests
 from cni_invoker.execution.running_plugins import RunningPlugins
 from tests.plugins import FakePlugins
 

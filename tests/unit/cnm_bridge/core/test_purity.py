@@ -17,7 +17,17 @@ WITH_EFFECTS: Final = {
     "prometheus_client",
     "pyroute2",
     "structlog",
+    # Of the standard library:
+    "_posixsubprocess",
+    "asyncio",
+    "fcntl",
+    "logging",
+    "select",
+    "socket",
+    "subprocess",
 }
+PURE_HALF: Final = ("cni_invoker.documents", "cni_invoker.errors")
+"""The modules of the library that the core may load, besides the package itself."""
 IMPORT_ALL: Final = """
 import importlib, pkgutil, sys
 import cnm_bridge.core
@@ -35,7 +45,7 @@ def loaded() -> list[str]:
 
 
 def test_the_core_loads_no_library_with_effects() -> None:
-    """Neither netlink, nor HTTP, nor the database, nor the log."""
+    """Neither netlink, nor HTTP, nor the database, nor the log; it cannot start a program, lock or wait."""
     modules = loaded()
     assert "cnm_bridge.core.planning.plan" in modules
     assert WITH_EFFECTS.isdisjoint({name.partition(".")[0] for name in modules})
@@ -45,3 +55,10 @@ def test_the_core_loads_no_other_storey() -> None:
     """Of the daemon, only itself."""
     ours = {name for name in loaded() if name.startswith("cnm_bridge.")}
     assert {name for name in ours if name.split(".")[1] != "core"} == set()
+
+
+def test_the_core_loads_the_pure_half_of_the_library() -> None:
+    """Names that it imports from the package are defined there, too."""
+    library = {name for name in loaded() if name.startswith("cni_invoker.")}
+    assert "cni_invoker.documents.lists" in library
+    assert {name for name in library if not name.startswith(PURE_HALF)} == set()

@@ -6,7 +6,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import DnsOption
-from cni_invoker.results import Dns
+from cni_invoker import Dns
 from cnm_bridge.core.planning.container_file import ContainerRecord, FileEdit
 from cnm_bridge.core.planning.resolv_conf import edit_resolv_conf
 

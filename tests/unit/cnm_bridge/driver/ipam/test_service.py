@@ -16,8 +16,8 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Result, Runtime
+from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import PluginTimeout
-from cni_invoker.versions import Verb
 from cnm_bridge.core.wire.ipam import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses

@@ -4,8 +4,7 @@
 
 import pytest
 
-from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import (
+from cni_invoker.documents.checks import (
     check_argument,
     check_arguments,
     check_container_id,
@@ -15,6 +14,7 @@ from cni_invoker.inputs.checks import (
     check_network_name,
     check_plugin_type,
 )
+from cni_invoker.errors import InvalidParameter
 
 BAD_NAMES = ["1234%%%", "abc\n", "a/../b", "-a", ".a", "_a", "ä", "a b", "a\0"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of one execution of a plugin: its environment and its standard input; pure."""
+"""The inputs of one execution of a plugin: its environment and its standard input."""
 
 import os
 import re
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
+from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
+from cni_invoker.documents.results import Result
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 from cni_invoker.errors import ErrorCode, InvalidParameter
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.results import Result
-from cni_invoker.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CNI project's plugins require of their keys, so that ADD is not the first to refuse a value; pure.
+"""What is known of the CNI project's plugins: the keys that they refuse, and which find their rules by address.
 
-Only what every release from 1.1.1 to 1.9.1 refuses is a problem. `tests/kernel/test_plugin_keys.py` has the plugins
-themselves refuse and accept each case. Other plugins are left alone.
+Only a key that every release from 1.1.1 to 1.9.1 refuses is a problem, so that ADD is not the first to refuse it.
+`tests/kernel/test_plugin_keys.py` has the plugins themselves refuse and accept each case. Other plugins are left alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from cni_invoker.documents.checks import check_ifname
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.documents.schema import show
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_ifname
 
 _IpAddress = IPv4Address | IPv6Address
 _IpNetwork = IPv4Network | IPv6Network
@@ -148,3 +148,29 @@ def _find_address(text: JsonValue) -> _IpAddress | None:
         found = ip_address(text) if isinstance(text, str) else None
         return getattr(found, "ipv4_mapped", None) or found
     return None
+
+
+RULES_BY_ADDRESS: Final = frozenset({"firewall"})
+"""Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
+
+All other known plugins find their work by the container's ID or name, or in its namespace; or they delete nothing.
+"""
+
+
+def needs_rules(
+    plugin: str, addresses: Collection[str], *, other_types: Collection[str] | None, other_addresses: Collection[str]
+) -> bool:
+    """Return whether another attachment needs rules that the DEL of `plugin` would remove.
+
+    The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
+    them; the DEL of the other attachment removes them later. One whose list lacks the plugin does not count.
+
+    Args:
+        plugin: The plugin's type.
+        addresses: Addresses of the attachment that is being deleted, without prefixes.
+        other_types: Plugin types of the other attachment; None if unknown, which counts as needing the rules.
+        other_addresses: Addresses of the other attachment, without prefixes.
+    """
+    if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
+        return False
+    return other_types is None or plugin in other_types

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from os import fspath
 from typing import TYPE_CHECKING
 
-from cni_invoker.documents.jsontypes import JsonObject, render_json
-from cni_invoker.errors import ErrorCode, InvalidParameter
-from cni_invoker.inputs.checks import (
+from cni_invoker.documents.checks import (
     StrPath,
     as_path,
     check_container_id,
@@ -17,9 +15,11 @@ from cni_invoker.inputs.checks import (
     check_netns,
     require_type,
 )
+from cni_invoker.documents.jsontypes import JsonObject, render_json
+from cni_invoker.errors import ErrorCode, InvalidParameter
 
 if TYPE_CHECKING:
-    from cni_invoker.inputs.capabilities import Capabilities
+    from cni_invoker.documents.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -116,7 +116,7 @@ class Attachment:
 def _by_capability(given: "JsonObject | Capabilities") -> JsonObject:
     if isinstance(given, Mapping):
         return given
-    from cni_invoker.inputs.capabilities import Capabilities  # noqa: PLC0415  # most programs need none
+    from cni_invoker.documents.capabilities import Capabilities  # noqa: PLC0415  # most programs need none
 
     if isinstance(given, Capabilities):
         return given.document

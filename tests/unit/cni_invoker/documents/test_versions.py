@@ -4,8 +4,7 @@
 
 import pytest
 
-from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
-from cni_invoker.versions import (
+from cni_invoker.documents.versions import (
     SUPPORTED_VERSIONS,
     VersionInfo,
     is_at_least,
@@ -14,6 +13,7 @@ from cni_invoker.versions import (
     parse_version_info,
     require_supported,
 )
+from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
 
 
 @pytest.mark.parametrize(

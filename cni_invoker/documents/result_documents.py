@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of all versions of the specification as documents: checked, and converted by a table; pure.
+"""Results of all versions of the specification as documents: checked, and converted by a table.
 
 Plugins start anew for each call, and need no more: the records of `results` take longer to make.
 """
@@ -22,8 +22,8 @@ from cni_invoker.documents.jsontypes import (
     get_strings,
 )
 from cni_invoker.documents.schema import load_validator
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, is_at_least
 from cni_invoker.errors import BadResult
-from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
 IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a caller gives, before anything runs; pure.
+"""Checks what a caller gives, before anything runs.
 
 A wrong type is a mistake in the calling program: a `TypeError` with the parameter's name. A value that CNI does not
 allow is an `InvalidParameter`; the rules are those of the specification's "CNI operations" and libcni's `pkg/utils`.

@@ -14,7 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cni_invoker.config.lists import (
+from cni_invoker.documents.checks import StrPath, as_path, as_paths
+from cni_invoker.documents.jsontypes import JsonObject
+from cni_invoker.documents.lists import (
     FURTHER_SUFFIX,
     LIST_SUFFIX,
     PLUGIN_SUFFIXES,
@@ -22,9 +24,8 @@ from cni_invoker.config.lists import (
     parse_configuration,
     parse_further_plugin,
 )
-from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import READING, BadConfiguration, ConfigurationNotFound
-from cni_invoker.inputs.checks import StrPath, as_path, as_paths
+from cni_invoker.messages import log_event
 
 _FILE_BYTES: Final = 1 << 20
 """A larger file is not a configuration; those have some kilobytes."""
@@ -240,11 +241,18 @@ def read_configuration(file: StrPath) -> NetworkConfigurationList:
     A list without `loadOnlyInlinedPlugins` continues in the files `NAME/*.conf` of its directory, NAME being the
     network's name, in the order of their names (CNI SPEC §1, libcni's `NetworkConfFromFile`).
 
+    A warning is logged about keys that only a runtime may set.
+
     Raises:
         BadConfiguration: One of the files cannot be read, or is not a configuration.
     """
     path = as_path(file, "file")
-    return parse_configuration(_read(path), path, lambda name: _read_further(path.parent / name))
+    network = parse_configuration(_read(path), path, lambda name: _read_further(path.parent / name))
+    for plugin in network.plugins:
+        if plugin.reserved_keys:
+            keys = ", ".join(plugin.reserved_keys)
+            log_event(__name__, "configuration.reserved_keys", file=str(path), plugin=plugin.type, keys=keys)
+    return network
 
 
 def _read_further(directory: Path) -> list[JsonObject]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed capability arguments, as CNI's CONVENTIONS.md defines them; pure.
+"""Typed capability arguments, as CNI's CONVENTIONS.md defines them.
 
 A capability argument reaches the plugins that declare it, as `runtimeConfig`.
 """
@@ -10,9 +10,9 @@ from ipaddress import ip_address, ip_interface
 from re import IGNORECASE, fullmatch
 from typing import Final
 
+from cni_invoker.documents.checks import require_type
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.errors import ErrorCode, InvalidParameter
-from cni_invoker.inputs.checks import require_type
 
 _PORTS: Final = range(1, 65536)
 _PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses JSON documents into network configuration lists; pure.
+"""Parses JSON documents into network configuration lists.
 
 The original document is authoritative: it is kept whole, including unknown keys; plugins receive it, and it is stored
 for DEL. The typed view has what the runtime itself needs.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cni_invoker.config.syntax_hint import find_syntax_hint
+from cni_invoker.documents.attachment import Attachment
+from cni_invoker.documents.checks import StrPath, as_path, check_network_name, check_plugin_type, require_type
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -25,11 +27,8 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
 )
 from cni_invoker.documents.schema import load_validator, show
+from cni_invoker.documents.versions import offered_versions, parse_version
 from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
-from cni_invoker.inputs.attachment import Attachment
-from cni_invoker.inputs.checks import StrPath, as_path, check_network_name, check_plugin_type, require_type
-from cni_invoker.messages import log_event
-from cni_invoker.versions import offered_versions, parse_version
 
 LIST_SUFFIX: Final = ".conflist"
 """Suffix of a network configuration list."""
@@ -41,6 +40,25 @@ FURTHER_SUFFIX: Final = ".conf"
 """Suffix of a further plugin of a list, in a sub-directory named after the network."""
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
+_TEXT: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*"?')
+_SIGNS: Final = tuple(
+    (re.compile(sign, re.MULTILINE), hint)
+    for sign, hint in (
+        (rb"\A\s*\Z", "the file is empty"),
+        (rb"\A\xef\xbb\xbf", "it begins with a byte order mark; save it as UTF-8 without one"),
+        (rb"\A(?:\xff\xfe|\xfe\xff)", "it is UTF-16; save it as UTF-8"),
+        (rb"\A\s*(?:['`]|\xe2\x80[\x98\x9c])", "the whole file is in quotes; remove them"),  # also typographic ones
+        (
+            rb"\A\s*(?![\s{\[])(?:.|\n)*?^[ \t]*(?:---|(?:- )?[A-Za-z][\w.-]*:(?:\s|$))",
+            "it looks like YAML; write it as JSON",
+        ),
+        (rb"^[ \t]*#|//|/\*", "JSON has no comments; remove them"),
+        (rb",\s*[]}]", "remove the comma after the last item"),
+    )
+)
+"""What a file that is not JSON has, its texts in quotes left out, and what to say about it; the first one counts.
+Parsers only say where they stopped."""
+
 _check_list: Final = load_validator("list")  # now, because later there may be no descriptor to read it with
 _check_plugin: Final = load_validator("plugin")
 
@@ -197,11 +215,10 @@ class NetworkConfigurationList:
         others = {key: value for key, value in self.document.items() if key != "cniVersions"}
         return replace(self, cni_version=version, cni_versions=(version,), document={**others, "cniVersion": version})
 
-
-def with_plugins(network: NetworkConfigurationList, chosen: Sequence[PluginConfiguration]) -> NetworkConfigurationList:
-    """Return a list with only the given plugins, which must be its own."""
-    documents = [plugin.document for plugin in chosen]
-    return replace(network, plugins=tuple(chosen), document={**network.document, "plugins": documents})
+    def with_plugins(self, chosen: Sequence[PluginConfiguration]) -> Self:
+        """Return the list with only the given plugins, which must be its own."""
+        documents = [plugin.document for plugin in chosen]
+        return replace(self, plugins=tuple(chosen), document={**self.document, "plugins": documents})
 
 
 def _none(_: str) -> Sequence[JsonObject]:
@@ -212,8 +229,6 @@ def parse_configuration(
     data: bytes, file: StrPath, find_further: Callable[[str], Sequence[JsonObject]] = _none
 ) -> NetworkConfigurationList:
     """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
-
-    A warning is logged about keys that only a runtime may set.
 
     Args:
         data: The content.
@@ -230,23 +245,23 @@ def parse_configuration(
     if is_list:
         name = _find_incomplete(document)
         further = () if name is None else find_further(name)
-        network = NetworkConfigurationList.from_document(document, source=path, further=further)
-    else:
-        network = NetworkConfigurationList.from_plugin_document(document, source=path)
-    for plugin in network.plugins:
-        if plugin.reserved_keys:
-            keys = ", ".join(plugin.reserved_keys)
-            log_event(__name__, "configuration.reserved_keys", file=str(path), plugin=plugin.type, keys=keys)
-    return network
+        return NetworkConfigurationList.from_document(document, source=path, further=further)
+    return NetworkConfigurationList.from_plugin_document(document, source=path)
 
 
 def _parse_document(data: bytes, file: Path, phrase: str) -> JsonValue:
     try:
         return parse_json(data)
     except JsonSyntaxError as exc:
-        hint = find_syntax_hint(data)
+        hint = _find_syntax_hint(data)
         reason = f"{exc.reason}; {hint}" if hint else exc.reason
         raise BadConfiguration(reason, file=file, line=exc.line, column=exc.column, phrase=phrase) from exc
+
+
+def _find_syntax_hint(data: bytes) -> str | None:
+    """Return what a text that is not JSON seems to be, and what to do; None if it shows no sign of anything known."""
+    bare = _TEXT.sub(b'""', data)
+    return next((hint for sign, hint in _SIGNS if sign.search(bare)), None)
 
 
 def parse_further_plugin(data: bytes, file: Path) -> JsonObject:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cni_invoker import Attachment
+from cni_invoker.documents.attachment import freeze_keys
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.attachment import freeze_keys
 
 GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=(("IP", "10.1.0.9"),))
 

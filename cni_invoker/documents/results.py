@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of all versions of the specification: parsed into a typed record; pure.
+"""Results of all versions of the specification: parsed into a typed record.
 
 The original document is authoritative: it is stored, and the next plugin, CHECK and DEL receive it as `prevResult`.
 """
@@ -21,8 +21,7 @@ from cni_invoker.documents.jsontypes import (
     get_strings,
     parse_json,
 )
-from cni_invoker.errors import BadResult
-from cni_invoker.result_documents import (
+from cni_invoker.documents.result_documents import (
     IpAddress,
     IpInterface,
     assignments,
@@ -32,8 +31,7 @@ from cni_invoker.result_documents import (
     parse_cidr,
     routes,
 )
-
-__all__ = ["Dns", "Interface", "IpAssignment", "Route"]
+from cni_invoker.errors import BadResult
 
 IpNetwork = IPv4Network | IPv6Network
 

@@ -10,7 +10,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result, TraceContext, Verb
 from cni_invoker.advanced import parse_configuration
-from cni_invoker.execution.request import Request, Requests
+from cni_invoker.documents.request import Request, Requests
 
 ATTACHMENT = Attachment(container_id="some-container-id", ifname="eth7", netns="/some/netns/path")
 
