@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs the daemon: start, serve, reload, stop; and the background work. Its objects are made in `assembly/`."""
+"""Runs the daemon: start, serve, reload, stop; and the background work. `assembly.py` makes its objects."""
 
 import asyncio
 import os
@@ -18,7 +18,6 @@ from cni_bridge_state.store import Store
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.reloading import Reloading, SettingsSource
@@ -101,7 +100,7 @@ async def serve(
         _log_exposure(listeners)
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _check_sight(daemon)
-        reloading = Reloading(settings, source, reload, _appliers(daemon.networks, output))
+        reloading = Reloading(settings, source, reload, _appliers(daemon, output))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         daemon.ipam.releases.add_unfinished()
@@ -200,15 +199,15 @@ def _check_sight(daemon: Daemon) -> None:
         daemon.resources.kernel.distrust_processes()
 
 
-def _appliers(networks: NetworkRoom, output: LogWriter) -> Mapping[str, Callable[[Settings], None]]:
+def _appliers(daemon: Daemon, output: LogWriter) -> Mapping[str, Callable[[Settings], None]]:
     """Return the functions that apply new values of the settings that can change while the daemon runs."""
 
     def apply_logging(changed: Settings) -> None:
         configure_logging(changed.log_level, changed.log_format, output)
 
     return {
-        "cni_conf_dirs": lambda changed: networks.directories.look_in(changed.cni_conf_dirs),
-        "networks": lambda changed: networks.managed.replace(changed.networks),
+        "cni_conf_dirs": lambda changed: daemon.networks.directories.look_in(changed.cni_conf_dirs),
+        "networks": lambda changed: daemon.networks.managed.replace(changed.networks),
         "log_level": apply_logging,
         "log_format": apply_logging,
     }

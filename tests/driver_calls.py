@@ -10,7 +10,7 @@ __all__ = ["call"]
 
 async def call(daemon: Daemon, method: str, body: JsonObject, *, service: str = "NetworkDriver") -> JsonObject:
     """Make a call of a service as Docker does, and return its reply."""
-    (answer,) = (found.answer for found in daemon.api.methods if found.name == f"{service}.{method}")
+    (answer,) = (found.answer for found in daemon.methods if found.name == f"{service}.{method}")
     assert callable(answer)
     reply = await answer(body, 0)
     assert not isinstance(reply, bytes)

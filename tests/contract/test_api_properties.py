@@ -37,7 +37,7 @@ _CHANGES: Final = frozenset({"NetworkDriver.CreateNetwork", "NetworkDriver.Delet
 def _methods(directory: Path) -> dict[str, Method]:
     store = Store.open(directory / "table")
     try:
-        return {method.name: method for method in assemble(Settings(), store).api.methods}
+        return {method.name: method for method in assemble(Settings(), store).methods}
     finally:
         store.close()
 

@@ -26,7 +26,7 @@ def methods(where: Path) -> Iterator[dict[str, Method]]:
     store = Store.open(where / "state")
     try:
         daemon = assemble(Settings(cni_conf_dirs=(where,), run_dir=where / "run"), store)
-        yield {method.name: method for method in daemon.api.methods}
+        yield {method.name: method for method in daemon.methods}
     finally:
         store.close()
 
@@ -36,7 +36,7 @@ def test_the_scope_of_an_instance(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "state")
     try:
         daemon = assemble(Settings(cni_conf_dirs=(tmp_path,), run_dir=tmp_path / "run", scope=Scope.GLOBAL), store)
-        answers = {method.name: method.answer for method in daemon.api.methods}
+        answers = {method.name: method.answer for method in daemon.methods}
     finally:
         store.close()
     wanted = {"Scope": "global", "ConnectivityScope": "global", "GwAllocChecker": True}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
-from cnm_bridge.assembly.attach import make_attach
-from cnm_bridge.assembly.resources import make_resources
+from cnm_bridge.assembly import make_attachers as make, make_resources
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
@@ -23,4 +22,4 @@ def make_attachers(
     resources = replace(make_resources(settings, store, None), runtime=runtime, kernel=kernel)
     resources.release.lose()
     owners = owners or SandboxOwners(kernel, resources.engine_at_join, resources.release)
-    return make_attach(resources, owners).attachers
+    return make(resources, owners)

@@ -36,7 +36,7 @@ class Recorded(DeadEndpoints):
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
-    monkeypatch.setattr("cnm_bridge.assembly.teardown.DeadEndpoints", Recorded)
+    monkeypatch.setattr("cnm_bridge.assembly.DeadEndpoints", Recorded)
     monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
@@ -47,7 +47,7 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
     daemon = assemble(settings, store)
     await daemon.endpoints.port_publisher.load()
     daemon.teardown.queue.add(OWNER)  # no worker runs it
-    (program,) = (one for one in daemon.api.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
+    (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}
     with pytest.raises(Refused, match=f"published for endpoint {OWNER}"):

@@ -1,0 +1,619 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The composition root: makes all objects of the daemon, room by room, each after those it depends on; starts none."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_state import AttachMode, EndpointId, NetworkId
+from cni_bridge_state.store import Store
+from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime
+from cni_invoker.execution.process_table import read_boot_id
+from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
+from cnm_bridge.core.planning.ports import PortClaims
+from cnm_bridge.core.settings import Scope, Settings
+from cnm_bridge.driver.attach.announcer import Announcer
+from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
+from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+from cnm_bridge.driver.attach.in_sandbox.leases import Leases
+from cnm_bridge.driver.attach.liveness import Liveness
+from cnm_bridge.driver.attach.move.attacher import MoveAttacher
+from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.place_finder import PlaceFinder
+from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.attempts import Attempts
+from cnm_bridge.driver.endpoints.container_files import ContainerFiles
+from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
+from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
+from cnm_bridge.driver.endpoints.service import EndpointService
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
+from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
+from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.sections import Sections
+from cnm_bridge.driver.ipam.service import IpamService
+from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.global_scope import GlobalScope
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.readable_ids import ReadableIds
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
+from cnm_bridge.driver.recovery.comparison import Comparison
+from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
+from cnm_bridge.driver.recovery.leftover_search import LeftoverSearch
+from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.lost_records import LostRecords
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
+from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
+from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.loop import TeardownLoop
+from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.teardown import CheckedTeardown, Teardown
+from cnm_bridge.server.admin.actions import Actions
+from cnm_bridge.server.admin.checks import EndpointChecks
+from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.http import Request, answering_admin
+from cnm_bridge.server.admin.ipam import IpamDocuments
+from cnm_bridge.server.admin.metrics import Metrics
+from cnm_bridge.server.admin.requests import admin_requests, settings_request
+from cnm_bridge.server.admin.status import Status
+from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
+from cnm_bridge.server.server import answering
+from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.journal import Journal
+from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
+from cnm_bridge.system.log_writer import LogWriter
+from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.system.process.tuning import find_plugin_oom_score
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.trace import find_trace
+
+_RUNNING: Final = "plugins"
+"""The subdirectory of `run_dir` that records the running plugins."""
+
+_RESULT_BYTES: Final = 256 << 10
+_RESULT_ENTRIES: Final = 512
+"""What takes the event loop some 20 ms at most: 2000 routes blocked it for a third of a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """The settings, and access to records, plugins, kernel and engine.
+
+    Attributes:
+        limits: The limits of the plugins.
+        running_dir: The directory that records the running plugins.
+        boot_id: The kernel's boot ID.
+        engine: The engine, for work in the background.
+        engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
+        engine_at_join: The same with a connection that stays open, for each start of a container.
+        release: The engine's release.
+        locks: The locks of endpoints.
+    """
+
+    settings: Settings
+    store: Store
+    runtime: Runtime
+    limits: Limits
+    running_dir: Path
+    kernel: Kernel
+    boot_id: str
+    engine: Engine
+    engine_in_calls: Engine
+    engine_at_join: Engine
+    release: KnownRelease
+    journal: Journal
+    locks: KeyedLocks[EndpointId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Networks:
+    service: NetworkService
+    directories: ConfigurationDirectories
+    name_resolver: NetworkNameResolver
+    engine_import: EngineImport
+    managed: ManagedNetworks
+    watch: ConfigurationWatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attach:
+    attachers: Attachers
+    owners: SandboxOwners
+    sandbox_sync: SandboxSync
+    announcer: Announcer
+    dhcp_daemons: DhcpDaemons
+    leases: Leases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Teardown:
+    queue: TeardownQueue
+    owners: AddressOwners
+    liveness: Liveness
+    in_use: InUseCheck
+    orphaned_plugins: OrphanedPlugins
+    dead: DeadEndpoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ipam:
+    service: IpamService
+    releases: Releases
+    unclaimed: UnclaimedAddresses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recovery:
+    unfinished: UnfinishedTeardowns
+    reconciler: Reconciler
+    rebuild_endpoint: RebuildEndpoint
+    lease_keeper: LeaseKeeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Endpoints:
+    service: EndpointService
+    joined: JoinedEndpoints
+    port_publisher: PortPublisher
+    unpublished: Unpublished
+    container_files: ContainerFiles
+    first_processes: FirstProcesses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """The resources, the rooms of the driver, and what the daemon answers.
+
+    Attributes:
+        methods: Docker's calls.
+        requests: The operator's requests, at the admin socket.
+        metrics: The one of them that is answered at the address for metrics, too.
+    """
+
+    resources: Resources
+    networks: _Networks
+    attach: _Attach
+    teardown: _Teardown
+    ipam: _Ipam
+    recovery: _Recovery
+    endpoints: _Endpoints
+    calls: CallsUnderWay
+    connections: PendingConnections
+    methods: tuple[Method, ...]
+    requests: tuple[Request, ...]
+    metrics: Request
+
+    def answering(self, listeners: Sequence[Listener], drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
+        """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server.server`."""
+        return answering(
+            listeners,
+            self.methods,
+            calls=self.calls,
+            connections=self.connections,
+            teardowns=self.teardown.queue,
+            journal=self.resources.journal,
+            drain_timeout_s=drain_timeout_s,
+        )
+
+    def answering_admin(
+        self, listener: Listener | None, settings: Callable[[], Settings]
+    ) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
+        """Answer the operator's requests on the admin socket, if there is one, while the block runs."""
+        return answering_admin(listener, (*self.requests, settings_request(settings)))
+
+    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:
+        """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
+        return answering_admin(listener, (self.metrics,), is_brief=True)
+
+
+def assemble(
+    settings: Settings, store: Store, *, plugin_descriptors: int | None = None, log_output: LogWriter | None = None
+) -> Daemon:
+    """Make all objects and connect them.
+
+    Args:
+        settings: The settings.
+        store: The records.
+        plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
+        log_output: What writes the log; its dropped lines are a metric.
+    """
+    calls = CallsUnderWay()
+    resources = make_resources(settings, store, plugin_descriptors)
+    networks = _make_networks(resources)
+    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_at_join, resources.release))
+    teardown = _make_teardown(resources, attach, calls.quiet_s)
+    ipam = _make_ipam(resources, networks, teardown)
+    recovery = _make_recovery(resources, networks, attach, teardown, ipam)
+    endpoints = _make_endpoints(resources, networks, attach, teardown, recovery)
+    forgetters = (
+        teardown.in_use.forget,
+        attach.sandbox_sync.forget,
+        recovery.rebuild_endpoint.forget,
+        endpoints.unpublished.forget,
+        endpoints.container_files.forget,
+        endpoints.first_processes.forget,
+    )
+    for forget in forgetters:
+        store.when_removed(forget)
+    metrics = Metrics(
+        store=store,
+        teardowns=teardown.queue,
+        reconcile=recovery.reconciler,
+        unpublished=endpoints.unpublished,
+        releases=ipam.releases,
+        directories=networks.directories,
+        journal=resources.journal,
+        state_dir=settings.state_dir,
+        log_output=log_output,
+    ).request
+    return Daemon(
+        resources=resources,
+        networks=networks,
+        attach=attach,
+        teardown=teardown,
+        ipam=ipam,
+        recovery=recovery,
+        endpoints=endpoints,
+        calls=calls,
+        connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
+        methods=_make_methods(resources, networks, endpoints, ipam),
+        requests=(*_make_requests(resources, networks, teardown, recovery, endpoints, ipam), metrics),
+        metrics=metrics,
+    )
+
+
+def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
+    """Return the surroundings; the arguments are those of `assemble`."""
+    limits = Limits(
+        add_s=settings.plugin_timeout_s,
+        dhcp_s=LEASE_LIMIT_S,
+        delete_s=settings.plugin_timeout_s,
+        stdout_bytes=_RESULT_BYTES,
+        result_entries=_RESULT_ENTRIES,
+        stderr_lines=0,  # it may contain credentials, and errors reach the log and Docker's users
+        descriptors=plugin_descriptors,
+        oom_score=find_plugin_oom_score(),
+    )
+    running_dir = settings.run_dir / _RUNNING
+    journal = Journal()
+    store.when_phase_changed(journal.on_phase)
+    return Resources(
+        settings=settings,
+        store=store,
+        runtime=Runtime(
+            settings.cni_bin_dirs,
+            limits,
+            lock_dir=DEFAULT_LOCK_DIR,
+            running_dir=running_dir,
+            environment=dict(os.environ),  # reading it takes long, and it is read for every execution
+            observer=journal,
+            find_trace=find_trace,
+            has_chain=has_chain,
+        ),
+        limits=limits,
+        running_dir=running_dir,
+        kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
+        boot_id=read_boot_id(),
+        engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
+        engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
+        engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
+        release=KnownRelease(store),
+        journal=journal,
+        locks=KeyedLocks(),
+    )
+
+
+def make_attachers(resources: Resources, owners: SandboxOwners) -> Attachers:
+    """Return the attacher of each mode; `owners` finds the containers of sandboxes."""
+    return _make_attach(resources, owners).attachers
+
+
+def _make_networks(resources: Resources) -> _Networks:
+    settings, store = resources.settings, resources.store
+    locks: KeyedLocks[NetworkId] = KeyedLocks()
+    directories = ConfigurationDirectories(settings.cni_conf_dirs)
+    name_resolver = NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s)
+    engine_import = EngineImport(store, resources.engine_in_calls, locks)
+    managed = ManagedNetworks(settings.networks, resources.engine, settings.driver_name)
+    return _Networks(
+        service=NetworkService(
+            store=store,
+            directories=directories,
+            runtime=resources.runtime,
+            name_resolver=name_resolver,
+            engine_import=engine_import,
+            release=resources.release,
+            attach=settings.attach,
+            allow_inline=settings.allow_inline,
+            arg_names=settings.cni_arg_names,
+            global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
+            managed=managed,
+            unused_bridges=UnusedBridges(resources.kernel),
+            locks=locks,
+        ),
+        directories=directories,
+        name_resolver=name_resolver,
+        engine_import=engine_import,
+        managed=managed,
+        watch=ConfigurationWatch(store, directories, resources.runtime),
+    )
+
+
+def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
+    store, runtime, kernel = resources.store, resources.runtime, resources.kernel
+    run_dir = resources.settings.run_dir
+    announcer = Announcer(store, kernel)
+    sandbox_sync = SandboxSync(store, kernel, resources.locks, announcer, resources.release)
+    move_detacher = MoveDetacher(runtime, kernel)
+    daemons = DhcpDaemons(kernel)
+    leases = Leases(runtime, daemons)
+    places = PlaceFinder(store, kernel, owners, resources.release, run_dir)
+    move = MoveAttacher(
+        store=store, runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=move_detacher, places=places
+    )
+    in_sandbox = SandboxAttacher(
+        store=store,
+        runtime=runtime,
+        kernel=kernel,
+        places=places,
+        move=move,
+        detacher=SandboxDetacher(
+            runtime=runtime, kernel=kernel, places=places, move=move_detacher, leases=leases, run_dir=run_dir
+        ),
+        leases=leases,
+        sandbox_sync=sandbox_sync,
+        run_dir=run_dir,
+    )
+    return _Attach(
+        attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
+        owners=owners,
+        sandbox_sync=sandbox_sync,
+        announcer=announcer,
+        dhcp_daemons=daemons,
+        leases=leases,
+    )
+
+
+def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[EndpointId], float]) -> _Teardown:
+    """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
+    store, kernel = resources.store, resources.kernel
+    owners = AddressOwners(store)
+    liveness = Liveness(kernel)
+    in_use = InUseCheck(kernel)
+    slots = TeardownSlots(resources.limits.executions)
+    pending = PendingTeardowns()
+    teardown = Teardown(
+        store=store,
+        attachers=attach.attachers,
+        owners=owners,
+        unrecorded=UnrecordedLinks(store, kernel),
+        slots=slots,
+        pending=pending,
+    )
+    orphaned_plugins = OrphanedPlugins(resources.running_dir)
+    loop = TeardownLoop(
+        store=store,
+        teardown=CheckedTeardown(store, attach.attachers, teardown, in_use, orphaned_plugins),
+        pending=pending,
+        locks=resources.locks,
+        slots=slots,
+        quiet_s=quiet_s,
+    )
+    queue = TeardownQueue(store=store, loop=loop, pending=pending, locks=resources.locks, owners=owners, slots=slots)
+    return _Teardown(
+        queue=queue,
+        owners=owners,
+        liveness=liveness,
+        in_use=in_use,
+        orphaned_plugins=orphaned_plugins,
+        dead=DeadEndpoints(store, liveness, in_use, queue),
+    )
+
+
+def _make_ipam(resources: Resources, networks: _Networks, teardown: _Teardown) -> _Ipam:
+    settings, store = resources.settings, resources.store
+    plugins = PluginRuns(resources.runtime, resources.kernel, settings.run_dir)
+    releases = Releases(store, plugins, teardown.queue, KeyedLocks())
+    service = IpamService(
+        store=store,
+        sections=Sections(networks.directories),
+        managed=networks.managed,
+        runtime=resources.runtime,
+        plugins=plugins,
+        releases=releases,
+        lost=LostAddresses(resources.kernel),
+    )
+    unclaimed = UnclaimedAddresses(
+        store=store,
+        engine=resources.engine,
+        kernel=resources.kernel,
+        service=service,
+        driver=settings.driver_name,
+        grace_s=settings.reconcile_grace_s,
+        settled_s=settings.plugin_timeout_s,
+    )
+    return _Ipam(service=service, releases=releases, unclaimed=unclaimed)
+
+
+def _make_recovery(
+    resources: Resources, networks: _Networks, attach: _Attach, teardown: _Teardown, ipam: _Ipam
+) -> _Recovery:
+    settings, store, kernel = resources.settings, resources.store, resources.kernel
+    search = LeftoverSearch(store, kernel, settings.run_dir)
+    lost_records = LostRecords(kernel=kernel, run_dir=settings.run_dir, boot_id=resources.boot_id)
+    rebuild_endpoint = RebuildEndpoint(
+        store=store,
+        networks=networks.service,
+        engine=resources.engine,
+        engine_import=networks.engine_import,
+        locks=resources.locks,
+        lost_records=lost_records,
+        kernel=kernel,
+        run_dir=settings.run_dir,
+    )
+    remove_leftovers = RemoveLeftovers(
+        store=store,
+        networks=networks.service,
+        kernel=kernel,
+        teardowns=teardown.queue,
+        locks=resources.locks,
+        run_dir=settings.run_dir,
+        lost_records=lost_records,
+        search=search,
+    )
+    teardown.dead.when_none_is_dead(remove_leftovers.on_network)
+    engine = TrustedEngine(
+        store=store,
+        engine=resources.engine,
+        engine_import=networks.engine_import,
+        release=resources.release,
+        driver=settings.driver_name,
+    )
+    return _Recovery(
+        unfinished=UnfinishedTeardowns(
+            store=store,
+            teardowns=teardown.queue,
+            orphaned_plugins=teardown.orphaned_plugins,
+            liveness=teardown.liveness,
+            in_use=teardown.in_use,
+            journal=resources.journal,
+            boot_id=resources.boot_id,
+            limit_s=settings.recovery_timeout_s,
+            boot_limit_s=settings.boot_recovery_timeout_s,
+        ),
+        reconciler=Reconciler(
+            engine=engine,
+            comparison=Comparison(store, engine, teardown.liveness, networks.service, search),
+            in_use=teardown.in_use,
+            networks=networks.service,
+            managed=networks.managed,
+            teardowns=teardown.queue,
+            rebuild_endpoint=rebuild_endpoint,
+            remove_leftovers=remove_leftovers,
+            unclaimed_addresses=ipam.unclaimed,
+            interval_s=settings.reconcile_interval_s,
+            grace_s=settings.reconcile_grace_s,
+        ),
+        rebuild_endpoint=rebuild_endpoint,
+        lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),
+    )
+
+
+def _make_endpoints(
+    resources: Resources, networks: _Networks, attach: _Attach, teardown: _Teardown, recovery: _Recovery
+) -> _Endpoints:
+    store, kernel, locks = resources.store, resources.kernel, resources.locks
+    port_publisher = PortPublisher(store, resources.runtime, HostPorts(), PortClaims())
+    unpublished = Unpublished(store, resources.engine_in_calls, kernel)
+    container_files = ContainerFiles(store, kernel, resources.release)
+    first_processes = FirstProcesses(store, kernel, attach.owners, locks)
+    joined = JoinedEndpoints(
+        store=store,
+        port_publisher=port_publisher,
+        unpublished=unpublished,
+        sandbox_sync=attach.sandbox_sync,
+        files=container_files,
+        teardowns=teardown.queue,
+        dead=teardown.dead,
+        locks=locks,
+        first_processes=first_processes,
+    )
+    recovery.rebuild_endpoint.when_rebuilt(joined.missed_ports.note_rebuilt)
+    service = EndpointService(
+        store=store,
+        networks=networks.service,
+        attempts=Attempts(store, teardown.queue, locks),
+        attachers=attach.attachers,
+        owners=teardown.owners,
+        teardowns=teardown.queue,
+        dead=teardown.dead,
+        rebuild_endpoint=recovery.rebuild_endpoint,
+        joined=joined,
+        unpublished=unpublished,
+        locks=locks,
+        kernel=kernel,
+        run_dir=resources.settings.run_dir,
+        boot_id=resources.boot_id,
+    )
+    return _Endpoints(
+        service=service,
+        joined=joined,
+        port_publisher=port_publisher,
+        unpublished=unpublished,
+        container_files=container_files,
+        first_processes=first_processes,
+    )
+
+
+def _make_methods(
+    resources: Resources, networks: _Networks, endpoints: _Endpoints, ipam: _Ipam
+) -> tuple[Method, ...]:
+    scope = resources.settings.scope
+    methods = (
+        *network_driver(
+            networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release, scope=scope
+        ),
+        *ipam_driver(ipam.service, resources.kernel),
+    )
+    readable = ReadableIds(resources.store, resources.engine_in_calls)
+    return tuple(replace(method, readable=readable) for method in methods)
+
+
+def _make_requests(
+    resources: Resources,
+    networks: _Networks,
+    teardown: _Teardown,
+    recovery: _Recovery,
+    endpoints: _Endpoints,
+    ipam: _Ipam,
+) -> tuple[Request, ...]:
+    store, kernel, journal = resources.store, resources.kernel, resources.journal
+    addresses = IpamDocuments(
+        store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, service=ipam.service, kernel=kernel
+    )
+    return admin_requests(
+        store=store,
+        status=Status(
+            store=store,
+            teardowns=teardown.queue,
+            reconcile=recovery.reconciler,
+            unpublished=endpoints.unpublished,
+            dhcp=recovery.lease_keeper,
+            watch=networks.watch,
+            ipam=addresses,
+            running_dir=resources.running_dir,
+            state_dir=resources.settings.state_dir,
+        ),
+        endpoints=EndpointDocuments(
+            store=store,
+            kernel=kernel,
+            unpublished=endpoints.unpublished,
+            teardowns=teardown.queue,
+            journal=journal,
+            watch=networks.watch,
+        ),
+        checks=EndpointChecks(store, resources.runtime, kernel),
+        actions=Actions(teardowns=teardown.queue, reconciler=recovery.reconciler, ipam=addresses),
+        ipam=addresses,
+        journal=journal,
+    )
