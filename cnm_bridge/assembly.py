@@ -22,7 +22,6 @@ from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.attach.move.attacher import MoveAttacher
 from cnm_bridge.driver.attach.move.detacher import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
@@ -60,7 +59,7 @@ from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
@@ -150,7 +149,6 @@ class _Teardown:
     queue: TeardownQueue
     owners: AddressOwners
     liveness: Liveness
-    in_use: InUseCheck
     orphaned_plugins: OrphanedPlugins
     dead: DeadEndpoints
 
@@ -246,7 +244,6 @@ def assemble(
     recovery = _make_recovery(resources, networks, attach, teardown, ipam)
     endpoints = _make_endpoints(resources, networks, attach, teardown, recovery)
     forgetters = (
-        teardown.in_use.forget,
         attach.sandbox_sync.forget,
         recovery.rebuild_endpoint.forget,
         endpoints.unpublished.forget,
@@ -398,8 +395,7 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
     """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
     store, kernel = resources.store, resources.kernel
     owners = AddressOwners(store)
-    liveness = Liveness(kernel)
-    in_use = InUseCheck(kernel)
+    liveness = Liveness(store, kernel)
     slots = TeardownSlots(resources.limits.executions)
     pending = PendingTeardowns()
     teardown = Teardown(
@@ -413,7 +409,7 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
     orphaned_plugins = OrphanedPlugins(resources.running_dir)
     loop = TeardownLoop(
         store=store,
-        teardown=CheckedTeardown(store, attach.attachers, teardown, in_use, orphaned_plugins),
+        teardown=CheckedTeardown(store, attach.attachers, teardown, liveness, orphaned_plugins),
         pending=pending,
         locks=resources.locks,
         slots=slots,
@@ -424,9 +420,8 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
         queue=queue,
         owners=owners,
         liveness=liveness,
-        in_use=in_use,
         orphaned_plugins=orphaned_plugins,
-        dead=DeadEndpoints(store, liveness, in_use, queue),
+        dead=DeadEndpoints(store, liveness, queue),
     )
 
 
@@ -495,7 +490,6 @@ def _make_recovery(
             teardowns=teardown.queue,
             orphaned_plugins=teardown.orphaned_plugins,
             liveness=teardown.liveness,
-            in_use=teardown.in_use,
             journal=resources.journal,
             boot_id=resources.boot_id,
             limit_s=settings.recovery_timeout_s,
@@ -504,7 +498,7 @@ def _make_recovery(
         reconciler=Reconciler(
             engine=engine,
             comparison=Comparison(store, engine, teardown.liveness, networks.service, search),
-            in_use=teardown.in_use,
+            liveness=teardown.liveness,
             networks=networks.service,
             managed=networks.managed,
             teardowns=teardown.queue,

@@ -16,7 +16,7 @@ from cni_invoker import Limits, Runtime
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
@@ -124,7 +124,7 @@ def make_queue(
     *,
     docker: Docker | None = None,
     owners: AddressOwners | None = None,
-    in_use: InUseCheck | None = None,
+    liveness: Liveness | None = None,
     locks: KeyedLocks[EndpointId] | None = None,
     plugins: int = 2,
 ) -> TeardownQueue:
@@ -142,11 +142,11 @@ def make_queue(
         slots=slots,
         pending=pending,
     )
-    in_use = in_use or InUseCheck(kernel)
+    liveness = liveness or Liveness(store, kernel)
     locks = locks or KeyedLocks()
     loop = TeardownLoop(
         store=store,
-        teardown=CheckedTeardown(store, attachers, undo, in_use, OrphanedPlugins(run_dir / "running")),
+        teardown=CheckedTeardown(store, attachers, undo, liveness, OrphanedPlugins(run_dir / "running")),
         pending=pending,
         locks=locks,
         slots=slots,

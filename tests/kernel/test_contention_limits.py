@@ -10,9 +10,8 @@ import pytest
 
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
-from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from tests.kernel.teardown_queue import make_queue
@@ -30,9 +29,8 @@ def make_kernel(few_processes: Path) -> Kernel:
 async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """While a call for the dead endpoint hangs with its lock, `tear_down` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    in_use = InUseCheck(kernel)
-    teardowns = make_queue(store, kernel, tmp_path / "run", in_use=in_use, locks=locks)
-    dead = DeadEndpoints(store, Liveness(kernel), in_use, teardowns)
+    teardowns = make_queue(store, kernel, tmp_path / "run", locks=locks)
+    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns)
     clock = asyncio.get_running_loop().time
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):

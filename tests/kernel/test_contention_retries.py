@@ -13,10 +13,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire import EndpointReference
-from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
@@ -55,7 +54,7 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    dead = DeadEndpoints(store, Liveness(kernel), InUseCheck(kernel), teardowns)
+    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns)
     asking = EndpointReference(network_id=NETWORK, endpoint_id=EndpointId(SECOND))
     return Contention(dead, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
 

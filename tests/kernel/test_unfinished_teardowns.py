@@ -15,9 +15,8 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Execution, Verb
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.attach.liveness import Liveness
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -43,8 +42,7 @@ def unfinished(
         store=store,
         teardowns=teardowns,
         orphaned_plugins=OrphanedPlugins(directory / "running"),
-        liveness=Liveness(kernel),
-        in_use=InUseCheck(kernel),
+        liveness=Liveness(store, kernel),
         journal=journal or Journal(),
         boot_id=BOOT,
         limit_s=limit_s,
@@ -75,8 +73,8 @@ async def test_a_pending_endpoint_in_use_becomes_joined(
     sandbox.ip("link del marked")
 
 
-class Blind(InUseCheck):
-    """A check that fails until it may see."""
+class Blind(Liveness):
+    """It fails until it may see."""
 
     can_see = False
 
@@ -90,14 +88,14 @@ class Blind(InUseCheck):
 async def test_a_pending_endpoint_stays_while_its_use_is_unknown(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """A container may run on it; the attempt fails, and the next one checks again."""
     await put(store, endpoint(FIRST, Phase.PENDING, boot_id=BOOT))
-    in_use = Blind(kernel)
-    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, in_use=in_use)
+    liveness = Blind(store, kernel)
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, liveness=liveness)
     await unfinished(store, teardowns, kernel, tmp_path).add()
     async with running(teardowns):
         await teardowns.wait_tried()
         assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.PENDING
         assert "the test wants it" in str(teardowns.all[EndpointId(FIRST)].error)
-        in_use.can_see = True
+        liveness.can_see = True
         await wait_gone(store, FIRST)
 
 

@@ -13,7 +13,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.attach.liveness import DEAD, Liveness
+from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
 from cnm_bridge.driver.recovery.leftover_search import Leftovers, LeftoverSearch

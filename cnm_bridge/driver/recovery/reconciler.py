@@ -30,7 +30,7 @@ from cnm_bridge.driver.recovery.engine_diff import FORGOTTEN, unchanged_since
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class Reconciler:
 
     engine: TrustedEngine
     comparison: Comparison
-    in_use: InUseCheck
+    liveness: Liveness
     networks: NetworkService
     managed: ManagedNetworks
     teardowns: TeardownQueue
@@ -143,7 +143,7 @@ class Reconciler:
             return first.answer
         await asyncio.sleep(self.grace_s)
         second = await self._compare()
-        due = await self.in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
+        due = await self.liveness.without_in_use(unchanged_since(first.lost_records, second.lost_records))
         async with asyncio.TaskGroup() as tasks:
             for record in due:
                 tasks.create_task(self._abandon(*second.forgotten[record.id]))

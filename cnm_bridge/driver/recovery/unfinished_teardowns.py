@@ -19,8 +19,7 @@ from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.attach.liveness import DEAD, Liveness
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.journal import Event, Journal
@@ -44,7 +43,6 @@ class UnfinishedTeardowns:
     teardowns: TeardownQueue
     orphaned_plugins: OrphanedPlugins
     liveness: Liveness
-    in_use: InUseCheck
     journal: Journal
     boot_id: str
     limit_s: float
@@ -112,7 +110,7 @@ class UnfinishedTeardowns:
     async def _find_from_earlier_boot(self) -> tuple[EndpointId, ...]:
         records = [record for record in self.store.endpoints() if record.boot_id != self.boot_id]
         try:
-            in_place = await self.in_use.find_in_place(records)
+            in_place = await self.liveness.find_in_place(records)
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return ()  # they may be in use; rounds find those that are not
@@ -125,7 +123,7 @@ class UnfinishedTeardowns:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return frozenset()
-        gone = await self.in_use.without_in_use(dead)
+        gone = await self.liveness.without_in_use(dead)
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=DEAD)
             self.teardowns.add(record.id)

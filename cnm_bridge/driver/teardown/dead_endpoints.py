@@ -18,8 +18,7 @@ import structlog
 from cni_bridge_state import EndpointId, EndpointRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.attach.liveness import Liveness
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 
 log = structlog.get_logger()
@@ -36,7 +35,6 @@ class DeadEndpoints:
 
     store: Store
     liveness: Liveness
-    in_use: InUseCheck
     teardowns: TeardownQueue
     _search: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """One call at a time searches: the others find what it has begun."""
@@ -76,7 +74,7 @@ class DeadEndpoints:
         records, dead = tuple(endpoints), dict[EndpointId, EndpointRecord]()
         try:
             async with asyncio.timeout_at(until):
-                gone = await self.in_use.without_in_use(await self.liveness.find_dead(records))
+                gone = await self.liveness.without_in_use(await self.liveness.find_dead(records))
                 dead = {record.id: record for record in (*gone, *await self.liveness.find_abandoned(records))}
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in dead.values():

@@ -22,7 +22,7 @@ from cni_invoker.advanced import RULES_BY_ADDRESS
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
-from cnm_bridge.driver.teardown.in_use_check import InUseCheck
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
@@ -186,7 +186,7 @@ class CheckedTeardown:
     store: Store
     attachers: Attachers
     teardown: Teardown
-    in_use: InUseCheck
+    liveness: Liveness
     orphaned_plugins: OrphanedPlugins
 
     async def __call__(self, record: EndpointRecord) -> None:
@@ -199,7 +199,7 @@ class CheckedTeardown:
             CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
-            await self.in_use.refuse_anothers(record)
+            await self.liveness.refuse_reused_attachment(record)
             await self.orphaned_plugins.ensure_none(record.attachment.id)
             await self.teardown(record)
 
@@ -208,7 +208,7 @@ class CheckedTeardown:
 
         Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
         """
-        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self.in_use.find_in_use(
+        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self.liveness.find_in_use(
             [record]
         ):
             return False

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds endpoints that no container can use any more.
+"""Finds endpoints that no container can use any more, and those on which a container runs; only the kernel is asked.
+
+A record may be out of date, because its last write was lost or an older export was imported. The engine may list fewer
+endpoints than it has, or may not be the only engine that uses this driver.
 
 In mode *move* the link may be in the host namespace: before libnetwork moves it into the sandbox, and afterwards. In
 the modes *hybrid* and *direct* it is in the sandbox only, and the pin does not count, which keeps the namespace until
@@ -9,23 +12,53 @@ DEL.
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from cni_bridge_state import AttachmentId, EndpointRecord, Phase, ProcessRecord
+import structlog
+
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state.store import Store
+from cni_invoker import CniError
+from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel, Sandboxes
 
+log = structlog.get_logger()
+
 DEAD: Final = "its sandbox and its link are gone"
 """Why a dead endpoint is torn down, for the log."""
+
+_IN_USE: Final = (
+    "a container starts or runs on it, so it stays until that container ends; did dockerd lose it in a crash, or does "
+    "another engine use this driver too?"
+)
+
+
+class AttachmentInUse(CniError):
+    """A teardown has to wait: a running container has the same attachment, and its endpoint has no record."""
+
+    code = ErrorCode.TRY_AGAIN_LATER
+
+    def __init__(self, attachment_id: AttachmentId) -> None:
+        super().__init__(
+            f"the DEL waits, because it would take the network of a running container that has the same DHCP client "
+            f"identifier, and so the same attachment {attachment_id}; the DEL runs when that container has ended"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Finds endpoints that are dead, abandoned, or without their link."""
+    """Finds endpoints that are dead, abandoned, in use, or without their link."""
 
+    store: Store
     kernel: Kernel
+    _logged: set[EndpointId] = field(default_factory=set, init=False)
+    """Endpoints whose use has been logged."""
+
+    def __post_init__(self) -> None:
+        self.store.when_removed(self._logged.discard)
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints of which neither the sandbox nor the link exists.
@@ -96,10 +129,9 @@ class Liveness:
                 and record.id not in unwanted
                 and _is_in_host_netns(record, in_host_netns)
             )
-            name, own = alternative_name(record.attachment.id), own_sandboxes(record)
             return (
                 not may_be_moved
-                and not any(seen.has_in_use(name, own) for seen in (before, after))
+                and not any(_is_in_use(record, seen) for seen in (before, after))
                 and not (record.sandbox_key and after.is_inhabited(record.sandbox_key))
                 and not (record.first_process and self._runs(record.first_process))
             )
@@ -121,6 +153,66 @@ class Liveness:
             return ()
         in_host_netns = await self._names_in_host_netns()
         return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
+
+    async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Return the endpoints whose link is in their sandbox, in which a process runs; see `own_sandboxes`.
+
+        Raises:
+            KernelError: The sandboxes cannot be read.
+        """
+        wanted = tuple(records)
+        if not wanted:
+            return frozenset()
+        seen = await self.kernel.look_into_sandboxes(path for record in wanted for path in own_sandboxes(record))
+        return frozenset(record.id for record in wanted if _is_in_use(record, seen))
+
+    async def find_in_place(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Return the endpoints whose link is in the sandbox that Docker has told, whether processes run there or not.
+
+        Raises:
+            KernelError: The sandboxes cannot be read.
+        """
+        joined = [record for record in records if record.sandbox_key is not None]
+        if not joined:
+            return frozenset()
+        seen = await self.kernel.look_into_sandboxes(str(record.sandbox) for record in joined)
+        return frozenset(
+            record.id for record in joined if seen.has(alternative_name(record.attachment.id), str(record.sandbox))
+        )
+
+    async def refuse_reused_attachment(self, record: EndpointRecord) -> None:
+        """Raise if another endpoint now owns the attachment of one that is being deleted.
+
+        Endpoints with the same DHCP client identifier have the same attachment, one after the other. If an older state
+        was restored, the next one may have no record. Its sandbox is another one, and so is its first process.
+
+        Raises:
+            AttachmentInUse: A container runs on that endpoint, or may.
+            KernelError: The sandboxes cannot be read.
+        """
+        if record.phase is not Phase.DELETING or _has_own_id(record) or record.sandbox_key is None:
+            return
+        if record.first_process is not None and self._runs(record.first_process):
+            return
+        if await self.kernel.gone_sandboxes([record.sandbox_key]) and await self.find_in_use([record]):
+            raise AttachmentInUse(record.attachment.id)
+
+    async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that are not in use. On a kernel error, all count as in use.
+
+        Each endpoint in use is logged once.
+        """
+        wanted = tuple(records)
+        try:
+            in_use = await self.find_in_use(wanted)
+        except KernelError as exc:
+            log.warning("endpoint.in_use_unknown", endpoints=[record.id for record in wanted], error=str(exc))
+            return ()
+        for endpoint_id in sorted(in_use - self._logged):
+            log.warning("endpoint.in_use", endpoint_id=endpoint_id, consequence=_IN_USE)
+            await asyncio.sleep(0)
+        self._logged.update(in_use)
+        return tuple(record for record in wanted if record.id not in in_use)
 
     async def _without_sandbox(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that were not joined or whose sandbox no longer exists.
@@ -165,10 +257,25 @@ def own_sandboxes(record: EndpointRecord) -> tuple[str, ...]:
     The record may be from before Join. An attachment with an ID of its own may belong to another endpoint by now, whose
     record was lost.
     """
-    if record.sandbox_key is None or record.attachment.id != AttachmentId(record.id):
+    if record.sandbox_key is None or not _has_own_id(record):
         return ()
     return (record.sandbox_key, *((record.attachment.netns,) if record.attachment.mode.in_sandbox else ()))
 
 
 def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> bool:
     return not in_host_netns.isdisjoint((host_link_name(record.attachment.id), alternative_name(record.attachment.id)))
+
+
+def _has_own_id(record: EndpointRecord) -> bool:
+    """Return whether no other endpoint can have the same attachment, as those with a DHCP client identifier can."""
+    return record.attachment.id == AttachmentId(record.id)
+
+
+def _is_in_use(record: EndpointRecord, seen: Sandboxes) -> bool:
+    """Return whether a process runs, or may run, in a sandbox with the link of an endpoint.
+
+    A link that may be in any sandbox may also be in one that cannot be read.
+    """
+    if not _has_own_id(record) and seen.unread:
+        return True
+    return seen.has_in_use(alternative_name(record.attachment.id), own_sandboxes(record))
