@@ -29,7 +29,7 @@ from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
-from cnm_bridge.driver.teardown.pending import PendingTeardowns
+from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.engine import Engine, KnownRelease
@@ -203,7 +203,7 @@ async def test_another_attempt_at_join(host: Host) -> None:
     kept = host.record
     with pytest.raises(PluginFailed, match="the policy is not known"):
         await host.join()
-    host.pending.get_or_add(kept.id).kept = kept
+    host.pending.add(kept.id).undo = Undo(kept)
     await host.teardown(host.record)
     assert host.received("whereabouts", "DEL") == []
     await host.join()

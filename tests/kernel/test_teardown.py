@@ -156,7 +156,7 @@ async def test_an_address_with_a_new_owner(
         await store.put_endpoint(replace(second, phase=Phase.DELETING))
     pending = PendingTeardowns()
     if owner == "not torn down yet":  # a container may run on it, which its attempt finds out first
-        pending.get_or_add(second.id)
+        pending.add(second.id)
     await make_teardown(store, kernel, fakes, pending=pending)(first)
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": owner not in {"joined", "not torn down yet"}}

@@ -10,8 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
 
 import structlog
 
@@ -22,31 +21,11 @@ from cnm_bridge.core.link_state import IpNetwork, KernelError
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling.retries import Retries, Retry
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
-_HELD_PAUSE_S: Final = 0.05
-"""How often it is looked whether an endpoint's teardown has completed."""
-_LONGEST_HELD_PAUSE_S: Final = 5.0
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class PendingRelease:
-    """A release that has not completed.
-
-    Attributes:
-        attempts: How many attempts have failed.
-        error: Why the last one failed, None if none has.
-        is_done: Whether it has completed.
-        wake: Set to end the pause after a failed attempt, or before the next look at the endpoint with the address.
-    """
-
-    attempts: int = 0
-    error: str | None = None
-    is_done: bool = False
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+PendingRelease = Retry[AddressId]
 
 
 class Releases:
@@ -59,18 +38,18 @@ class Releases:
         self._plugins = plugins
         self._teardowns = teardowns
         self._locks = locks
-        self._pending: dict[AddressId, PendingRelease] = {}
-        self._added: asyncio.Queue[AddressId] = asyncio.Queue()
-        self._attempted = asyncio.Event()
-        """Set at the end of each attempt, and replaced."""
+        self._retries: Retries[AddressId, PendingRelease] = Retries(lambda record_id: Retry(key=record_id))
+        self._waiting: dict[EndpointId, set[PendingRelease]] = {}
+        """Endpoint that has addresses → releases that wait for its end."""
         self._released: Counter[str] = Counter()
         self._unanswered: set[AddressId] = set()
         """Reservations without an answer of the plugin, or of the previous run: it may have assigned an address."""
+        store.when_removed(self._note_removed)
 
     @property
     def all(self) -> Mapping[AddressId, PendingRelease]:
         """The pending releases, by ID of the address."""
-        return self._pending
+        return self._retries.all
 
     def add_unfinished(self) -> int:
         """Begin the releases that the previous run of the daemon left; return how many there are.
@@ -93,10 +72,7 @@ class Releases:
 
     def begin(self, record_id: AddressId) -> PendingRelease:
         """Begin a release, unless it is pending already; does not block."""
-        pending = self._pending.get(record_id)
-        if pending is None:
-            pending = self._pending[record_id] = PendingRelease()
-            self._added.put_nowait(record_id)
+        pending = self._retries.add(record_id)
         pending.wake.set()
         return pending
 
@@ -143,7 +119,7 @@ class Releases:
 
         pending = [
             one.id
-            for one in map(self._store.ipam.find_address, self._pending)
+            for one in map(self._store.ipam.find_address, self.all)
             if one is not None and one.section == section and self._may_free(one, wanted)
         ]
         await self._wait_tried(pending, limit_s, or_until=is_any_released)
@@ -160,80 +136,48 @@ class Releases:
         self, record_ids: Iterable[AddressId], limit_s: float, *, or_until: Callable[[], bool]
     ) -> None:
         wanted = {record_id: self.begin(record_id) for record_id in record_ids}
-        untried = {one: one.attempts for one in wanted.values()}
-
-        def are_tried() -> bool:
-            for one in [one for one, attempts in untried.items() if one.is_done or one.attempts > attempts]:
-                del untried[one]
-            return not untried
-
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s), asyncio.TaskGroup() as tasks:
                 hastening = tasks.create_task(self._hasten_teardowns(wanted))
-                while not are_tried() and not or_until():
-                    await self._attempted.wait()
+                await self._retries.wait_attempted(wanted.values(), or_until=or_until)
                 hastening.cancel()
 
-    async def _hasten_teardowns(self, wanted: Mapping[AddressId, PendingRelease]) -> None:
-        """Have the endpoints with these addresses torn down; begin each release as soon as its endpoint is gone."""
-        holders = {holder: release for record_id, release in wanted.items() for holder in self._find_holders(record_id)}
+    async def _hasten_teardowns(self, record_ids: Iterable[AddressId]) -> None:
+        """Have the endpoints with these addresses torn down, also those whose teardown has failed."""
+        holders = {holder for record_id in record_ids for holder in self._find_holders(record_id)}
         for holder in holders:
             if self._teardowns.is_pending(holder):
                 self._teardowns.add(holder)  # the pause after a failed attempt may be minutes
-        while holders and (leaving := holders.keys() & self._teardowns.leaving):
-            await self._teardowns.wait_any_left(leaving)
-            for left in leaving - self._teardowns.leaving:
-                holders.pop(left).wake.set()
+        if holders:
+            await self._teardowns.wait_left(holders)
 
     async def run(self) -> None:
         """Run the pending releases until cancelled. Then it can be called again, and continues with all of them."""
         with suppress(KernelError):  # tried again when the next address is released
             await self._plugins.tidy(lambda: self._store.ipam.is_empty)
-        self._added = asyncio.Queue()  # no await before all are in it: none is added twice
-        for record_id in self._pending:
-            self._added.put_nowait(record_id)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                tasks.create_task(self._run(await self._added.get()))
-                await asyncio.sleep(0)  # there may be thousands
+        await self._retries.run(self._attempt)
 
-    async def _run(self, record_id: AddressId) -> None:
-        pending = self._pending[record_id]
-        pause_s = _FIRST_PAUSE_S
-        while not await self._attempt(record_id, pending):
-            self._announce()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await pending.wake.wait()
-                pause_s = _FIRST_PAUSE_S
-            except TimeoutError:
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        del self._pending[record_id]
-        pending.is_done = True
-        self._announce()
-
-    def _announce(self) -> None:
-        """Have those look that wait for an attempt."""
-        self._attempted.set()
-        self._attempted = asyncio.Event()
-
-    async def _attempt(self, record_id: AddressId, pending: PendingRelease) -> bool:
+    async def _attempt(self, pending: PendingRelease) -> bool:
         """Make one attempt; return whether the address is released."""
-        await self._wait_free(record_id, pending)
-        pending.wake.clear()
+        while holders := self._find_holders(pending.key):
+            for holder in holders:
+                self._waiting.setdefault(holder, set()).add(pending)
+            await pending.wake.wait()
+            pending.wake.clear()
         try:
-            async with self._locks.hold(record_id):
-                await self._release(record_id)
+            async with self._locks.hold(pending.key):
+                await self._release(pending.key)
             await self._plugins.tidy(lambda: self._store.ipam.is_empty)
         except (CniError, KernelError, StateError) as exc:
-            pending.attempts, pending.error = pending.attempts + 1, str(exc)
-            log.warning("address.release_pending", address_id=record_id, error=str(exc))
-        except Exception as exc:  # a bug must be logged; it must not end the daemon or the other releases
-            pending.attempts, pending.error = pending.attempts + 1, f"internal error: {exc!r}"
-            log.exception("address.release_bug", address_id=record_id)
-        else:
-            return True
-        return False
+            pending.fail(str(exc))
+            log.warning("address.release_pending", address_id=pending.key, error=str(exc))
+            return False
+        return True
+
+    def _note_removed(self, endpoint_id: EndpointId) -> None:
+        """Begin the releases of an endpoint's addresses, whose teardown has completed."""
+        for pending in self._waiting.pop(endpoint_id, ()):
+            pending.wake.set()
 
     async def _release(self, record_id: AddressId) -> None:
         ipam = self._store.ipam
@@ -252,18 +196,6 @@ class Releases:
         self._released[record.section] += record.address is not None or record_id in self._unanswered
         self._unanswered.discard(record_id)
         log.info("address.released", section=record.section, address=str(record.address), name=record.name)
-
-    async def _wait_free(self, record_id: AddressId, pending: PendingRelease) -> None:
-        """Wait until no endpoint of this driver has the address."""
-        pause_s = _HELD_PAUSE_S
-        while self._find_holders(record_id):
-            pending.wake.clear()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await pending.wake.wait()
-                pause_s = _HELD_PAUSE_S
-            except TimeoutError:
-                pause_s = min(pause_s * 1.5, _LONGEST_HELD_PAUSE_S)
 
     def _may_free(self, record: AddressRecord, wanted: IpNetwork) -> bool:
         """Return whether a release may free an address in a network; what a refused call undoes has none."""

@@ -2,67 +2,60 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The pending teardowns: one record for each endpoint, with all that this run of the daemon knows of its teardown."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
+from enum import IntEnum
 
 from cni_bridge_state import EndpointId, EndpointRecord
+from cnm_bridge.system.scheduling.retries import Retries, Retry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why a teardown has not completed.
+class Urgency(IntEnum):
+    """When the next or running attempt of a teardown gets its turn."""
+
+    DEFERRED = 0
+    """When Docker is quiet."""
+    NORMAL = 1
+    FIRST = 2
+    """Before all others, because a call waits for it."""
+
+
+@dataclass(eq=False, slots=True)
+class Undo:
+    """The undo of a refused attempt to create or join an endpoint, whose call is still waiting for it.
 
     Attributes:
-        error: The error of the last attempt.
-        since: When the first attempt in this run of the daemon failed, by `time.monotonic`.
+        kept: The record that is stored again afterwards, None to remove the endpoint.
+        is_restoring: Whether `kept` is being stored.
     """
 
-    error: str
-    since: float
+    kept: EndpointRecord | None
+    is_restoring: bool = False
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Pending:
-    """One pending teardown, from its request until it completes.
+class Pending(Retry[EndpointId]):
+    """One pending teardown, from its request until it completes; its key is the endpoint.
 
     Attributes:
-        endpoint_id: The endpoint.
-        attempts: Number of attempts that have failed.
-        failure: Why, None before an attempt has failed.
-        has_begun: Whether its plugins may have run: it was found that no container uses the endpoint.
-        is_running: Whether an attempt is running, under the endpoint's lock.
-        is_done: Whether it has completed.
-        is_requested: Whether Docker requested it from this run of the daemon, and no attempt has ended since.
-        is_deferred: Whether the next attempt waits until Docker is quiet.
-        is_preferred: Whether the next or running attempt goes first, because a call waits for it.
-        is_undo: Whether it undoes a refused attempt whose call is still waiting for it.
-        has_hung: Whether a plugin was killed because it hung, and none has answered since.
-        is_unstored: Whether DELETING could not be stored.
+        urgency: When the next or running attempt gets its turn.
+        undo: What it undoes, if a call waits for that; None otherwise, or if the call no longer waits.
         deleted: The indexes of the plugins whose DEL has completed, also if that could not be stored.
-        kept: The record that is stored again after the undo of an attempt, None to remove the endpoint.
-        is_restoring: Whether `kept` is being stored.
-        wake: Set to end the wait for a quiet Docker, or the pause after a failure.
+        has_begun: Whether its plugins may have run: it was found that no container uses the endpoint.
+        has_hung: Whether a plugin was killed because it hung, and none has answered since.
+        is_running: Whether an attempt is running, under the endpoint's lock.
+        is_requested: Whether Docker requested it from this run of the daemon.
+        is_unstored: Whether DELETING could not be stored.
     """
 
-    endpoint_id: EndpointId
-    attempts: int = 0
-    failure: Failure | None = None
-    has_begun: bool = False
-    is_running: bool = False
-    is_done: bool = False
-    is_requested: bool = False
-    is_deferred: bool = False
-    is_preferred: bool = False
-    is_undo: bool = False
-    has_hung: bool = False
-    is_unstored: bool = False
+    urgency: Urgency = Urgency.NORMAL
+    undo: Undo | None = None
     deleted: frozenset[int] = frozenset()
-    kept: EndpointRecord | None = None
-    is_restoring: bool = False
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    has_begun: bool = False
+    has_hung: bool = False
+    is_running: bool = False
+    is_requested: bool = False
+    is_unstored: bool = False
 
     @property
     def is_tried(self) -> bool:
@@ -75,63 +68,29 @@ class Pending:
         return not self.is_tried or self.is_running
 
     @property
-    def error(self) -> str | None:
-        """The error of the last attempt, None before one has failed."""
-        return None if self.failure is None else self.failure.error
+    def kept(self) -> EndpointRecord | None:
+        """The record that stays; None if the endpoint is removed."""
+        return None if self.undo is None else self.undo.kept
+
+    def expedite(self, urgency: Urgency = Urgency.NORMAL) -> None:
+        """Have it begin now if it is deferred, and give it at least some urgency."""
+        if self.urgency is Urgency.DEFERRED:
+            self.wake.set()
+        self.urgency = max(self.urgency, urgency)
 
 
-class PendingTeardowns:
-    """The pending teardowns, and a notification of each change.
+class PendingTeardowns(Retries[EndpointId, Pending]):
+    """The pending teardowns.
 
     Attributes:
         ended: CNI network → how many attempts have ended, without those to undo a refused attempt.
     """
 
     def __init__(self) -> None:
+        super().__init__(lambda endpoint_id: Pending(key=endpoint_id))
         self.ended: Counter[str] = Counter()
-        self._of: dict[EndpointId, Pending] = {}
-        self._changed = asyncio.Event()
-
-    @property
-    def all(self) -> Mapping[EndpointId, Pending]:
-        """The pending teardowns, in the order in which they were added; a live view."""
-        return MappingProxyType(self._of)
 
     @property
     def begun(self) -> frozenset[EndpointId]:
         """The endpoints whose plugins may have run DEL."""
-        return frozenset(endpoint_id for endpoint_id, pending in self._of.items() if pending.has_begun)
-
-    def find(self, endpoints: Iterable[EndpointId]) -> tuple[Pending, ...]:
-        """Return the pending teardowns of these endpoints."""
-        return tuple(self._of[endpoint_id] for endpoint_id in endpoints if endpoint_id in self._of)
-
-    def get_or_add(self, endpoint_id: EndpointId) -> Pending:
-        """Return the pending teardown of an endpoint, a new one if there is none."""
-        return self._of.setdefault(endpoint_id, Pending(endpoint_id=endpoint_id))
-
-    def remove(self, pending: Pending) -> None:
-        """Remove a teardown that has completed."""
-        pending.is_done = True
-        del self._of[pending.endpoint_id]
-
-    def announce(self) -> None:
-        """Have all waiters check their condition again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait_until(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true()`, which is called now and after each announcement."""
-        while not is_true():
-            await self._changed.wait()
-
-    async def wait_until_each(self, teardowns: Iterable[Pending], is_true: Callable[[Pending], bool]) -> None:
-        """Wait until `is_true` has returned True for each of these, once."""
-        waiting = list(teardowns)
-
-        def are_all() -> bool:
-            while waiting and is_true(waiting[-1]):
-                waiting.pop()
-            return not waiting
-
-        await self.wait_until(are_all)
+        return frozenset(endpoint_id for endpoint_id, pending in self.all.items() if pending.has_begun)

@@ -13,7 +13,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.loop import TeardownLoop
-from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo, Urgency
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -62,7 +62,7 @@ class TeardownQueue:
 
     def leaving_network(self, network: str) -> frozenset[EndpointId]:
         """Return those of `leaving` that are on a CNI network, without attempts that are undone for their own call."""
-        found = map(self.store.find_endpoint, self._ids(lambda pending: pending.is_leaving and not pending.is_undo))
+        found = map(self.store.find_endpoint, self._ids(lambda pending: pending.is_leaving and pending.undo is None))
         return frozenset(one.id for one in found if one is not None and one.attachment.network == network)
 
     def count_ended(self, network: str) -> int:
@@ -88,12 +88,9 @@ class TeardownQueue:
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once. One that has failed is tried again at once."""
-        found = self.pending.find([endpoint_id])
-        if not found:
-            self.loop.begin(self.pending.get_or_add(endpoint_id))
-        for pending in found:
-            if pending.attempts:
-                pending.wake.set()
+        pending = self.pending.add(endpoint_id)
+        if pending.attempts:
+            pending.wake.set()
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
@@ -114,7 +111,9 @@ class TeardownQueue:
             if record is None:
                 return
             pending = await self._begin(record)
-            pending.is_requested = pending.is_deferred = True
+            pending.is_requested = True
+            if pending.urgency is Urgency.NORMAL:  # no call waits for it
+                pending.urgency = Urgency.DEFERRED
 
     async def abandon(self, record: EndpointRecord) -> None:
         """Tear down, at once, an endpoint that Docker will never delete.
@@ -130,35 +129,22 @@ class TeardownQueue:
         teardowns = tuple(self.pending.all.values()) if endpoints is None else self.pending.find(endpoints)
         wanted = [pending for pending in teardowns if not pending.is_tried]
         if endpoints is None:
-            _expedite(wanted)
+            for pending in wanted:
+                pending.expedite()
         else:
             self._prefer(wanted)
             _log_wait(wanted)
         await self.pending.wait_until_each(wanted, lambda pending: pending.is_tried)
 
-    async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
+    async def wait_left(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until none of these endpoints is `leaving`: each is gone, or its teardown has failed.
 
-        They are torn down at once, and with `go_first` before all others.
+        They are torn down at once, and before all others.
         """
         leaving = self._find_leaving(endpoints)
-        if go_first:
-            self._prefer(leaving)
-        else:
-            _expedite(leaving)
-        _log_wait(leaving)
-        await self._wait_attempted(leaving)
-
-    async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
-        """Wait until at least one of these endpoints is not `leaving`: it is gone, or its teardown has failed."""
-        wanted = frozenset(endpoints)
-        leaving = self._find_leaving(wanted)
         self._prefer(leaving)
-        if len(leaving) < len(wanted):
-            return
         _log_wait(leaving)
-        before = _attempts_of(leaving)
-        await self.pending.wait_until(lambda: any(_is_attempted(pending, before) for pending in leaving))
+        await self.pending.wait_attempted(leaving)
 
     async def begin_undo(self, endpoint_id: EndpointId, *, keep: EndpointRecord | None = None) -> bool:
         """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
@@ -174,8 +160,7 @@ class TeardownQueue:
         if record is None or record.phase not in _ATTEMPTED:
             return False
         pending = await self._begin_logged(record)
-        pending.is_undo = True
-        pending.kept = keep  # after the last await: a cancelled call keeps nothing
+        pending.undo = Undo(keep)  # after the last await: a cancelled call keeps nothing
         return True
 
     async def wait_undone(self, endpoint_id: EndpointId, limit_s: float = 0.0) -> bool:
@@ -198,7 +183,7 @@ class TeardownQueue:
     async def _wait_tried_first(self, endpoint_id: EndpointId) -> None:
         leaving = self._find_leaving([endpoint_id])
         self._prefer(leaving)
-        await self._wait_attempted(leaving)
+        await self.pending.wait_attempted(leaving)
 
     async def retry(self, endpoints: Iterable[EndpointId], *, go_first: bool = False) -> None:
         """Run the failed teardowns of these endpoints again now, and wait until each has been tried.
@@ -210,12 +195,7 @@ class TeardownQueue:
             self.slots.prefer(failed)
         for pending in failed:
             pending.wake.set()
-        await self._wait_attempted(failed)
-
-    async def _wait_attempted(self, teardowns: Collection[Pending]) -> None:
-        """Wait until an attempt of each has ended, even if the next one begins at once."""
-        before = _attempts_of(teardowns)
-        await self.pending.wait_until_each(teardowns, lambda pending: _is_attempted(pending, before))
+        await self.pending.wait_attempted(failed)
 
     async def _begin(self, record: EndpointRecord) -> Pending:
         """Store that an endpoint is being deleted, and add its teardown, of everything. The caller holds its lock."""
@@ -228,8 +208,9 @@ class TeardownQueue:
             raise
         finally:  # a full disk must not keep the address and the link
             self.add(record.id)
-            self.pending.get_or_add(record.id).is_unstored |= is_unstored
-        return self.pending.get_or_add(record.id)
+            pending = self.pending.add(record.id)
+            pending.is_unstored |= is_unstored
+        return pending
 
     async def _begin_logged(self, record: EndpointRecord) -> Pending:
         """Do as `_begin`, and log an error."""
@@ -237,7 +218,7 @@ class TeardownQueue:
             return await self._begin(record)
         except StateError as exc:
             log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
-        return self.pending.get_or_add(record.id)
+        return self.pending.add(record.id)
 
     def _keep_nothing(self, endpoint_id: EndpointId) -> bool:
         """Have the teardown of an endpoint undo everything, also if it has begun.
@@ -245,48 +226,32 @@ class TeardownQueue:
         Returns:
             False if it is too late: what is kept is being stored, under the endpoint's lock.
         """
-        found = self.pending.find([endpoint_id])
-        for pending in found:
-            pending.kept = None
-            pending.is_undo = False
-        return not any(pending.is_restoring for pending in found)
+        for pending in self.pending.find([endpoint_id]):
+            if pending.undo is not None and pending.undo.is_restoring:
+                return False
+            pending.undo = None
+        return True
 
     def _prefer(self, leaving: Iterable[Pending]) -> None:
         """Tear these endpoints down at once and before all others, because a call waits for them."""
         teardowns = tuple(leaving)
-        _expedite(teardowns)
+        for pending in teardowns:
+            pending.expedite()
         self.slots.prefer(teardowns)
 
     def _find_leaving(self, endpoints: Iterable[EndpointId]) -> tuple[Pending, ...]:
         return tuple(pending for pending in self.pending.find(endpoints) if pending.is_leaving)
 
     def _ids(self, is_wanted: Callable[[Pending], bool]) -> frozenset[EndpointId]:
-        return frozenset(pending.endpoint_id for pending in self.pending.all.values() if is_wanted(pending))
+        return frozenset(pending.key for pending in self.pending.all.values() if is_wanted(pending))
 
     def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self.store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
 
 
-def _attempts_of(teardowns: Iterable[Pending]) -> Mapping[Pending, int]:
-    return {pending: pending.attempts for pending in teardowns}
-
-
-def _is_attempted(pending: Pending, before: Mapping[Pending, int]) -> bool:
-    """Return whether an attempt has ended since `_attempts_of`."""
-    return pending.is_done or pending.attempts > before[pending]
-
-
-def _expedite(teardowns: Iterable[Pending]) -> None:
-    """Let those that are deferred begin now."""
-    for pending in teardowns:
-        if pending.is_deferred:
-            pending.is_deferred = False
-            pending.wake.set()
-
-
 def _log_wait(leaving: Collection[Pending]) -> None:
     """Log that a call waits for these endpoints, if there are any."""
     if leaving:
-        ids = sorted(pending.endpoint_id for pending in leaving)
+        ids = sorted(pending.key for pending in leaving)
         log.info("endpoint.waits", count=len(ids), leaving=ids[:_LOGGED])

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from cni_bridge_state import EndpointId
 from cni_invoker.advanced import SLOW_S, NetworkShares, Turn
-from cnm_bridge.driver.teardown.pending import Pending
+from cnm_bridge.driver.teardown.pending import Pending, Urgency
 
 _TEARDOWNS: Final = 8
 """Minimum number of concurrent teardowns. With 16 the event loop is blocked twice as long, and they gain little."""
@@ -42,8 +42,8 @@ class TeardownSlots:
         """Let the next or running attempt of these go first, except those with a plugin that hung."""
         preferred = [pending for pending in teardowns if not pending.has_hung]
         for pending in preferred:
-            pending.is_preferred = True
-        endpoints = [pending.endpoint_id for pending in preferred]
+            pending.expedite(Urgency.FIRST)
+        endpoints = [pending.key for pending in preferred]
         self._teardowns.prefer(endpoints)
         self._plugins.prefer(endpoints)
 
@@ -53,15 +53,15 @@ class TeardownSlots:
         try:
             async with (
                 self._for_hung if pending.has_hung else nullcontext(),
-                self._teardowns.take(pending.endpoint_id, network, preferred=pending.is_preferred),
+                self._teardowns.take(pending.key, network, preferred=pending.urgency is Urgency.FIRST),
             ):
                 yield
         finally:
-            pending.is_preferred = False
+            pending.urgency = Urgency.NORMAL
 
     def plugin(self, pending: Pending, network: str) -> AbstractAsyncContextManager[None]:
         """Return the slot of one execution of a plugin, for a teardown on a CNI network."""
-        return self._plugins.take(pending.endpoint_id, network, preferred=pending.is_preferred)
+        return self._plugins.take(pending.key, network, preferred=pending.urgency is Urgency.FIRST)
 
 
 class _Turn(Turn):

@@ -24,7 +24,7 @@ from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ class Teardown:
             StateError: The record cannot be written; everything else is undone.
         """
         started = time.monotonic()
-        pending = self.pending.get_or_add(record.id)
+        pending = self.pending.add(record.id)
         pending.has_begun = True
         pending.deleted |= frozenset(record.deleted)
         if record.addresses and _finds_rules_by_address(record):
@@ -66,8 +66,8 @@ class Teardown:
             record = replace(record, phase=Phase.DELETING)
             await self._progress(record, pending).save(record)
         link = await self._detach(record, pending)
-        if pending.kept is not None:
-            await self._restore(pending, pending.kept)
+        if pending.undo is not None and pending.undo.kept is not None:
+            await self._restore(pending, pending.undo, pending.undo.kept)
             return
         if self.store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
             await self.store.put_endpoint(_with_deleted(record, pending))
@@ -80,18 +80,17 @@ class Teardown:
         link = await self.attachers[record.attachment.mode].detach(record, self._progress(record, pending))
         return link if kept is pending.kept else await self._detach(record, pending)
 
-    async def _restore(self, pending: Pending, kept: EndpointRecord) -> None:
+    async def _restore(self, pending: Pending, undo: Undo, kept: EndpointRecord) -> None:
         """Store what was there before an attempt to join, whose plugins have completed DEL.
 
         It is stored in JOINING, so that another attempt can begin, and a crash tears all down.
         """
-        pending.is_restoring = True
+        undo.is_restoring = True
         try:
             self.attachers[kept.attachment.mode].prepare_again(kept)
             await self.store.put_endpoint(replace(kept, phase=Phase.JOINING))
         finally:
-            pending.kept = None
-            pending.is_restoring = False
+            undo.kept, undo.is_restoring = None, False
         pending.deleted = frozenset()
         log.info("endpoint.join_undone", endpoint_id=kept.id)
 

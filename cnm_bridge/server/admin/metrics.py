@@ -78,7 +78,7 @@ class Metrics:
 
     async def _read(self) -> bytes:
         pending = [one for one in self.teardowns.all.values() if one.attempts]
-        since = min((one.failure.since for one in pending if one.failure is not None), default=None)
+        since = min((one.since for one in pending if one.since is not None), default=None)
         read = partial(
             self._render,
             counts=self._counts.snapshot(),

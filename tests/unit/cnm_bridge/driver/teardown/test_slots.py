@@ -17,7 +17,7 @@ PLUGINS = 4
 
 def teardowns_of(*numbers: int) -> list[Pending]:
     """Return pending teardowns."""
-    return [Pending(endpoint_id=EndpointId(f"{number:064x}")) for number in numbers]
+    return [Pending(key=EndpointId(f"{number:064x}")) for number in numbers]
 
 
 @asynccontextmanager
