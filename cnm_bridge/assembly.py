@@ -30,7 +30,6 @@ from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
-from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
@@ -137,7 +136,6 @@ class _Networks:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attach:
     attachers: Attachers
-    owners: SandboxOwners
     sandbox_sync: SandboxSync
     announcer: Announcer
     dhcp_daemons: DhcpDaemons
@@ -174,8 +172,6 @@ class _Endpoints:
     joined: JoinedEndpoints
     port_publisher: PortPublisher
     unpublished: Unpublished
-    container_files: ContainerFiles
-    first_processes: FirstProcesses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,15 +239,6 @@ def assemble(
     ipam = _make_ipam(resources, networks, teardown)
     recovery = _make_recovery(resources, networks, attach, teardown, ipam)
     endpoints = _make_endpoints(resources, networks, attach, teardown, recovery)
-    forgetters = (
-        attach.sandbox_sync.forget,
-        recovery.rebuild_endpoint.forget,
-        endpoints.unpublished.forget,
-        endpoints.container_files.forget,
-        endpoints.first_processes.forget,
-    )
-    for forget in forgetters:
-        store.when_removed(forget)
     metrics = Metrics(
         store=store,
         teardowns=teardown.queue,
@@ -383,7 +370,6 @@ def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     )
     return _Attach(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
-        owners=owners,
         sandbox_sync=sandbox_sync,
         announcer=announcer,
         dhcp_daemons=daemons,
@@ -519,20 +505,17 @@ def _make_endpoints(
     store, kernel, locks = resources.store, resources.kernel, resources.locks
     port_publisher = PortPublisher(store, resources.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(store, resources.engine_in_calls, kernel)
-    container_files = ContainerFiles(store, kernel, resources.release)
-    first_processes = FirstProcesses(store, kernel, attach.owners, locks)
     joined = JoinedEndpoints(
         store=store,
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
-        files=container_files,
+        files=ContainerFiles(store, kernel, resources.release),
         teardowns=teardown.queue,
         dead=teardown.dead,
         locks=locks,
-        first_processes=first_processes,
+        liveness=teardown.liveness,
     )
-    recovery.rebuild_endpoint.when_rebuilt(joined.missed_ports.note_rebuilt)
     service = EndpointService(
         store=store,
         networks=networks.service,
@@ -554,8 +537,6 @@ def _make_endpoints(
         joined=joined,
         port_publisher=port_publisher,
         unpublished=unpublished,
-        container_files=container_files,
-        first_processes=first_processes,
     )
 
 

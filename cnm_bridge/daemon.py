@@ -169,8 +169,7 @@ def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
     yield "announcements", daemon.attach.announcer.run
-    yield "missed ports", daemon.endpoints.joined.missed_ports.run
-    yield "first processes", daemon.endpoints.first_processes.run
+    yield "requested ports", daemon.endpoints.joined.complete_requests
     yield "imports", _load_later
 
 

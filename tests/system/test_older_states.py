@@ -10,7 +10,6 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Lab
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_torn_down
-from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.ports import port_network
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
@@ -70,27 +69,6 @@ def test_a_container_that_was_restarted_since(private_scene: Scene, how: str) ->
     assert lab.wait_clean(before) == ""
 
 
-def test_a_network_that_is_disconnected_before_its_neighbour_is_rebuilt(private_scene: Scene) -> None:
-    """The container's ports move to its other network, although Docker requests that before its endpoint is known."""
-    lab = private_scene.lab
-    first, second = (port_network(private_scene, name=name)[0] for name in ("a-first", "b-second"))
-    before = lab.state()
-    save(lab, "directory")
-    container = private_scene.run(first, "-p", "8080:80")
-    lab.docker("network", "connect", second, container.name)
-    with outside(lab) as there, serving(lab, container, 80):
-        assert ask(lab, there, HOST_IP, 8080) == container.name
-        lab.stop_daemon()
-        go_back(lab, "directory")
-        lab.start_daemon()
-        lab.docker("network", "disconnect", first, container.name)
-        assert "ProgramExternalConnectivity" in wait_logged(lab, "rpc.refused")
-        wait_logged(lab, "endpoint.published")
-        assert ask(lab, there, HOST_IP, 8080) == container.name
-    lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before) == ""
-
-
 def test_ports_that_have_moved_since(private_scene: Scene) -> None:
     """The older record of the endpoint that publishes them has none; still, nothing of them is left at the end."""
     lab = private_scene.lab
@@ -106,27 +84,6 @@ def test_ports_that_have_moved_since(private_scene: Scene) -> None:
     go_back(lab, "directory")
     lab.start_daemon("--reconcile-interval", "1")
     wait_logged(lab, "endpoint.torn_down")
-    lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before) == ""
-
-
-def test_a_network_that_is_connected_before_its_neighbour_is_rebuilt(private_scene: Scene) -> None:
-    """The container's ports move to the new network, and none stay at the one whose endpoint was not known."""
-    lab = private_scene.lab
-    first, second = (port_network(private_scene, name=name)[0] for name in ("a-first", "b-second"))
-    before = lab.state()
-    save(lab, "directory")
-    container = private_scene.run(second, "-p", "8080:80")
-    lab.stop_daemon()
-    go_back(lab, "directory")
-    lab.start_daemon()
-    lab.docker("network", "connect", first, container.name)
-    wait_logged(lab, "endpoint.rebuilt")
-    wait_logged(lab, "endpoint.ports_revoked")
-    with outside(lab) as there, serving(lab, container, 80):
-        assert ask(lab, there, HOST_IP, 8080) == container.name
-    rules = lab.run("iptables-save", "-t", "nat").stdout.splitlines()
-    assert len([rule for rule in rules if "--dport 8080 -j DNAT" in rule]) == 1
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
 

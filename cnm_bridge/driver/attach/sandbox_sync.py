@@ -82,6 +82,9 @@ class SandboxSync:
     _gateways: set[EndpointId] = field(default_factory=set, init=False)
     _wanted: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
 
+    def __post_init__(self) -> None:
+        self.store.when_removed(self.forget)
+
     def join(self, endpoint: Endpoint) -> None:
         """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
 

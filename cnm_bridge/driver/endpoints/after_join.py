@@ -4,22 +4,23 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, PortRequest, RecordNotFound, StateError, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, PortRequest, StateError, WrongPhase
 from cni_bridge_state.store import Store
-from cnm_bridge.core.errors import CannotPublish, Refused
+from cni_invoker import CniError
+from cnm_bridge.core.errors import BridgeError, CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
-from cnm_bridge.driver.endpoints.first_processes import FirstProcesses
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
-from cnm_bridge.driver.endpoints.unpublished_ports import MissedPorts, Unpublished
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.teardown.contention import wait_deadline
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -38,11 +39,19 @@ class JoinedEndpoints:
     teardowns: TeardownQueue
     dead: DeadEndpoints
     locks: KeyedLocks[EndpointId]
-    first_processes: FirstProcesses
-    missed_ports: MissedPorts = field(init=False)
+    liveness: Liveness
 
-    def __post_init__(self) -> None:
-        self.missed_ports = MissedPorts(self.store, self._publish_missed)
+    async def complete_requests(self) -> None:
+        """Publish the ports that Docker had requested from the previous run, which ended before they were published.
+
+        dockerd requests the ports of a running container when another of its networks is disconnected, only logs an
+        error, and does not request them again (libnetwork, `sbLeave`). No endpoint waits for another: a plugin may
+        hang.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for record in self.store.endpoints():
+                if record.phase is Phase.JOINED and record.requested_ports:
+                    tasks.create_task(self._complete(record.id))
 
     async def oper_info(self, request: EndpointReference) -> None:
         """Sync the sandbox of an endpoint whose link may have been placed, and edit its container's files.
@@ -64,12 +73,11 @@ class JoinedEndpoints:
 
         Raises:
             Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
-            RecordNotFound: There is no endpoint with that ID. If its record is rebuilt, its ports are published then.
+            RecordNotFound: There is no endpoint with that ID.
             WrongPhase: It is not attached.
             CniError: A plugin failed.
             KernelError: The sandbox could not be synced.
         """
-        self.missed_ports.forget(request.endpoint_id)
         await self._note_request(request.endpoint_id, request.ports)
         try:
             await self._program(request)
@@ -92,9 +100,6 @@ class JoinedEndpoints:
             await self._publish(request)
         except CannotPublish as exc:
             await self.unpublished.accept(request, exc)
-        except RecordNotFound:
-            self.missed_ports.keep(request)
-            raise
         except Refused:
             if not await self.dead.tear_down(await self._find_owners(request), deadline):
                 raise
@@ -113,22 +118,14 @@ class JoinedEndpoints:
             CniError: A plugin failed twice.
         """
         self.unpublished.forget(request.endpoint_id)
-        self.missed_ports.forget(request.endpoint_id)
         self.sandbox_sync.stop_being_gateway(request.endpoint_id)
         self.port_publisher.interrupt(request.endpoint_id)
         await self._note_end(request.endpoint_id)
         async with self.locks.hold(request.endpoint_id):
             record = self.store.find_endpoint(request.endpoint_id)
-            if record is None:  # it may be rebuilt, and Docker does not revoke twice
-                self.missed_ports.keep(
-                    ProgramExternalConnectivity(
-                        network_id=request.network_id, endpoint_id=request.endpoint_id, ports=()
-                    )
-                )
+            if record is None or not record.phase.is_attached or not self.port_publisher.has_ports(record):
                 return
-            if not record.phase.is_attached or not self.port_publisher.has_ports(record):
-                return
-            if not await self.first_processes.has_ended(record):
+            if not await self.liveness.has_ended(record):
                 await self.port_publisher.revoke(record)
 
     async def leave(self, endpoint_id: EndpointId) -> None:
@@ -140,8 +137,6 @@ class JoinedEndpoints:
         """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
         self.sandbox_sync.forget(endpoint_id)
         self.files.forget(endpoint_id)
-        self.missed_ports.forget(endpoint_id)
-        self.first_processes.forget(endpoint_id)
         self.port_publisher.interrupt(endpoint_id)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
@@ -154,18 +149,22 @@ class JoinedEndpoints:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
             await self.port_publisher.publish(record, request.ports)
         self.unpublished.forget(request.endpoint_id)
-        self.first_processes.find(request.endpoint_id)
 
-    async def _publish_missed(self, request: ProgramExternalConnectivity) -> None:
-        """Execute a request that was not completed, or revoke if it has no ports; not if the container has ended."""
-        record = self.store.find_endpoint(request.endpoint_id)
-        if record is None or await self.first_processes.has_ended(record):
-            return
-        if request.ports:
-            await self.program_external_connectivity(request)
-        else:
-            reference = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
-            await self.revoke_external_connectivity(reference)
+    async def _complete(self, endpoint_id: EndpointId) -> None:
+        """Publish the ports whose request is stored, unless the container has ended; log an error."""
+        with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
+            try:
+                record = self.store.find_endpoint(endpoint_id)
+                if record is None or await self.liveness.has_ended(record):
+                    return
+                request = ProgramExternalConnectivity(
+                    network_id=record.network_id, endpoint_id=endpoint_id, ports=record.requested_ports
+                )
+                await self.program_external_connectivity(request)
+            except (BridgeError, CniError, KernelError, StateError) as exc:
+                log.warning("endpoint.ports_not_published", error=str(exc))
+            except Exception:  # a bug is logged, and must not keep the others from their ports
+                log.exception("ports.bug")
 
     async def _note_request(self, endpoint_id: EndpointId, ports: tuple[PortRequest, ...]) -> None:
         """Store the ports that are being published; none if that is over.

@@ -58,6 +58,9 @@ class ContainerFiles:
     release: KnownRelease
     _progress: dict[EndpointId, _Progress] = field(default_factory=dict, init=False)
 
+    def __post_init__(self) -> None:
+        self.store.when_removed(self.forget)
+
     def forget(self, endpoint_id: EndpointId) -> None:
         """Forget an endpoint that leaves its sandbox, or is gone."""
         self._progress.pop(endpoint_id, None)

@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports that Docker has requested and that are not published: because the network cannot, or not yet.
+"""Ports that Docker has requested and that a network cannot publish.
 
 Docker passes `-p` to the current gateway endpoint of a container. While a container starts, that may be on a network
 that cannot publish, until a network that can has joined: libnetwork chooses by name and joins in any order. So such a
-call is an error only if the container has no other network (`Unpublished`).
+call is an error only if the container has no other network.
 
 Engines that forget a container's networks after such an error (29.1 and newer) keep them after one of CreateEndpoint.
 That call has the ports, too, but not the container. From Engine 28 on, a container that starts has a process by then.
-
-dockerd requests the ports of a running container when another of its networks is disconnected, only logs the error, and
-does not request them again (libnetwork, `sbLeave`). Nor does it revoke them again when it connects another network. Two
-such requests can still be completed (`MissedPorts`):
-
-* one that the previous run of the daemon had not completed when it ended: it is in the endpoint's record;
-* one for an endpoint whose record was lost, because the state has just been replaced by an older one: the record is
-  rebuilt some seconds later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -27,11 +19,11 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, StateError
+from cni_bridge_state import EndpointId, NetworkId
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import container_of_cgroup, is_only_network
-from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable
+from cnm_bridge.core.errors import CannotPublish, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
 from cnm_bridge.core.wire import CreateEndpoint, ProgramExternalConnectivity
@@ -42,8 +34,6 @@ log = structlog.get_logger()
 
 _PATIENCE_S: Final = 1.0
 """Time limit of the query to the engine. A booting dockerd starts containers and does not answer."""
-_MOST: Final = 1000
-"""How many requests are kept; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +44,9 @@ class Unpublished:
     engine: Engine
     kernel: Kernel
     _reasons: dict[EndpointId, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.store.when_removed(self.forget)
 
     @property
     def reasons(self) -> Mapping[EndpointId, str]:
@@ -111,62 +104,3 @@ class Unpublished:
         except (EngineUnavailable, JsonError, KernelError, TimeoutError) as exc:
             log.info("container.networks_unknown", error=str(exc) or type(exc).__name__)
             return False
-
-
-@dataclass(frozen=True, slots=True)
-class MissedPorts:
-    """Keeps requests for ports that were not completed; one without ports revokes them.
-
-    Attributes:
-        publish: Executes such a request.
-    """
-
-    store: Store
-    publish: Callable[[ProgramExternalConnectivity], Awaitable[None]]
-    _requests: dict[EndpointId, ProgramExternalConnectivity] = field(default_factory=dict, init=False)
-    _rebuilt: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
-
-    def keep(self, request: ProgramExternalConnectivity) -> None:
-        """Keep a request that could not be completed."""
-        self._requests[request.endpoint_id] = request
-        if len(self._requests) > _MOST:
-            del self._requests[next(iter(self._requests))]
-
-    def forget(self, endpoint_id: EndpointId) -> None:
-        """Drop the request for an endpoint that leaves its container, or for which a newer one has come."""
-        self._requests.pop(endpoint_id, None)
-
-    def note_rebuilt(self, endpoint_id: EndpointId) -> None:
-        """Have the ports of an endpoint published or revoked, if that was requested; does not block."""
-        if endpoint_id in self._requests:
-            self._rebuilt.put_nowait(endpoint_id)
-
-    async def run(self) -> None:
-        """Publish what the previous run had not completed, then the ports of rebuilt endpoints, until cancelled.
-
-        Errors are logged. No endpoint waits for another: a plugin may hang.
-        """
-        for record in self.store.endpoints():
-            if record.phase is Phase.JOINED and record.requested_ports:
-                self.keep(_request_of(record))
-                self.note_rebuilt(record.id)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                request = self._requests.pop(await self._rebuilt.get(), None)
-                if request is not None:
-                    tasks.create_task(self._complete(request))
-
-    async def _complete(self, request: ProgramExternalConnectivity) -> None:
-        with structlog.contextvars.bound_contextvars(endpoint_id=request.endpoint_id):
-            try:
-                await self.publish(request)
-            except (BridgeError, CniError, KernelError, StateError) as exc:
-                log.warning("endpoint.ports_not_published", error=str(exc))
-            except Exception:  # a bug is logged, and must not end the work for the others
-                log.exception("ports.bug")
-
-
-def _request_of(record: EndpointRecord) -> ProgramExternalConnectivity:
-    return ProgramExternalConnectivity(
-        network_id=record.network_id, endpoint_id=record.id, ports=record.requested_ports
-    )

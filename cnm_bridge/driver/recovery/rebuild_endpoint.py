@@ -5,7 +5,6 @@
 So DEL is possible when Docker deletes them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,12 +47,10 @@ class RebuildEndpoint:
     lost_records: LostRecords
     kernel: Kernel
     run_dir: Path
-    _listeners: list[Callable[[EndpointId], None]] = field(default_factory=list, init=False)
     _without_sandbox: dict[EndpointId, EngineEndpoint] = field(default_factory=dict, init=False)
 
-    def when_rebuilt(self, listener: Callable[[EndpointId], None]) -> None:
-        """Have a function called with the ID of each endpoint whose record has been rebuilt."""
-        self._listeners.append(listener)
+    def __post_init__(self) -> None:
+        self.store.when_removed(self._forget)
 
     def may_help(self, endpoint: EngineEndpoint) -> bool:
         """Return whether an endpoint has no record, or the engine may know the sandbox that its record lacks.
@@ -67,8 +64,7 @@ class RebuildEndpoint:
         """Forget which sandboxes the engine did not know, because it has been started again."""
         self._without_sandbox.clear()
 
-    def forget(self, endpoint_id: EndpointId) -> None:
-        """Forget an endpoint whose record has been removed."""
+    def _forget(self, endpoint_id: EndpointId) -> None:
         self._without_sandbox.pop(endpoint_id, None)
 
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
@@ -152,5 +148,3 @@ class RebuildEndpoint:
                 )
                 await self.store.put_found_endpoint(rebuilt)
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
-                for listener in self._listeners:
-                    listener(endpoint_id)

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NotJoined, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cni_invoker.errors import ErrorCode
@@ -153,6 +153,19 @@ class Liveness:
             return ()
         in_host_netns = await self._names_in_host_netns()
         return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
+
+    async def has_ended(self, record: EndpointRecord) -> bool:
+        """Return whether the container of an endpoint has certainly ended; looks at each process of the host.
+
+        Its first process may be known. If so, another container that shares the sandbox does not count: it loses the
+        link when Docker removes the sandbox.
+        """
+        try:
+            if record.first_process is not None:
+                return not self._runs(record.first_process)
+            return not await self.kernel.is_inhabited(record.sandbox)
+        except (KernelError, NotJoined):  # it cannot be read, or is not known
+            return False
 
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
         """Return the endpoints whose link is in their sandbox, in which a process runs; see `own_sandboxes`.

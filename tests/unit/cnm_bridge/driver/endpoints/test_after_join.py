@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Ports that the previous run was asked for and had not published are published at the start."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state.store import Store
+from cnm_bridge.assembly import assemble
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.wire import ProgramExternalConnectivity
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from tests.records import endpoint, put
+from tests.unit.cnm_bridge.core.planning.port_requests import request
+
+ONE, OTHER = EndpointId("1" * 64), EndpointId("2" * 64)
+
+
+def asked(endpoint_id: EndpointId) -> EndpointRecord:
+    """Return an endpoint for which a port was requested."""
+    return replace(endpoint(endpoint_id), requested_ports=(request(80),), sandbox_key="/run/docker/netns/none")
+
+
+async def complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *records: EndpointRecord, how: Exception | None = None
+) -> list[EndpointId]:
+    """Start with some records; return whose ports are published. Those of `ONE` fail with an error, if there is one."""
+    published: list[EndpointId] = []
+
+    async def program(_: JoinedEndpoints, request: ProgramExternalConnectivity) -> None:
+        assert request.ports
+        if request.endpoint_id == ONE and how is not None:
+            if isinstance(how, TimeoutError):
+                await asyncio.Event().wait()
+            raise how
+        published.append(request.endpoint_id)
+
+    monkeypatch.setattr(JoinedEndpoints, "program_external_connectivity", program)
+    settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
+    store = Store.open(settings.state_dir)
+    for record in records:
+        await put(store, record)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(assemble(settings, store).endpoints.joined.complete_requests())
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+        task.cancel()
+    store.close()
+    return published
+
+
+async def test_only_what_was_requested_of_joined_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint that has left its container, or for which nothing was requested, publishes nothing."""
+    records = (asked(ONE), replace(asked(OTHER), phase=Phase.READY), endpoint("3" * 64))
+    assert await complete(tmp_path, monkeypatch, *records) == [ONE]
+
+
+@pytest.mark.parametrize(
+    ("how", "events"),
+    [
+        (Refused("the port is taken"), ["endpoint.ports_not_published"]),
+        (RecursionError("a bug"), ["ports.bug"]),
+        (TimeoutError("it hangs"), []),
+    ],
+    ids=str,
+)
+async def test_no_endpoint_waits_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Exception, events: list[str]
+) -> None:
+    """A refusal or a bug is logged; a plugin may hang."""
+    with capture_logs() as logs:
+        assert await complete(tmp_path, monkeypatch, asked(ONE), asked(OTHER), how=how) == [OTHER]
+    assert [one["event"] for one in logs] == events
