@@ -10,6 +10,7 @@ leaves the host namespace, and the sandbox until libnetwork is done there, which
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling.keyed_tasks import KeyedTasks
 
 log = structlog.get_logger()
 
@@ -77,10 +79,9 @@ class SandboxSync:
     announcer: Announcer
     release: KnownRelease
     _sandboxes: KeyedLocks[Path] = field(default_factory=KeyedLocks, init=False)
-    _watches: dict[EndpointId, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _watches: KeyedTasks[EndpointId] = field(default_factory=lambda: KeyedTasks("sandboxes"), init=False)
     _candidates: set[EndpointId] = field(default_factory=set, init=False)
     _gateways: set[EndpointId] = field(default_factory=set, init=False)
-    _wanted: asyncio.Queue[EndpointId] = field(default_factory=asyncio.Queue, init=False)
 
     def __post_init__(self) -> None:
         self.store.when_removed(self.forget)
@@ -102,7 +103,7 @@ class SandboxSync:
         release = self.release.current
         engine_calls = release is not None and release.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
         if is_wanted and not engine_calls:
-            self._wanted.put_nowait(joined.id)
+            self._watch(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
         """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
@@ -121,9 +122,7 @@ class SandboxSync:
         self._candidates.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
         self.announcer.forget(endpoint_id)
-        watch = self._watches.pop(endpoint_id, None)
-        if watch is not None:
-            watch.cancel()
+        self._watches.cancel(endpoint_id)
 
     async def sync(self, endpoint_id: EndpointId) -> None:
         """Sync the sandbox of an endpoint now, if it is joined, its plan is not empty, and the link is in the sandbox.
@@ -190,21 +189,17 @@ class SandboxSync:
             return
         if done:
             log.info("endpoint.synced", endpoint_id=joined.id, added=done)
-        watch = self._watches.get(joined.id)
-        if watch is not None and watch is not asyncio.current_task():
-            watch.cancel()
+        self._watches.cancel(joined.id)
 
     async def run(self) -> None:
         """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
         ids = [record.id for record in self.store.endpoints() if record.phase is Phase.JOINED]
         self._candidates.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._sync_previous(ids, tasks))
-            while True:
-                endpoint_id = await self._wanted.get()
-                self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
+            tasks.create_task(self._sync_previous(ids))
+            tasks.create_task(self._watches.run())
 
-    async def _sync_previous(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+    async def _sync_previous(self, ids: Iterable[EndpointId]) -> None:
         """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
 
         A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.
@@ -219,13 +214,7 @@ class SandboxSync:
             await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
             joined = self._find_candidate(endpoint_id)
             if joined is not None:
-                if joined.endpoint.host_link in in_host_netns:
-                    self._wanted.put_nowait(endpoint_id)
-                else:
-                    await slots.acquire()
-                    watch = tasks.create_task(self._follow(endpoint_id, has_departed=True))
-                    watch.add_done_callback(lambda _: slots.release())
-                    self._watch(endpoint_id, watch)
+                self._watch(endpoint_id, None if joined.endpoint.host_link in in_host_netns else slots)
 
     def _find_joined(self, endpoint_id: EndpointId) -> _Joined | None:
         record = self.store.find_endpoint(endpoint_id)
@@ -242,41 +231,35 @@ class SandboxSync:
         self.forget(endpoint_id)
         return None
 
-    def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
-        """Register the task that follows an endpoint, and cancel an earlier one."""
-        previous = self._watches.get(endpoint_id)
-        if previous is not None:
-            previous.cancel()
-        self._watches[endpoint_id] = watch
-        watch.add_done_callback(partial(self._unwatch, endpoint_id))
-
-    def _unwatch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
-        if self._watches.get(endpoint_id) is watch:
-            del self._watches[endpoint_id]
-
-    async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
-        """Wait until libnetwork has placed an endpoint's link, then sync the sandbox; errors are logged.
+    def _watch(self, endpoint_id: EndpointId, slots: asyncio.Semaphore | None = None) -> None:
+        """Sync the sandbox of an endpoint in the background, once its link is placed.
 
         Args:
             endpoint_id: The endpoint.
-            has_departed: Whether the link has already left the host namespace.
+            slots: What to wait for first, if the link has already left the host namespace.
         """
+        self._watches.begin(endpoint_id, partial(self._follow, endpoint_id, slots))
+
+    async def _follow(self, endpoint_id: EndpointId, slots: asyncio.Semaphore | None) -> None:
         try:
             joined = self._find_joined(endpoint_id)
-            if joined is not None and not has_departed:
+            if joined is not None and slots is None:
                 await self.kernel.wait_departed(joined.endpoint.host_link)
-            joined = self._find_joined(endpoint_id)
-            if joined is None:
-                self.forget(endpoint_id)
-                return
-            is_gateway = endpoint_id in self._gateways
-            placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
-            altname = joined.endpoint.altname
-            placed = await self.kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
-            if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
-                log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
-            await self.sync(endpoint_id)
+            async with slots or nullcontext():
+                await self._sync_placed(endpoint_id)
         except KernelError as exc:
             log.warning("endpoint.not_synced", endpoint_id=endpoint_id, error=str(exc))
-        except Exception:  # a bug in background work must be logged and must not end the daemon
-            log.exception("sync.bug", endpoint_id=endpoint_id)
+
+    async def _sync_placed(self, endpoint_id: EndpointId) -> None:
+        """Wait until libnetwork has placed an endpoint's link, then sync the sandbox."""
+        joined = self._find_joined(endpoint_id)
+        if joined is None:
+            self.forget(endpoint_id)
+            return
+        is_gateway = endpoint_id in self._gateways
+        placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
+        altname = joined.endpoint.altname
+        placed = await self.kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+        if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
+            log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
+        await self.sync(endpoint_id)
