@@ -18,12 +18,12 @@ from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.attach.in_sandbox.attacher import SandboxAttacher
-from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
-from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import DhcpDaemons
-from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.move.attacher import MoveAttacher
-from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
+from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
+from cnm_bridge.driver.attach.leases import DhcpDaemons
+from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.move_attacher import MoveAttacher
+from cnm_bridge.driver.attach.move_detacher import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
@@ -528,7 +528,6 @@ def _make_endpoints(
         joined=joined,
         unpublished=unpublished,
         locks=locks,
-        kernel=kernel,
         run_dir=resources.settings.run_dir,
         boot_id=resources.boot_id,
     )

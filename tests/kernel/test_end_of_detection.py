@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList, Result
-from cnm_bridge.driver.attach.host_gateways import add_with_gateways
+from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.real_plugins import HOST
 
@@ -73,5 +73,5 @@ async def test_the_vlan_of_a_bridge(kernel: Kernel, bridge: str, ends: bool) -> 
             {"cniVersion": "1.0.0", "interfaces": interfaces, "ips": [{"address": "fd99::8/64"}]}
         )
 
-    await add_with_gateways(kernel, network, add())
+    await run_add(kernel, network, add())
     assert shown("fd99::7", f"{LINK}.7").get("tentative", False) is not ends

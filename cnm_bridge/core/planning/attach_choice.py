@@ -14,7 +14,7 @@ Docker knows all of a link only if it moves it, so `auto` prefers *move*
 (docs/decisions/move-links-from-a-staging-namespace.md).
 
 The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
-after all, if its link can be moved (`driver/attach/in_sandbox/attacher.py`).
+after all, if its link can be moved (`driver/attach/sandbox_attacher.py`).
 """
 
 from collections.abc import Collection

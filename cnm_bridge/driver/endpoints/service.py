@@ -26,7 +26,6 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan, with_attachment
@@ -34,7 +33,6 @@ from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
-from cnm_bridge.driver.attach.missing_links import naming_missing_links
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
@@ -44,7 +42,6 @@ from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.kernel import KernelView
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()
@@ -75,7 +72,6 @@ class EndpointService:
     joined: JoinedEndpoints
     unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
-    kernel: KernelView
     run_dir: Path
     boot_id: str
     _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
@@ -185,8 +181,7 @@ class EndpointService:
             # DEL of an endpoint with the same address can complete.
             with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
                 await self.store.put_endpoint(planned)
-                async with naming_missing_links(plan.configuration, self.kernel):
-                    record = await self._attacher(planned).prepare(planned, plan)
+                record = await self._attacher(planned).prepare(planned, plan)
             log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
             self._warn_of_mac(record, plan)
             _warn_of_missed(record)
@@ -227,8 +222,7 @@ class EndpointService:
             if fallback is not None and not asks:
                 joined = self._without_request(joined)
             contention.note_attempt()
-            async with naming_missing_links(Endpoint(joined).network, self.kernel):
-                attached = await self._attacher(joined).attach(joined)
+            attached = await self._attacher(joined).attach(joined)
             if joined.attachment.mode is AttachMode.DIRECT:
                 _warn_of_missed(attached)
             return attached

@@ -18,7 +18,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import parse_ranges, rese
 from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption, Settings
-from cnm_bridge.driver.attach.in_sandbox.dhcp_daemon import find_listener
+from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DhcpFault

@@ -23,8 +23,8 @@ from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.model.naming import pin_path, staging_path
 from cnm_bridge.core.model.reserved_list import RESERVATION
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.move.detacher import DeletePlace, MoveDetacher
+from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.move_detacher import DeletePlace, MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.system.kernel import Kernel
 

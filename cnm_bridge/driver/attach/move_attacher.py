@@ -24,8 +24,8 @@ from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, 
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.host_gateways import add_with_gateways
-from cnm_bridge.driver.attach.move.detacher import MoveDetacher
+from cnm_bridge.driver.attach.add import run_add
+from cnm_bridge.driver.attach.move_detacher import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel
@@ -79,7 +79,7 @@ class MoveAttacher:
         observation = choose_observation(configuration, ifname)
         baseline = await self.kernel.create_staging(endpoint.netns, ifname, observation)
         add = self.runtime.add(configuration, endpoint.attachment, on_result=save_result)
-        await add_with_gateways(self.kernel, configuration, add)
+        await run_add(self.kernel, configuration, add)
         warn_of_dns(record)
         try:
             snapshot = await self.kernel.take_out(

@@ -44,10 +44,10 @@ from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.host_gateways import add_with_gateways
-from cnm_bridge.driver.attach.in_sandbox.detacher import SandboxDetacher
-from cnm_bridge.driver.attach.in_sandbox.leases import Leases
-from cnm_bridge.driver.attach.move.attacher import MoveAttacher, warn_of_dns
+from cnm_bridge.driver.attach.add import run_add
+from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
+from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.move_attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel
@@ -195,7 +195,7 @@ class SandboxAttacher:
 
         before = await self.leases.find_daemon(endpoint)
         add = self.leases.add(endpoint, endpoint.chain, save_result)
-        result = await add_with_gateways(self.kernel, endpoint.chain, add)
+        result = await run_add(self.kernel, endpoint.chain, add)
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)

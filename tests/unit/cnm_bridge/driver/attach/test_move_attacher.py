@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import DnsOption
-from cnm_bridge.driver.attach.move.attacher import warn_of_dns
+from cnm_bridge.driver.attach.move_attacher import warn_of_dns
 from tests.records import endpoint
 
 
