@@ -38,7 +38,7 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.global_scope import GlobalScope
@@ -428,7 +428,7 @@ def _make_ipam(resources: Resources, networks: _Networks, teardown: _Teardown) -
         store=store,
         engine=resources.engine,
         kernel=resources.kernel,
-        service=service,
+        releases=releases,
         driver=settings.driver_name,
         grace_s=settings.reconcile_grace_s,
         settled_s=settings.plugin_timeout_s,
@@ -563,7 +563,7 @@ def _make_requests(
 ) -> tuple[Request, ...]:
     store, kernel, journal = resources.store, resources.kernel, resources.journal
     addresses = IpamDocuments(
-        store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, service=ipam.service, kernel=kernel
+        store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, kernel=kernel
     )
     return admin_requests(
         store=store,

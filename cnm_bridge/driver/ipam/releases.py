@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -24,6 +25,9 @@ from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.system.scheduling.retries import Retries, Retry
 
 log = structlog.get_logger()
+
+_PATIENCE_S: Final = 10.0
+"""How long a call waits for the first attempts."""
 
 PendingRelease = Retry[AddressId]
 
@@ -76,14 +80,17 @@ class Releases:
         pending.wake.set()
         return pending
 
-    async def release(self, record: AddressRecord, limit_s: float) -> None:
-        """Store that an address is to be released, and wait for its first attempt, for a limited time.
+    async def release_all(self, records: Iterable[AddressRecord]) -> None:
+        """Store that addresses are to be released, and wait for the first attempts, for a limited time.
 
-        The teardown of an endpoint that has the address is not waited for.
+        The teardown of an endpoint that has such an address is not waited for.
 
         Raises:
-            StateError: It cannot be stored; nothing has been changed.
+            StateError: It cannot be stored.
         """
+        await asyncio.gather(*map(self._store_and_release, records))
+
+    async def _store_and_release(self, record: AddressRecord) -> None:
         stored = self._store.ipam.find_address(record.id)
         if stored is not None and stored.phase is not AddressPhase.RELEASING:  # otherwise a DEL may hold the lock
             async with self._locks.hold(record.id):
@@ -95,7 +102,7 @@ class Releases:
         if self._find_holders(record.id):
             self.begin(record.id)
         else:
-            await self.wait_tried([record.id], limit_s)
+            await self.wait_tried([record.id], _PATIENCE_S)
 
     def count_released(self, section: str) -> int:
         """Return how many addresses of a section have been released in this run of the daemon."""

@@ -15,7 +15,8 @@ locks meanwhile (moby #50586).
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface, ip_network
@@ -53,7 +54,6 @@ from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress,
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
-from cnm_bridge.driver.ipam.repeated_requests import RepeatedRequests
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.address_holders import describe_address, describe_holders
@@ -69,11 +69,43 @@ _DIGITS: Final = 4
 """The bytes that tell pools of one subnet apart."""
 
 _ID_BYTES: Final = 32
+
+_REPEATED: Final = 8
+_REPEATED_WITHIN_S: Final = 2.0
+"""A repetition takes some milliseconds; an operator does not make as many networks of one section in this time."""
+
 _PATIENCE_S: Final = 10.0
 """How long a call waits for pending DELs of other addresses."""
 
 _UNDO_S: Final = 2.0
 """How long a refused call waits for its own undo, which continues in the background."""
+
+
+class RepeatedRequests:
+    """Notices that Docker requests the same pool again and again.
+
+    For a network without `--subnet`, libnetwork repeats RequestPool as long as the pool overlaps a route or a name
+    server of the host (moby `libnetwork/ipams/remote/remote.go`, RequestPool; before 27 `network.go`,
+    requestPoolHelper). An IPAM section has one subnet, so that would never end.
+
+    Args:
+        clock: Returns the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[Hashable, deque[float]] = {}
+
+    def is_endless(self, request: Hashable) -> bool:
+        """Note a request; return whether it is one of a loop."""
+        now = self._clock()
+        self._seen = {key: times for key, times in self._seen.items() if now - times[-1] < _REPEATED_WITHIN_S}
+        times = self._seen.setdefault(request, deque(maxlen=_REPEATED))
+        times.append(now)
+        if len(times) < _REPEATED or now - times[0] > _REPEATED_WITHIN_S:
+            return False
+        del self._seen[request]
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +172,7 @@ class IpamService:
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
-        await self.release_all(self.store.ipam.in_pool(pool_id))
+        await self.releases.release_all(self.store.ipam.in_pool(pool_id))
         await self.store.ipam.remove_pool(pool_id)
 
     async def request_address(self, request: RequestAddress, caller: ProcessRecord | None) -> IpInterface:
@@ -172,11 +204,7 @@ class IpamService:
             for record in self.store.ipam.in_pool(request.pool)
             if record.address is not None and record.address.ip == request.address
         ]
-        await self.release_all(held)
-
-    async def release_all(self, records: Iterable[AddressRecord]) -> None:
-        """Release some addresses; wait for the first attempts, for a limited time."""
-        await asyncio.gather(*(self.releases.release(record, _PATIENCE_S) for record in records))
+        await self.releases.release_all(held)
 
     async def _reserve_after_releases(
         self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress
@@ -253,7 +281,7 @@ class IpamService:
             await self.releases.wait_tried(leaving, _PATIENCE_S)
             holders = self.store.ipam.find_holders(pool.section, address)
         if lost := await self.lost.find(holders, caller):
-            await self.release_all(lost)
+            await self.releases.release_all(lost)
             holders = self.store.ipam.find_holders(pool.section, address)
         for one in holders:
             is_shared = is_gateway and one.use is AddressUse.GATEWAY and one.reservation is None

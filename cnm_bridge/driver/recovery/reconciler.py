@@ -21,7 +21,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten

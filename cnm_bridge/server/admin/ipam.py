@@ -11,8 +11,7 @@ from cni_bridge_state import AddressRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.ipam.releases import Releases
-from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.server.admin.document import with_many
 from cnm_bridge.system.kernel import Kernel
 
@@ -26,7 +25,6 @@ class IpamDocuments:
     store: Store
     releases: Releases
     unclaimed: UnclaimedAddresses
-    service: IpamService
     kernel: Kernel
 
     def describe_pools(self) -> list[JsonValue]:
@@ -86,7 +84,7 @@ class IpamDocuments:
                     and str(one.address.ip) in (await self.kernel.look_into_sandboxes()).addresses
                 ):
                     raise Refused(f"{one.address} is in use: a container has it; nothing has been changed")
-                await self.service.release_all([one])
+                await self.releases.release_all([one])
                 self.unclaimed.forget(one)
                 return True
         return False

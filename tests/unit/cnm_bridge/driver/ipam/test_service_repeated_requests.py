@@ -4,7 +4,7 @@
 
 import itertools
 
-from cnm_bridge.driver.ipam.repeated_requests import RepeatedRequests
+from cnm_bridge.driver.ipam.service import RepeatedRequests
 
 
 def test_a_loop_is_noticed_and_then_counted_anew() -> None:
