@@ -47,11 +47,11 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
-from cnm_bridge.driver.recovery.comparison import Comparison
+from cnm_bridge.driver.recovery.repair import Comparison, Repair
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.leftover_search import LeftoverSearch
+from cnm_bridge.driver.recovery.leftovers import LeftoverSearch
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
-from cnm_bridge.driver.recovery.lost_records import LostRecords
+from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
@@ -449,8 +449,6 @@ def _make_recovery(
         engine_import=networks.engine_import,
         locks=resources.locks,
         lost_records=lost_records,
-        kernel=kernel,
-        run_dir=settings.run_dir,
     )
     remove_leftovers = RemoveLeftovers(
         store=store,
@@ -483,16 +481,18 @@ def _make_recovery(
         ),
         reconciler=Reconciler(
             engine=engine,
-            comparison=Comparison(store, engine, teardown.liveness, networks.service, search),
-            liveness=teardown.liveness,
-            networks=networks.service,
             managed=networks.managed,
-            teardowns=teardown.queue,
-            rebuild_endpoint=rebuild_endpoint,
-            remove_leftovers=remove_leftovers,
+            repair=Repair(
+                comparison=Comparison(store, engine, teardown.liveness, networks.service, search, rebuild_endpoint),
+                liveness=teardown.liveness,
+                networks=networks.service,
+                teardowns=teardown.queue,
+                rebuild_endpoint=rebuild_endpoint,
+                remove_leftovers=remove_leftovers,
+                grace_s=settings.reconcile_grace_s,
+            ),
             unclaimed_addresses=ipam.unclaimed,
             interval_s=settings.reconcile_interval_s,
-            grace_s=settings.reconcile_grace_s,
         ),
         rebuild_endpoint=rebuild_endpoint,
         lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),

@@ -5,22 +5,24 @@
 So DEL is possible when Docker deletes them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError
+from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.naming import pin_path, staging_path
+from cnm_bridge.core.model.naming import STAGING_IFNAME, alternative_name, pin_path, staging_path
+from cnm_bridge.core.planning.link.endpoint_replies import given_addresses
+from cnm_bridge.core.planning.new_records import rebuilt_record
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.engine_diff import lacks_sandbox
-from cnm_bridge.driver.recovery.lost_records import LostRecords
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
@@ -29,14 +31,72 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostRecords:
+    """Makes another record for an endpoint whose own was lost; see `rebuilt_record`.
+
+    Attributes:
+        run_dir: The parent directory of staging namespaces and pins.
+        boot_id: The kernel's boot ID.
+    """
+
+    kernel: Kernel
+    run_dir: Path
+    boot_id: str
+
+    def has_left_something(self, endpoint_id: EndpointId) -> bool:
+        """Return whether an endpoint without a record has a namespace of ours."""
+        attachment_id = AttachmentId(endpoint_id)
+        paths = pin_path(self.run_dir, attachment_id), staging_path(self.run_dir, attachment_id)
+        return any(map(self.kernel.is_namespace, paths))
+
+    async def make(
+        self,
+        endpoint_id: EndpointId,
+        *,
+        network_id: NetworkId,
+        phase: Phase,
+        internal: bool,
+        configuration: NetworkConfigurationList,
+        addresses: Sequence[str],
+        mac: str | None = None,
+        sandbox_key: str | None = None,
+    ) -> EndpointRecord:
+        """Return the record, which is not stored; the attachment has the endpoint's ID.
+
+        The addresses of the link in the pinned sandbox count, if it is there: in mode *direct* Docker knows none.
+
+        Raises:
+            KernelError: The sandbox cannot be read.
+        """
+        attachment_id = AttachmentId(endpoint_id)
+        pin, altname = pin_path(self.run_dir, attachment_id), alternative_name(attachment_id)
+        pinned_link = None
+        if self.kernel.is_namespace(pin):
+            name = await self.kernel.find_pinned_link(pin, STAGING_IFNAME, altname, mac)
+            found = await self.kernel.look_in_sandbox(pin, altname) if name is not None else None
+            addresses = (tuple(map(str, given_addresses(found))) if found is not None else ()) or addresses
+            pinned_link = name or STAGING_IFNAME  # most links have that name
+        return rebuilt_record(
+            endpoint_id,
+            network_id=network_id,
+            phase=phase,
+            internal=internal,
+            configuration=configuration,
+            addresses=addresses,
+            mac=mac,
+            run_dir=self.run_dir,
+            boot_id=self.boot_id,
+            pinned_link=pinned_link,
+            sandbox_key=sandbox_key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildEndpoint:
     """Creates the record of an endpoint from the engine's data and the current configuration.
 
     The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
     and by its addresses, taken from its link in the pinned sandbox, or from Docker.
-
-    Attributes:
-        run_dir: The parent directory of the pins.
     """
 
     store: Store
@@ -45,8 +105,6 @@ class RebuildEndpoint:
     engine_import: EngineImport
     locks: KeyedLocks[EndpointId]
     lost_records: LostRecords
-    kernel: Kernel
-    run_dir: Path
     _without_sandbox: dict[EndpointId, EngineEndpoint] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -72,12 +130,12 @@ class RebuildEndpoint:
 
         It is asked only if the network is unknown too, or something of the endpoint is left: Docker also lets endpoints
         leave whose attachment has failed and is undone. One with a DHCP client identifier has another ID and is not
-        found. The sandbox stays unknown: the engine does not describe a
-        container while it waits for a call about it. Errors are logged, and the caller continues without a record.
+        found. The sandbox stays unknown: the engine does not describe a container while it waits for a call about it.
+        Errors are logged, and the caller continues without a record.
         """
         if self.store.find_endpoint(endpoint_id) is not None:
             return
-        if self.store.find_network(network_id) is not None and not self._has_left_something(endpoint_id):
+        if self.store.find_network(network_id) is not None and not self.lost_records.has_left_something(endpoint_id):
             return
         try:
             network = await self.engine_import.ask(network_id)
@@ -86,11 +144,6 @@ class RebuildEndpoint:
                 await self._rebuild(network, endpoint, None)
         except (BridgeError, CniError, KernelError, StateError) as exc:
             log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
-
-    def _has_left_something(self, endpoint_id: EndpointId) -> bool:
-        attachment_id = AttachmentId(endpoint_id)
-        paths = pin_path(self.run_dir, attachment_id), staging_path(self.run_dir, attachment_id)
-        return any(map(self.kernel.is_namespace, paths))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         """Store a record of `endpoint` in phase JOINED, or the sandbox of its record if only that is unknown.
