@@ -42,8 +42,10 @@ from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.global_scope import GlobalScope
+from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
@@ -60,7 +62,7 @@ from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedL
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.loop import TeardownLoop
-from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
@@ -126,6 +128,8 @@ class Resources:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Networks:
     service: NetworkService
+    planner: EndpointPlanner
+    lists: NetworkLists
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
@@ -319,22 +323,36 @@ def _make_networks(resources: Resources) -> _Networks:
     name_resolver = NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s)
     engine_import = EngineImport(store, resources.engine_in_calls, locks)
     managed = ManagedNetworks(settings.networks, resources.engine, settings.driver_name)
+    lists = NetworkLists(
+        store=store,
+        directories=directories,
+        runtime=resources.runtime,
+        name_resolver=name_resolver,
+        engine_import=engine_import,
+        managed=managed,
+        locks=locks,
+        allow_inline=settings.allow_inline,
+    )
+    planner = EndpointPlanner(
+        store=store,
+        lists=lists,
+        release=resources.release,
+        attach=settings.attach,
+        arg_names=settings.cni_arg_names,
+        run_dir=settings.run_dir,
+        boot_id=resources.boot_id,
+    )
     return _Networks(
         service=NetworkService(
             store=store,
-            directories=directories,
-            runtime=resources.runtime,
-            name_resolver=name_resolver,
-            engine_import=engine_import,
-            release=resources.release,
-            attach=settings.attach,
-            allow_inline=settings.allow_inline,
-            arg_names=settings.cni_arg_names,
-            global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
-            managed=managed,
+            lists=lists,
+            planner=planner,
             unused_bridges=UnusedBridges(resources.kernel),
+            global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
             locks=locks,
         ),
+        planner=planner,
+        lists=lists,
         directories=directories,
         name_resolver=name_resolver,
         engine_import=engine_import,
@@ -444,7 +462,7 @@ def _make_recovery(
     lost_records = LostRecords(kernel=kernel, run_dir=settings.run_dir, boot_id=resources.boot_id)
     rebuild_endpoint = RebuildEndpoint(
         store=store,
-        networks=networks.service,
+        planner=networks.planner,
         engine=resources.engine,
         engine_import=networks.engine_import,
         locks=resources.locks,
@@ -452,7 +470,7 @@ def _make_recovery(
     )
     remove_leftovers = RemoveLeftovers(
         store=store,
-        networks=networks.service,
+        lists=networks.lists,
         kernel=kernel,
         teardowns=teardown.queue,
         locks=resources.locks,
@@ -483,7 +501,7 @@ def _make_recovery(
             engine=engine,
             managed=networks.managed,
             repair=Repair(
-                comparison=Comparison(store, engine, teardown.liveness, networks.service, search, rebuild_endpoint),
+                comparison=Comparison(store, engine, teardown.liveness, networks.lists, search, rebuild_endpoint),
                 liveness=teardown.liveness,
                 networks=networks.service,
                 teardowns=teardown.queue,
@@ -518,7 +536,7 @@ def _make_endpoints(
     )
     service = EndpointService(
         store=store,
-        networks=networks.service,
+        planner=networks.planner,
         attempts=Attempts(store, teardown.queue, locks),
         attachers=attach.attachers,
         owners=teardown.owners,
@@ -528,8 +546,6 @@ def _make_endpoints(
         joined=joined,
         unpublished=unpublished,
         locks=locks,
-        run_dir=resources.settings.run_dir,
-        boot_id=resources.boot_id,
     )
     return _Endpoints(
         service=service,

@@ -17,7 +17,7 @@ from secrets import token_hex
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, render_json
-from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, NetworkRecord, Phase, WrongPhase
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
@@ -26,6 +26,7 @@ from cnm_bridge.core.model.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
@@ -415,15 +416,16 @@ async def test_docker_deletes_the_endpoint_while_it_is_planned(
     """No plugin runs, and nothing is left, although no record shows the call yet."""
     planning, go_on = asyncio.Event(), asyncio.Event()
     async with one_token(store, tmp_path, "move") as host:
-        networks = host.daemon.networks.service
-        plan = networks.plan
+        plan = EndpointPlanner.plan
 
-        async def plan_slowly(request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
+        async def plan_slowly(
+            planner: EndpointPlanner, request: CreateEndpoint, caller: ProcessRecord | None
+        ) -> tuple[EndpointRecord, Plan]:
             planning.set()
             await go_on.wait()
-            return await plan(request)
+            return await plan(planner, request, caller)
 
-        monkeypatch.setattr(networks, "plan", plan_slowly)
+        monkeypatch.setattr(EndpointPlanner, "plan", plan_slowly)
         async with asyncio.TaskGroup() as tasks:
             create = tasks.create_task(refused(host.create(FIRST), f"endpoint {FIRST} has been deleted"))
             await planning.wait()

@@ -16,7 +16,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import pin_path
-from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch
 from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
@@ -116,7 +116,7 @@ async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> No
     search = LeftoverSearch(store, kernel, run_dir)
     remove = RemoveLeftovers(
         store=store,
-        networks=cast("NetworkService", None),  # nothing is asked of these
+        lists=cast("NetworkLists", None),  # nothing is asked of these
         kernel=kernel,
         teardowns=cast("TeardownQueue", None),
         locks=KeyedLocks(),

@@ -6,9 +6,7 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 `cnm_bridge.driver.endpoints.attempts` undoes a failure, and repeats it after a refusal that may pass.
 """
 
-import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -27,7 +25,6 @@ from cni_bridge_state import (
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
-from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.planning.sticky import is_asking, without_request
@@ -36,7 +33,7 @@ from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
-from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
@@ -55,14 +52,10 @@ class EndpointService:
     """Creates endpoints, joins them to sandboxes, lets them leave, and deletes them.
 
     Every call is idempotent: repeated with the same ID it returns the same reply.
-
-    Attributes:
-        run_dir: The directory that contains the staging namespaces.
-        boot_id: The kernel's boot ID.
     """
 
     store: Store
-    networks: NetworkService
+    planner: EndpointPlanner
     attempts: Attempts
     attachers: Attachers
     owners: AddressOwners
@@ -72,8 +65,6 @@ class EndpointService:
     joined: JoinedEndpoints
     unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
-    run_dir: Path
-    boot_id: str
     _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
     """Several endpoints may want the same one."""
 
@@ -95,12 +86,9 @@ class EndpointService:
                 record = self.store.find_endpoint(request.endpoint_id)
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
-                network, plan = await self.networks.plan(request)
+                planned, plan = await self.planner.plan(request, caller)
                 await self.unpublished.refuse_early(request, plan.configuration)
                 deadline = wait_deadline()  # the wait for a network's name has a limit of its own
-                planned = planned_record(
-                    request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
-                )
                 async with self._attachments.hold(planned.attachment.id):
                     record = await self._create(call, planned, plan, deadline)
         _refuse_other(record, request)

@@ -56,7 +56,7 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.networks.managed import ManagedNetworks
-from cnm_bridge.driver.teardown.address_holders import describe_address, describe_holders
+from cnm_bridge.driver.teardown.address_owners import describe_address, describe_holders
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 log = structlog.get_logger()

@@ -2,14 +2,141 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plans an endpoint: the plugins' input, the CNI version and the attach mode; also for `cni-bridge explain`."""
 
-from collections.abc import Collection
-from dataclasses import replace
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from cni_invoker import CniError, Runtime
+import structlog
+
+from cni_bridge_state import EndpointRecord, MemoryRecord, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
+from cnm_bridge.core.planning.new_records import planned_record
+from cnm_bridge.core.planning.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
+from cnm_bridge.core.planning.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.settings import AttachOption
+from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.driver.networks.lists import NetworkLists
+from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.kernel import is_ipv6_on
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPlanner:
+    """Plans endpoints from the lists that are on disk now.
+
+    Attributes:
+        attach: How to attach endpoints for which `cni.attach` is not set.
+        arg_names: The names of arguments of plugins that an operator has listed.
+        run_dir: The directory that contains the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    store: Store
+    lists: NetworkLists
+    release: KnownRelease
+    attach: AttachOption
+    arg_names: Collection[str]
+    run_dir: Path
+    boot_id: str
+    _warned: dict[NetworkId, set[str]] = field(default_factory=dict, init=False)
+    """What has been logged of a network."""
+
+    async def plan(self, request: CreateEndpoint, caller: ProcessRecord | None) -> tuple[EndpointRecord, Plan]:
+        """Return an endpoint's first record, which is not stored, and its plan.
+
+        Raises:
+            BadOption: An option is unknown, or its value is invalid.
+            Refused: The network is unknown, its name is not known in time, there is no list of that name, or the list
+                cannot provide what is requested.
+            CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
+        """
+        network, plan = await self._plan(request.network_id, request.options, request.requested)
+        record = planned_record(
+            request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
+        )
+        return record, plan
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
+        """Return a network and its list for an endpoint without requested values.
+
+        Raises:
+            BadOption, Refused, CniError: As `plan`.
+        """
+        network, plan = await self._plan(network_id, {}, RequestedInterface())
+        return network, plan.configuration
+
+    async def choose(self, wanted: PlanRequest) -> Plan:
+        """Return the plan of an endpoint on this host.
+
+        Raises:
+            BadOption, Refused, CniError: As `plan_endpoint`, or the host has no IPv6.
+        """
+        plan = await plan_endpoint(wanted, self.lists.runtime, default=self.attach, release=self.release.current)
+        refuse_without_ipv6(plan.configuration, is_ipv6_on)
+        return plan
+
+    def forget(self, network_id: NetworkId) -> None:
+        """Forget a network that has been removed."""
+        self._warned.pop(network_id, None)
+
+    async def _plan(
+        self, network_id: NetworkId, given: Mapping[str, str], requested: RequestedInterface
+    ) -> tuple[NetworkRecord, Plan]:
+        network = self.store.find_network(network_id) or await self.lists.engine_import.find(network_id)
+        if network is None:
+            raise Refused(
+                f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
+                "check --docker-host, or remove the Docker network and create it again"
+            )
+        self.lists.managed.refuse_override(network.options, given)
+        for option in doubtful_arguments(network.options, given, self.arg_names):
+            log.warning("endpoint.argument_in_lower_case", option=option)
+        given = with_spelling(given, self.arg_names)
+        options = parse_options(network.options, given)
+        for option in options.unknown:
+            if self._is_first(network_id, option):
+                log.warning("endpoint.option_unknown", option=option)
+        configuration = await self.lists.find(network, options)
+        wanted = plan_request(network, configuration, options, requested)
+        plan = await self.choose(replace(wanted, memory=self._recall(configuration.name, options)))
+        self.warn_of_unused_pools(network, configuration)
+        return network, plan
+
+    def _recall(self, configuration: str, options: Options) -> MemoryRecord | None:
+        """Return what the last container with the same key had, without a MAC that another endpoint has.
+
+        An endpoint with the same MAC and one of the addresses may be the last container's, not yet found dead. If it
+        is alive, the IPAM plugin refuses the address, and the MAC is looked for once more.
+        """
+        memory = None if options.sticky is None else self.store.memories.find(configuration, options.sticky)
+        if memory is None or memory.mac is None:
+            return memory
+        holders = map(self.store.get_endpoint, self.store.endpoints_with_mac(configuration, memory.mac))
+        is_taken = any(set(memory.addresses).isdisjoint(one.addresses) for one in holders)
+        return replace(memory, mac=None) if is_taken else memory
+
+    def warn_of_unused_pools(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
+        """Log once for each network that Docker gives its containers addresses that their plugins know nothing of."""
+        unused = find_unused_pools(configuration, network.pools)
+        if unused and self._is_first(network.id, "pools"):
+            pools = [str(pool.subnet) for pool in unused]
+            log.warning("network.pool_unused", network_id=network.id, pools=pools, configuration=configuration.name)
+
+    def _is_first(self, network_id: NetworkId, what: str) -> bool:
+        """Return whether something of a network has not been logged yet, and note it."""
+        warned = self._warned.setdefault(network_id, set())
+        is_first = what not in warned
+        warned.add(what)
+        return is_first
 
 
 async def plan_endpoint(
@@ -49,3 +176,12 @@ async def _static_versions(runtime: Runtime) -> Collection[str] | None:
         return (await runtime.version(STATIC)).supported
     except CniError:
         return None
+
+
+def plan_request(
+    network: NetworkRecord, configuration: NetworkConfigurationList, options: Options, requested: RequestedInterface
+) -> PlanRequest:
+    """Return what an endpoint of a network is planned from."""
+    return PlanRequest(
+        network=configuration, options=options, requested=requested, pools=network.pools, internal=network.internal
+    )

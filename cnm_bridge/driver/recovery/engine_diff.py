@@ -4,7 +4,7 @@
 
 dockerd does not report the endpoints that it lost in a crash, and ignores errors of DeleteEndpoint. So its lists are
 compared with the records. An endpoint that is being created is briefly in only one of the two, so a difference counts
-only if two comparisons, some seconds apart, both find it (`reconciler.py`).
+only if two comparisons, some seconds apart, both find it (`repair.py`).
 """
 
 from collections.abc import Iterable, Mapping

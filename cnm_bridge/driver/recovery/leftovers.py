@@ -33,7 +33,7 @@ from cnm_bridge.core.model.naming import (
     staging_directory,
     staging_path,
 )
-from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.artifacts import (
     PluginArtifact,
     Reservations,
@@ -181,7 +181,7 @@ class RemoveLeftovers:
     """
 
     store: Store
-    networks: NetworkService
+    lists: NetworkLists
     kernel: Kernel
     teardowns: TeardownQueue
     locks: KeyedLocks[EndpointId]
@@ -237,7 +237,7 @@ class RemoveLeftovers:
         must not cancel this: a record that is stored without a teardown would hold its address until the next start.
         """
         try:
-            found = await self.search.find(self.networks.bound_names(), self.networks.bound_documents())
+            found = await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
         except KernelError as exc:  # the plugin's own error is reported instead
             log.warning("contention.kernel_unread", error=str(exc))
             return
@@ -255,7 +255,7 @@ class RemoveLeftovers:
     async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
             try:
-                return await self.networks.find_configuration(name)
+                return await self.lists.find_named(name)
             except CniError as exc:
                 log.warning("endpoint.leftovers_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
         return None

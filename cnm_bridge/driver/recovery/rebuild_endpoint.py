@@ -21,7 +21,7 @@ from cnm_bridge.core.model.naming import STAGING_IFNAME, alternative_name, pin_p
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses
 from cnm_bridge.core.planning.new_records import rebuilt_record
 from cnm_bridge.driver.networks.engine_import import EngineImport
-from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.recovery.engine_diff import lacks_sandbox
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
@@ -100,7 +100,7 @@ class RebuildEndpoint:
     """
 
     store: Store
-    networks: NetworkService
+    planner: EndpointPlanner
     engine: Engine
     engine_import: EngineImport
     locks: KeyedLocks[EndpointId]
@@ -185,7 +185,7 @@ class RebuildEndpoint:
 
     async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str | None) -> None:
         endpoint_id = EndpointId(endpoint.id)
-        record, configuration = await self.networks.resolve(NetworkId(network.id))
+        record, configuration = await self.planner.resolve(NetworkId(network.id))
         async with self.locks.hold(endpoint_id):
             if self.store.find_endpoint(endpoint_id) is None:
                 known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)

@@ -22,6 +22,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten
 from cnm_bridge.driver.recovery.engine_diff import (
@@ -91,7 +92,7 @@ class Comparison:
     store: Store
     engine: TrustedEngine
     liveness: Liveness
-    networks: NetworkService
+    lists: NetworkLists
     search: LeftoverSearch
     rebuild_endpoint: RebuildEndpoint
 
@@ -147,13 +148,13 @@ class Comparison:
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:
-            return await self.search.find(self.networks.bound_names(), self.networks.bound_documents())
+            return await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return {}
 
     async def _find_unwritten(self) -> tuple[Path, ...]:
-        return await self.search.find_unwritten(self.networks.bound_names(), self.networks.bound_documents())
+        return await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
 
 
 @dataclass(slots=True, kw_only=True)

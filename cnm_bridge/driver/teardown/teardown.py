@@ -7,27 +7,32 @@ begins, it looks whether a container uses the endpoint although its record is ou
 killed daemon left running still works on it.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
-from cni_invoker.advanced import RULES_BY_ADDRESS
+from cni_invoker.advanced import RULES_BY_ADDRESS, find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 
 log = structlog.get_logger()
+
+_ORPHANS_LIMIT_S: Final = 2.0
+"""Limit for all orphaned plugins together: the daemon answers no call before."""
 
 _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
@@ -176,6 +181,45 @@ def first_pending_plugin(record: EndpointRecord) -> str | None:
     """Return the type of the plugin whose DEL is next, None if all have completed."""
     plugins = Endpoint(record).network.plugins
     return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
+
+
+@dataclass(slots=True)
+class OrphanedPlugins:
+    """Kills the plugins of the previous run, and remembers the attachments of those that still run.
+
+    Attributes:
+        directory: The directory in which the daemon records its running plugins.
+    """
+
+    directory: Path
+    _attachments: frozenset[str] = field(default=frozenset(), init=False)
+
+    async def kill(self) -> None:
+        """Kill all plugins that still run; returns after two seconds at the latest.
+
+        This includes plugins that publish ports of a joined endpoint: they would interfere with publishing them again.
+        """
+        try:
+            killed = await asyncio.to_thread(kill_orphaned_plugins, self.directory, None, limit_s=_ORPHANS_LIMIT_S)
+            if killed:
+                log.warning("plugins.ended", pids=killed)
+                running = await asyncio.to_thread(find_orphaned_plugins, self.directory, None)
+                self._attachments = frozenset(plugin.container_id for plugin in running)
+        except OSError as exc:
+            log.warning("plugins.not_ended", directory=str(self.directory), error=str(exc))
+
+    async def ensure_none(self, attachment_id: AttachmentId) -> None:
+        """Ensure that no plugin of the previous run is still running for an attachment; kill it again if one is.
+
+        Raises:
+            PluginStillRuns: The plugin does not end, because it hangs in the kernel.
+        """
+        if attachment_id in self._attachments:
+            await asyncio.to_thread(kill_orphaned_plugins, self.directory, [attachment_id], limit_s=_ORPHANS_LIMIT_S)
+            running = await asyncio.to_thread(find_orphaned_plugins, self.directory, [attachment_id])
+            if running:
+                raise PluginStillRuns(attachment_id, [str(plugin) for plugin in running])
+            self._attachments -= {attachment_id}
 
 
 @dataclass(frozen=True, slots=True)

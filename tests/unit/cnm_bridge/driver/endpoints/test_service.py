@@ -23,9 +23,14 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait for a network's name has a limit of its own, and leaves the time of the other waits."""
     steps: list[str] = []
 
-    async def plan(_: object) -> tuple[None, SimpleNamespace]:
+    class Planned:
+        @property
+        def attachment(self) -> None:
+            raise RuntimeError("the end of the test")
+
+    async def plan(*_: object) -> tuple[Planned, SimpleNamespace]:
         steps.append("planned")
-        return None, SimpleNamespace(configuration=None)
+        return Planned(), SimpleNamespace(configuration=None)
 
     async def refuse_early(*_: object) -> None:
         steps.append("not refused")
@@ -34,19 +39,13 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         steps.append("time begins")
         return 0.0
 
-    def planned_record(*_: object, **__: object) -> None:
-        raise RuntimeError("the end of the test")
-
     monkeypatch.setattr(module, "wait_deadline", wait_deadline)
-    monkeypatch.setattr(module, "planned_record", planned_record)
     parts = {
         "attempts": SimpleNamespace(under_way=nullcontext),
         "locks": KeyedLocks[EndpointId](),
         "store": SimpleNamespace(find_endpoint=lambda _: None),
-        "networks": SimpleNamespace(plan=plan),
+        "planner": SimpleNamespace(plan=plan),
         "unpublished": SimpleNamespace(refuse_early=refuse_early),
-        "run_dir": None,
-        "boot_id": None,
     }
     service = cast("EndpointService", SimpleNamespace(**parts))
     with pytest.raises(RuntimeError, match="the end of the test"):

@@ -14,8 +14,8 @@ import pytest
 
 from cni_bridge_state import AttachmentId
 from cni_invoker.errors import PluginStillRuns
-from cnm_bridge.driver.teardown import orphaned_plugins
-from cnm_bridge.driver.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.driver.teardown import teardown
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 
 ONE, TWO = AttachmentId(f"{os.getpid():064x}"), AttachmentId(f"{os.getpid():063x}f")
 
@@ -40,7 +40,7 @@ async def test_an_endpoint_with_an_unkillable_plugin_is_refused(
 ) -> None:
     """Other endpoints are accepted; once the plugin can be killed, the endpoint is accepted too."""
     plugins = OrphanedPlugins(tmp_path)
-    monkeypatch.setattr(orphaned_plugins, "_LIMIT_S", 0.1)
+    monkeypatch.setattr(teardown, "_ORPHANS_LIMIT_S", 0.1)
     with monkeypatch.context() as kernel:
         kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # as for a process that hangs in the kernel
         await plugins.kill()

@@ -25,7 +25,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cnm_bridge.core.wire import EndpointReference
-from cnm_bridge.driver.teardown.address_holders import describe_holders
+from cnm_bridge.driver.teardown.address_owners import describe_holders
 from tests.records import NETWORK, endpoint, put
 
 WEB, OTHER = EndpointId("77" * 32), EndpointId("99" * 32)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds the network configuration lists of networks: on disk, or brought by the network itself."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
+from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList, Runtime
+from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.errors import Refused, network_option
+from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
+from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class NetworkLists:
+    """Finds lists by network or by name, as they are now.
+
+    Attributes:
+        allow_inline: Whether a network may bring its own list.
+    """
+
+    store: Store
+    directories: ConfigurationDirectories
+    runtime: Runtime
+    name_resolver: NetworkNameResolver
+    engine_import: EngineImport
+    managed: ManagedNetworks
+    locks: KeyedLocks[NetworkId]
+    allow_inline: bool
+    _seen: ConfigurationIndex | None = field(default=None, init=False)
+
+    def index(self) -> ConfigurationIndex:
+        """Return the current configurations; unusable ones are logged once after each change."""
+        index = self.directories.index()
+        if index is not self._seen:
+            self._seen = index
+            for problem in index.problems:
+                log.warning("configuration.unusable", problem=str(problem))
+            for shadowed in index.shadowed:
+                log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
+        return index
+
+    async def find(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
+        """Return the list of a network.
+
+        Raises:
+            Refused: Its name is not known in time, there is no list of that name, or it may not use this list.
+            CniError: The list named with `cni.network` no longer exists.
+        """
+        if options.inline is not None:
+            self.refuse_inline(options.inline)
+            return options.inline
+        bound = options.configuration or network.configuration
+        if bound is not None:
+            self.managed.refuse_container(bound, network.options)
+            return self.index().find(bound)
+        name = network.name or await self.name_resolver.wait(network.id)
+        self.managed.refuse_name(name)
+        try:
+            return self.index().find(name)
+        except ConfigurationNotFound as exc:
+            found = await self._bind_to_compose_name(network)
+            if found is not None:
+                return found
+            raise Refused(
+                f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
+                f"{exc}. Add one of that name, or make the network again with {network_option('cni.network', 'NAME')}"
+            ) from exc
+
+    async def _bind_to_compose_name(self, network: NetworkRecord) -> NetworkConfigurationList | None:
+        """Bind a network to the configuration of its name in the compose file; return None if there is none.
+
+        Compose puts the project's name before the network's: `blue` becomes `shop_blue`.
+        """
+        described = await self.engine_import.ask(network.id)
+        name = None if described is None else described.compose_name
+        if name is None:
+            return None
+        with suppress(ConfigurationNotFound):
+            found = self.index().find(name)
+            self.managed.refuse_other(name, network.options)
+            async with self.locks.hold(network.id):
+                record = self.store.find_network(network.id)
+                if record is not None:
+                    await self.store.put_network(replace(record, configuration=name))
+            log.info("network.bound", network_id=network.id, name=network.name, configuration=name)
+            return found
+        return None
+
+    async def find_named(self, name: str) -> NetworkConfigurationList:
+        """Return the list of this name that is on disk now, in a version that all its plugins support.
+
+        Raises:
+            CniError: It does not exist, or its plugins have no version in common.
+        """
+        inline = (found for found in self.inline() if found.name == name)
+        return await self.runtime.negotiate(next(inline, None) or self.index().find(name))
+
+    def bound_names(self) -> tuple[str, ...]:
+        """Return the names of the lists that networks use."""
+        names = (network.configuration or network.name for network in self.store.networks())
+        return tuple(name for name in names if name is not None)
+
+    def bound_documents(self) -> tuple[JsonObject, ...]:
+        """Return the JSON of the lists that networks use and that are on disk now."""
+        found = [inline.document for inline in self.inline()]
+        index = self.index()
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):
+                found.append(index.find(name).document)
+        return tuple(found)
+
+    def inline(self) -> Iterator[NetworkConfigurationList]:
+        """Yield the lists that networks have brought."""
+        for network in self.store.networks():
+            if INLINE in network.options and (inline := parse_options(network.options).inline) is not None:
+                yield inline
+
+    def refuse_inline(self, inline: NetworkConfigurationList) -> None:
+        """Refuse a list that a network has brought, unless the operator allows it and its name is free.
+
+        Raises:
+            Refused: The text says why.
+        """
+        if not self.allow_inline:
+            raise Refused(
+                f"option {INLINE}: not allowed, because it runs plugins as root with arguments of the caller's choice; "
+                "an operator can allow it with allow-inline = true in the configuration of cni-bridge"
+            )
+        with suppress(ConfigurationNotFound):
+            known = self.index().find(inline.name)
+            raise Refused(
+                f"option {INLINE}: the host has a CNI configuration {inline.name} already ({known.source}); use "
+                f"-o {CONFIGURATION}={inline.name}, or give the list another name"
+            )
