@@ -152,7 +152,6 @@ class _Teardown:
     owners: AddressOwners
     liveness: Liveness
     orphaned_plugins: OrphanedPlugins
-    dead: DeadEndpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +167,7 @@ class _Recovery:
     reconciler: Reconciler
     rebuild_endpoint: RebuildEndpoint
     lease_keeper: LeaseKeeper
+    dead: DeadEndpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,10 +398,10 @@ def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
 def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[EndpointId], float]) -> _Teardown:
     """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
     store, kernel = resources.store, resources.kernel
-    owners = AddressOwners(store)
+    pending = PendingTeardowns()
+    owners = AddressOwners(store, pending)
     liveness = Liveness(store, kernel)
     slots = TeardownSlots(resources.limits.executions)
-    pending = PendingTeardowns()
     teardown = Teardown(
         store=store,
         attachers=attach.attachers,
@@ -419,13 +419,12 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
         slots=slots,
         quiet_s=quiet_s,
     )
-    queue = TeardownQueue(store=store, loop=loop, pending=pending, locks=resources.locks, owners=owners, slots=slots)
+    queue = TeardownQueue(store=store, loop=loop, pending=pending, locks=resources.locks, slots=slots)
     return _Teardown(
         queue=queue,
         owners=owners,
         liveness=liveness,
         orphaned_plugins=orphaned_plugins,
-        dead=DeadEndpoints(store, liveness, queue),
     )
 
 
@@ -478,7 +477,6 @@ def _make_recovery(
         lost_records=lost_records,
         search=search,
     )
-    teardown.dead.when_none_is_dead(remove_leftovers.on_network)
     engine = TrustedEngine(
         store=store,
         engine=resources.engine,
@@ -514,6 +512,7 @@ def _make_recovery(
         ),
         rebuild_endpoint=rebuild_endpoint,
         lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),
+        dead=DeadEndpoints(store, teardown.liveness, teardown.queue, remove_leftovers.on_network),
     )
 
 
@@ -530,7 +529,7 @@ def _make_endpoints(
         sandbox_sync=attach.sandbox_sync,
         files=ContainerFiles(store, kernel, resources.release),
         teardowns=teardown.queue,
-        dead=teardown.dead,
+        dead=recovery.dead,
         locks=locks,
         liveness=teardown.liveness,
     )
@@ -541,7 +540,7 @@ def _make_endpoints(
         attachers=attach.attachers,
         owners=teardown.owners,
         teardowns=teardown.queue,
-        dead=teardown.dead,
+        dead=recovery.dead,
         rebuild_endpoint=recovery.rebuild_endpoint,
         joined=joined,
         unpublished=unpublished,

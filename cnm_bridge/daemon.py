@@ -99,7 +99,7 @@ async def serve(
         _log_state(store)
         _log_exposure(listeners)
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
-        _check_sight(daemon)
+        _distrust_if_hidden(daemon)
         reloading = Reloading(settings, source, reload, _appliers(daemon, output))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
@@ -188,7 +188,7 @@ def _event_for(*numbers: signal.Signals) -> asyncio.Event:
     return event
 
 
-def _check_sight(daemon: Daemon) -> None:
+def _distrust_if_hidden(daemon: Daemon) -> None:
     """Have all mounted sandboxes count as in use if processes of containers are not visible, before anything is undone.
 
     If the engine is not there yet, its first call tells (`caller.hidden`).

@@ -38,6 +38,7 @@ __all__ = [
     "Slow",
     "WithFirewall",
     "make_queue",
+    "no_leftovers",
     "running",
     "wait_gone",
 ]
@@ -130,10 +131,10 @@ def make_queue(
 ) -> TeardownQueue:
     """Make the queue under test, without any plugin."""
     docker = docker or Docker()
-    owners = owners or AddressOwners(store)
+    pending = PendingTeardowns() if owners is None else owners.pending
+    owners = owners or AddressOwners(store, pending)
     slots = TeardownSlots(plugins)
     attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
-    pending = PendingTeardowns()
     undo = teardown(
         store=store,
         attachers=attachers,
@@ -152,7 +153,11 @@ def make_queue(
         slots=slots,
         quiet_s=docker.quiet_s,
     )
-    return TeardownQueue(store=store, loop=loop, pending=pending, locks=locks, owners=owners, slots=slots)
+    return TeardownQueue(store=store, loop=loop, pending=pending, locks=locks, slots=slots)
+
+
+async def no_leftovers(_: str, __: float) -> None:
+    """Nothing is left of endpoints without a record."""
 
 
 @asynccontextmanager

@@ -153,7 +153,7 @@ async def host(
     teardown = Teardown(
         store=store,
         attachers=attachers,
-        owners=AddressOwners(store),
+        owners=AddressOwners(store, pending),
         unrecorded=unrecorded,
         slots=TeardownSlots(LIMITS.executions),
         pending=pending,

@@ -47,7 +47,7 @@ async def test_a_joined_endpoint_without_a_pin(
 ) -> None:
     """Docker has it in a sandbox, and its record does not: without a pin it was moved, and the operator sees why."""
     attacher = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")[AttachMode.HYBRID]
-    joined = attacher.as_joined(await put_ready(store, 1, sandbox.path))
+    joined = attacher.joined_record(await put_ready(store, 1, sandbox.path))
     assert joined.attachment.mode is AttachMode.MOVE
     assert joined.attachment.mode_reason == "its record was out of date, and its sandbox is not pinned"
 

@@ -71,14 +71,14 @@ def make_teardown(
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
     unrecorded = UnrecordedLinks(store, kernel)
-    slots = slots or TeardownSlots(LIMITS.executions)
+    slots, pending = slots or TeardownSlots(LIMITS.executions), pending or PendingTeardowns()
     return Teardown(
         store=store,
         attachers=attachers,
-        owners=owners or AddressOwners(store),
+        owners=owners or AddressOwners(store, pending),
         unrecorded=unrecorded,
         slots=slots,
-        pending=pending or PendingTeardowns(),
+        pending=pending,
     )
 
 
@@ -166,7 +166,7 @@ async def test_an_address_claimed_by_a_new_endpoint(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
 ) -> None:
     """DEL of `firewall` is put off until the claim ends; then it removes its rules."""
-    owners = AddressOwners(store)
+    owners = AddressOwners(store, PendingTeardowns())
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     await put(store, first)
     teardown = make_teardown(store, kernel, fakes, owners)

@@ -63,14 +63,14 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
-        unrecorded = UnrecordedLinks(store, kernel)
+        unrecorded, pending = UnrecordedLinks(store, kernel), PendingTeardowns()
         teardown = Teardown(
             store=store,
             attachers=attachers,
-            owners=AddressOwners(store),
+            owners=AddressOwners(store, pending),
             unrecorded=unrecorded,
             slots=TeardownSlots(LIMITS.executions),
-            pending=PendingTeardowns(),
+            pending=pending,
         )
         await teardown(store.get_endpoint(EndpointId(ID)))
 

@@ -16,6 +16,7 @@ from cni_invoker import NetworkConfigurationList, PluginFailed
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.teardown_queue import (
     FIRST,
@@ -219,7 +220,7 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
     monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
     with_firewall = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(with_firewall, addresses=("10.1.0.2",)))
-    owners = AddressOwners(store)
+    owners = AddressOwners(store, PendingTeardowns())
     teardowns = make_queue(store, kernel, tmp_path / "run", WithFirewall, owners=owners)
     configuration = NetworkConfigurationList.from_document(with_firewall.attachment.configuration)
     async with running(teardowns):

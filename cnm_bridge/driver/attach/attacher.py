@@ -76,7 +76,7 @@ class Attacher(Protocol):
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the reply to Join."""
 
-    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+    def joined_record(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record in JOINED of an endpoint on which a container runs, although its record is older."""
 
     async def leave(self, record: EndpointRecord) -> EndpointRecord:

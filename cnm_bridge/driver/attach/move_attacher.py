@@ -115,7 +115,7 @@ class MoveAttacher:
             _snapshot(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
         )
 
-    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+    def joined_record(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record in JOINED."""
         return replace(record, phase=Phase.JOINED)
 

@@ -140,7 +140,7 @@ class SandboxAttacher:
         joined = describe_join(_snapshot(record), "", prefix=record.ifname_prefix, internal=record.internal)
         return replace(joined, link=None, routes=())
 
-    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+    def joined_record(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
         pin = pin_path(self.run_dir, record.attachment.id)
         is_pinned = self.kernel.is_namespace(pin)

@@ -11,7 +11,7 @@ containers that were started since then have none until the engine has been aske
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.link_state import IpAddress, KernelError
 from cnm_bridge.core.model.naming import attachment_of
 from cnm_bridge.core.wire import EndpointReference
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.system.kernel import Kernel, MarkedLink
 
 
@@ -42,49 +43,42 @@ class _Claim:
     deferred: set[EndpointId] = field(default_factory=set)
 
 
-def _ignore(_: EndpointId) -> None:
-    return
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AddressOwners:
     """Finds the endpoints that have an address or may receive it, except those being deleted."""
 
     store: Store
+    pending: PendingTeardowns
     _claims: dict[EndpointId, _Claim] = field(default_factory=dict, init=False)
-    _on_released: Callable[[EndpointId], None] = field(default=_ignore, init=False)
-
-    def when_released(self, on_released: Callable[[EndpointId], None]) -> None:
-        """Set the callback for the end of a claim. It receives each endpoint whose DEL was deferred because of it."""
-        self._on_released = on_released
 
     @contextmanager
     def claim(
         self, endpoint_id: EndpointId, addresses: Iterable[IpAddress], configuration: NetworkConfigurationList
     ) -> Iterator[None]:
-        """Claim addresses for an endpoint while its plugins run: its record does not contain its addresses yet."""
+        """Claim addresses for an endpoint while its plugins run: its record does not contain its addresses yet.
+
+        At the end, the teardowns that were deferred because of the claim are tried again at once.
+        """
         self._claims[endpoint_id] = _Claim(addresses=frozenset(map(str, addresses)), types=_types_of(configuration))
         try:
             yield
         finally:
             for deferred in self._claims.pop(endpoint_id).deferred:
-                self._on_released(deferred)
+                self.pending.begin(deferred)
 
-    def find_owner(
-        self, record: EndpointRecord, plugin: str, *, leaving: Collection[EndpointId] = ()
-    ) -> EndpointId | None:
+    def find_owner(self, record: EndpointRecord, plugin: str) -> EndpointId | None:
         """Return another endpoint that needs the rules that a plugin's DEL would remove, None if there is none.
 
         Args:
             record: The endpoint that is being deleted.
             plugin: The plugin's type.
-            leaving: Endpoints whose teardown has begun. On a full disk, their records may not show it.
 
         Raises:
             AddressClaimed: No other endpoint has the address, but one that is being created may receive it.
         """
+        begun = self.pending.begun  # on a full disk, their records may not show it
         for other in self.store.endpoints_with_address(record.addresses):
-            if other.id == record.id or other.id in leaving or other.phase is Phase.DELETING:
+            if other.id == record.id or other.id in begun or other.phase is Phase.DELETING:
                 continue
             configuration = NetworkConfigurationList.from_document(other.attachment.configuration)
             types = _types_of(configuration)

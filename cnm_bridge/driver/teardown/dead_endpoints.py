@@ -29,20 +29,20 @@ RemoveLeftovers = Callable[[str, float], Awaitable[None]]
 """Begins, until a moment in event loop time, to tear down what is left on a CNI network of endpoints without record."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DeadEndpoints:
-    """Finds dead endpoints, and tears them down."""
+    """Finds dead endpoints, and tears them down.
+
+    Attributes:
+        remove_leftovers: Is called if none is dead; it is never cancelled.
+    """
 
     store: Store
     liveness: Liveness
     teardowns: TeardownQueue
+    remove_leftovers: RemoveLeftovers
     _search: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """One call at a time searches: the others find what it has begun."""
-    _remove_leftovers: RemoveLeftovers | None = field(default=None, init=False)
-
-    def when_none_is_dead(self, remove_leftovers: RemoveLeftovers) -> None:
-        """Set the callback for endpoints whose records are lost. It is never cancelled."""
-        self._remove_leftovers = remove_leftovers
 
     async def tear_down(self, endpoints: Iterable[EndpointRecord], until: float) -> bool:
         """Tear down the dead ones of these endpoints; return whether any is gone.
@@ -66,8 +66,8 @@ class DeadEndpoints:
             here = (record for record in self.store.endpoints() if record.attachment.network == network)
             await self._begin((record for record in here if record.id != asking), until)
             is_late = asyncio.get_running_loop().time() >= until
-            if self._remove_leftovers is not None and not (is_late or self.teardowns.leaving_network(network)):
-                await self._remove_leftovers(network, until)
+            if not (is_late or self.teardowns.leaving_network(network)):
+                await self.remove_leftovers(network, until)
 
     async def _begin(self, endpoints: Iterable[EndpointRecord], until: float) -> tuple[EndpointId, ...]:
         """Begin to tear down the dead ones of these endpoints; return them, none if that cannot be found out."""

@@ -90,6 +90,13 @@ class PendingTeardowns(Retries[EndpointId, Pending]):
         super().__init__(lambda endpoint_id: Pending(key=endpoint_id))
         self.ended: Counter[str] = Counter()
 
+    def begin(self, endpoint_id: EndpointId) -> Pending:
+        """Add the teardown of an endpoint, to begin at once; one that has failed is tried again at once."""
+        pending = self.add(endpoint_id)
+        if pending.attempts:
+            pending.wake.set()
+        return pending
+
     @property
     def begun(self) -> frozenset[EndpointId]:
         """The endpoints whose plugins may have run DEL."""

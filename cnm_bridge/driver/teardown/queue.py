@@ -11,7 +11,6 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo, Urgency
 from cnm_bridge.driver.teardown.slots import TeardownSlots
@@ -39,11 +38,7 @@ class TeardownQueue:
     loop: TeardownLoop
     pending: PendingTeardowns
     locks: KeyedLocks[EndpointId]
-    owners: AddressOwners
     slots: TeardownSlots
-
-    def __post_init__(self) -> None:
-        self.owners.when_released(self.add)
 
     @property
     def all(self) -> Mapping[EndpointId, Pending]:
@@ -88,9 +83,7 @@ class TeardownQueue:
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once. One that has failed is tried again at once."""
-        pending = self.pending.add(endpoint_id)
-        if pending.attempts:
-            pending.wake.set()
+        self.pending.begin(endpoint_id)
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
@@ -207,8 +200,7 @@ class TeardownQueue:
             is_unstored = True
             raise
         finally:  # a full disk must not keep the address and the link
-            self.add(record.id)
-            pending = self.pending.add(record.id)
+            pending = self.pending.begin(record.id)
             pending.is_unstored |= is_unstored
         return pending
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state import AttachmentId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker.advanced import RULES_BY_ADDRESS, find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
@@ -102,7 +102,7 @@ class Teardown:
     def _progress(self, record: EndpointRecord, pending: Pending) -> "_Progress":
         return _Progress(
             store=self.store,
-            find_owner=partial(self.owners.find_owner, leaving=self.pending.begun),
+            owners=self.owners,
             unrecorded=self.unrecorded,
             slot=partial(self.slots.plugin, pending, record.attachment.network),
             pending=pending,
@@ -116,7 +116,7 @@ class _Progress:
 
     Attributes:
         store: The records.
-        find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
+        owners: Finds another endpoint that needs the rules that a plugin would remove by address.
         unrecorded: Finds running containers whose endpoint has no record.
         slot: Takes a slot for one execution of a plugin.
         pending: The pending teardown.
@@ -124,7 +124,7 @@ class _Progress:
     """
 
     store: Store
-    find_owner: Callable[[EndpointRecord, str], EndpointId | None]
+    owners: AddressOwners
     unrecorded: UnrecordedLinks
     slot: Callable[[], AbstractAsyncContextManager[None]]
     pending: Pending
@@ -155,7 +155,7 @@ class _Progress:
             KernelError: It cannot be read which addresses running containers have.
         """
         await self.unrecorded.refuse_if_used(plugin, record.addresses)  # before the records, which may be added to
-        owner = self.find_owner(record, plugin)
+        owner = self.owners.find_owner(record, plugin)
         if owner is not None:
             log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, plugin=plugin)
         return owner is not None
@@ -256,5 +256,5 @@ class CheckedTeardown:
         ):
             return False
         log.warning("endpoint.outdated", reason=_OUTDATED)
-        await self.store.put_endpoint(self.attachers[record.attachment.mode].as_joined(record))
+        await self.store.put_endpoint(self.attachers[record.attachment.mode].joined_record(record))
         return True
