@@ -18,13 +18,12 @@ from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
-from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
-from cnm_bridge.driver.attach.leases import DhcpDaemons
-from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher
 from cnm_bridge.driver.attach.move_detacher import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
+from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
+from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
@@ -33,12 +32,11 @@ from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
-from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
+from cnm_bridge.driver.ipam.lost_addresses import LostAddresses, UnclaimedAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.global_scope import GlobalScope
@@ -49,24 +47,21 @@ from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
-from cnm_bridge.driver.recovery.repair import Comparison, Repair
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.leftovers import LeftoverSearch
-from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
-from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
-from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords, RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.recovery.repair import Comparison, Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.loop import TeardownLoop
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import CheckedTeardown, Teardown
+from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
 from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -265,7 +260,12 @@ def assemble(
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
         methods=_make_methods(resources, networks, endpoints, ipam),
-        requests=(*_make_requests(resources, networks, teardown, recovery, endpoints, ipam), metrics),
+        requests=(
+            *_make_requests(
+                resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
+            ),
+            metrics,
+        ),
         metrics=metrics,
     )
 
@@ -554,9 +554,7 @@ def _make_endpoints(
     )
 
 
-def _make_methods(
-    resources: Resources, networks: _Networks, endpoints: _Endpoints, ipam: _Ipam
-) -> tuple[Method, ...]:
+def _make_methods(resources: Resources, networks: _Networks, endpoints: _Endpoints, ipam: _Ipam) -> tuple[Method, ...]:
     scope = resources.settings.scope
     methods = (
         *network_driver(
@@ -570,6 +568,7 @@ def _make_methods(
 
 def _make_requests(
     resources: Resources,
+    *,
     networks: _Networks,
     teardown: _Teardown,
     recovery: _Recovery,
@@ -577,9 +576,7 @@ def _make_requests(
     ipam: _Ipam,
 ) -> tuple[Request, ...]:
     store, kernel, journal = resources.store, resources.kernel, resources.journal
-    addresses = IpamDocuments(
-        store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, kernel=kernel
-    )
+    addresses = IpamDocuments(store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, kernel=kernel)
     return admin_requests(
         store=store,
         status=Status(

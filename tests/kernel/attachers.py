@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
-from cnm_bridge.assembly import make_attachers as make, make_resources
+from cnm_bridge.assembly import make_attachers as make
+from cnm_bridge.assembly import make_resources
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners

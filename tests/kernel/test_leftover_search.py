@@ -17,8 +17,7 @@ from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.driver.recovery.leftovers import LeftoverSearch
-from cnm_bridge.driver.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Sandboxes

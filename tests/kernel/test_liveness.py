@@ -43,7 +43,7 @@ def add_link(namespace: Namespace) -> None:
     namespace.ip(f"link add {NAME} type veth peer name peer", f"link property add dev {NAME} altname {ALTNAME}")
 
 
-async def is_abandoned(liveness: Kernel, record: EndpointRecord = RECORD) -> bool:
+async def is_abandoned(liveness: Liveness, record: EndpointRecord = RECORD) -> bool:
     """Return whether the endpoint counts as abandoned."""
     return await liveness.find_abandoned([record]) == (record,)
 

@@ -17,9 +17,8 @@ from cni_invoker import Execution, Verb
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace

@@ -43,12 +43,12 @@ from cnm_bridge.core.planning.link.without_ipv6 import disables_ipv6, without_ip
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire import ChosenInterface, Joined
-from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.add import run_add
-from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
+from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
+from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks

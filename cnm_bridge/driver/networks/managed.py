@@ -8,7 +8,8 @@ the driver's refusal to delete a network (moby `libnetwork/network.go`, delete),
 created again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -40,17 +41,14 @@ class ManagedNetworks:
         self._creating: ManagedNetwork | None = None
         self._ids: dict[NetworkId, ManagedNetwork] = {}
         self._logged: dict[str, str] = {}
-        self._on_missing: Callable[[], None] = lambda: None
-
-    def when_missing(self, request: Callable[[], None]) -> None:
-        """Have `request` called when a network is missing; it arranges for `create_missing` to be called soon."""
-        self._on_missing = request
+        self.missing = asyncio.Event()
+        """Set when a network is missing, and `create_missing` should be called soon."""
 
     def replace(self, wanted: Iterable[ManagedNetwork]) -> None:
         """Use another list of managed networks; those that are no longer in it stay in Docker."""
         self._wanted = tuple(wanted)
         self._logged.clear()
-        self._on_missing()
+        self.missing.set()
 
     async def create_missing(self) -> None:
         """Create the networks that Docker does not have.
@@ -160,7 +158,7 @@ class ManagedNetworks:
         """
         deleted = self._ids.pop(network_id, None)
         if deleted is not None and deleted.locked:
-            self._on_missing()
+            self.missing.set()
             raise Refused(
                 f"network {deleted.name} is locked by the configuration of cni-bridge, which creates it again; to "
                 "remove it, remove it from the configuration first"

@@ -35,13 +35,13 @@ class Reconciler:
     interval_s: float
     rounds: int = field(default=0, init=False)
     last_round: float | None = field(default=None, init=False)
-    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _wanted: asyncio.Event = field(init=False)
     _begun: int = field(default=0, init=False)
     _ended: int = field(default=0, init=False)
     _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        self.managed.when_missing(self._wanted.set)
+        self._wanted = self.managed.missing
 
     @property
     def engine_is_up(self) -> bool:

@@ -48,7 +48,7 @@ class AttachmentInUse(CniError):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Liveness:
     """Finds endpoints that are dead, abandoned, in use, or without their link."""
 

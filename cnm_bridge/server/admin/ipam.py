@@ -10,8 +10,8 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str
 from cni_bridge_state import AddressRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.server.admin.document import with_many
 from cnm_bridge.system.kernel import Kernel
 

@@ -111,9 +111,7 @@ class Retries(Generic[K, R]):
     async def wait_attempted(self, wanted: Collection[R], *, or_until: Callable[[], bool] = lambda: False) -> None:
         """Wait until an attempt of each has ended, even if the next one begins at once, or until `or_until()`."""
         before = {one: one.attempts for one in wanted}
-        await self.wait_until_each(
-            wanted, lambda one: one.is_done or one.attempts > before[one], or_until=or_until
-        )
+        await self.wait_until_each(wanted, lambda one: one.is_done or one.attempts > before[one], or_until=or_until)
 
     async def run(self, attempt: Callable[[R], Awaitable[bool]]) -> None:
         """Attempt all pending work until cancelled. Then it can be called again, and continues with all of it.

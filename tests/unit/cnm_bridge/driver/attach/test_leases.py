@@ -8,8 +8,7 @@ from pathlib import Path
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Phase
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.driver.attach.leases import DhcpDaemons
-from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.system.kernel import Kernel
 from tests.plugins import FakePlugins
 from tests.records import endpoint

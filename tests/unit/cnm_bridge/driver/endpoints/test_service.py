@@ -8,7 +8,7 @@ from typing import Final, cast
 
 import pytest
 
-from cni_bridge_state import EndpointId, NetworkId, RequestedInterface
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, RequestedInterface
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.endpoints import service as module
 from cnm_bridge.driver.endpoints.service import EndpointService
@@ -43,6 +43,7 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {
         "attempts": SimpleNamespace(under_way=nullcontext),
         "locks": KeyedLocks[EndpointId](),
+        "_attachments": KeyedLocks[AttachmentId](),
         "store": SimpleNamespace(find_endpoint=lambda _: None),
         "planner": SimpleNamespace(plan=plan),
         "unpublished": SimpleNamespace(refuse_early=refuse_early),

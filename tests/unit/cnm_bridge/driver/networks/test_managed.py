@@ -160,15 +160,13 @@ def test_a_container_elsewhere_does_not_get_the_configuration_of_a_locked_networ
 @pytest.mark.parametrize("locked", [True, False])
 async def test_a_network_that_is_removed_is_created_again(locked: bool) -> None:
     """Docker removes a locked one in spite of the refusal, and it is back at once; others at the next round."""
-    requested: list[bool] = []
     docker = Docker()
     managed = manage(docker, replace(PODS, locked=locked))
-    managed.when_missing(lambda: requested.append(True))
     await managed.create_missing()
     docker.networks.clear()
     with pytest.raises(Refused, match="creates it again") if locked else nullcontext():
         managed.note_deleted(NetworkId(FOUND.id))
-    assert requested == [True] * locked
+    assert managed.missing.is_set() is locked
     managed.note_deleted(NetworkId("b2" * 32))
     await managed.create_missing()
     assert list(docker.networks) == ["kubernetes"]
@@ -177,12 +175,10 @@ async def test_a_network_that_is_removed_is_created_again(locked: bool) -> None:
 async def test_a_new_list_of_networks_applies_at_once() -> None:
     """Networks that are no longer listed stay, and are unlocked."""
     docker = Docker()
-    requested: list[bool] = []
     managed = manage(docker, PODS)
     await managed.create_missing()
-    managed.when_missing(lambda: requested.append(True))
     managed.replace([ManagedNetwork(name="other", configuration="other")])
-    assert requested == [True]
+    assert managed.missing.is_set()
     await managed.create_missing()
     assert sorted(docker.networks) == ["kubernetes", "other"]
     managed.refuse_other("pods", OPTIONS)

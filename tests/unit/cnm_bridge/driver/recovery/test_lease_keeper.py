@@ -14,8 +14,7 @@ import pytest
 from cni_bridge_state import AttachMode, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
-from cnm_bridge.driver.attach.leases import DhcpDaemons
-from cnm_bridge.driver.attach.leases import Leases
+from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.driver.recovery import lease_keeper
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.system.kernel import Kernel
