@@ -536,14 +536,12 @@ def _make_endpoints(
     service = EndpointService(
         store=store,
         planner=networks.planner,
-        attempts=Attempts(store, teardown.queue, locks),
+        attempts=Attempts(store, recovery.dead, locks),
         attachers=attach.attachers,
         owners=teardown.owners,
         teardowns=teardown.queue,
-        dead=recovery.dead,
         rebuild_endpoint=recovery.rebuild_endpoint,
         joined=joined,
-        unpublished=unpublished,
         locks=locks,
     )
     return _Endpoints(

@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
 Attempt = Callable[[EndpointRecord | None], Awaitable[EndpointRecord]]
@@ -35,7 +35,7 @@ class Attempts:
     """The attempts to create or join an endpoint."""
 
     store: Store
-    teardowns: TeardownQueue
+    dead: DeadEndpoints
     locks: KeyedLocks[EndpointId]
     _calls: dict[EndpointId, set[Call]] = field(default_factory=dict, init=False)
 
@@ -87,7 +87,7 @@ class Attempts:
                     error, refusal = exc, _find_refusal(exc, before)
                     is_changed = is_kept or self.store.find_endpoint(call.endpoint_id) != stored
                     keep = None if refusal is None else before
-                    if not is_changed or not await self.teardowns.begin_undo(call.endpoint_id, keep=keep):
+                    if not is_changed or not await self.dead.teardowns.begin_undo(call.endpoint_id, keep=keep):
                         raise
             limit_s, may_succeed = 0.0, False
             try:
@@ -96,7 +96,7 @@ class Attempts:
                     limit_s, may_succeed = contention.remaining_s, not call.is_stopped
             except (PluginFailed, Refused) as exc:
                 error = exc
-            is_undone = await self.teardowns.wait_undone(call.endpoint_id, limit_s)
+            is_undone = await self.dead.teardowns.wait_undone(call.endpoint_id, limit_s)
             if not is_undone or not may_succeed:
                 if is_undone:
                     await self._undo_kept(call.endpoint_id, before)
@@ -105,9 +105,9 @@ class Attempts:
     async def _undo_kept(self, endpoint_id: EndpointId, before: EndpointRecord | None) -> None:
         async with self.locks.hold(endpoint_id):
             is_kept = _is_kept(self.store.find_endpoint(endpoint_id), before)
-            is_undoing = is_kept and await self.teardowns.begin_undo(endpoint_id)
+            is_undoing = is_kept and await self.dead.teardowns.begin_undo(endpoint_id)
         if is_undoing:
-            await self.teardowns.wait_undone(endpoint_id)
+            await self.dead.teardowns.wait_undone(endpoint_id)
 
 
 def _is_kept(stored: EndpointRecord | None, before: EndpointRecord | None) -> bool:

@@ -32,12 +32,10 @@ from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointRefere
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
-from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
-from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
 
@@ -60,10 +58,8 @@ class EndpointService:
     attachers: Attachers
     owners: AddressOwners
     teardowns: TeardownQueue
-    dead: DeadEndpoints
     rebuild_endpoint: RebuildEndpoint
     joined: JoinedEndpoints
-    unpublished: Unpublished
     locks: KeyedLocks[EndpointId]
     _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
     """Several endpoints may want the same one."""
@@ -87,7 +83,7 @@ class EndpointService:
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 planned, plan = await self.planner.plan(request, caller)
-                await self.unpublished.refuse_early(request, plan.configuration)
+                await self.joined.unpublished.refuse_early(request, plan.configuration)
                 deadline = wait_deadline()  # the wait for a network's name has a limit of its own
                 async with self._attachments.hold(planned.attachment.id):
                     record = await self._create(call, planned, plan, deadline)
@@ -157,7 +153,7 @@ class EndpointService:
             plan = with_attachment(plan, planned.attachment)
 
         fallback = ask_for_none if is_asking(plan.sticky) else None
-        contention = Contention(self.dead, name, deadline, endpoint, plan.fixed_addresses, fallback)
+        contention = Contention(self.attempts.dead, name, deadline, endpoint, plan.fixed_addresses, fallback)
 
         async def attempt(stored: EndpointRecord | None) -> EndpointRecord:
             if stored is not None:  # by another call, since the plan was made
@@ -196,7 +192,7 @@ class EndpointService:
             asks = False
 
         fallback = ask_for_none if asks else None
-        contention = Contention(self.dead, attachment.network, wait_deadline(), endpoint, wanted, fallback)
+        contention = Contention(self.attempts.dead, attachment.network, wait_deadline(), endpoint, wanted, fallback)
 
         async def attempt(record: EndpointRecord | None) -> EndpointRecord:
             if record is None:

@@ -46,7 +46,7 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         "_attachments": KeyedLocks[AttachmentId](),
         "store": SimpleNamespace(find_endpoint=lambda _: None),
         "planner": SimpleNamespace(plan=plan),
-        "unpublished": SimpleNamespace(refuse_early=refuse_early),
+        "joined": SimpleNamespace(unpublished=SimpleNamespace(refuse_early=refuse_early)),
     }
     service = cast("EndpointService", SimpleNamespace(**parts))
     with pytest.raises(RuntimeError, match="the end of the test"):
