@@ -75,9 +75,7 @@ class Unpublished:
             CannotPublish: The list publishes no ports, and all containers that are being started on the network have
                 no other one.
         """
-        if not request.has_ports or publishing_plugins(network):
-            return
-        if await self._is_only_network_of_starting(request.network_id):
+        if not publishing_plugins(network) and await self._is_only_network_of_starting(request.network_id):
             raise cannot_publish(network)
 
     def forget(self, endpoint_id: EndpointId) -> None:

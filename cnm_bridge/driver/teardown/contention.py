@@ -112,31 +112,20 @@ class Contention:
             Refused: An endpoint has it when the time is up.
         """
         holder = self.dead.store.find_attachment(attachment_id)
-        if holder is not None:
-            remedy = f"give each container its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
-            await self.wait_for_holder(holder.id, "DHCP client identifier", remedy)
-
-    async def wait_for_holder(self, endpoint_id: EndpointId, what: str, remedy: str) -> None:
-        """Wait until an endpoint is gone that has what only one can have; as `wait_for_attachment`.
-
-        Args:
-            endpoint_id: The endpoint.
-            what: What it has, for the error.
-            remedy: What to do, for the error.
-
-        Raises:
-            Refused: The endpoint exists when the time is up.
-        """
-        await self._wait_or_retry([endpoint_id], [endpoint_id])
-        holder = self.dead.store.find_endpoint(endpoint_id)
-        if holder is not None and not self.dead.teardowns.is_pending(endpoint_id):
-            await self.dead.tear_down([holder], self.deadline)
-        remaining = self.dead.store.find_endpoint(endpoint_id)
+        if holder is None:
+            return
+        await self._wait_or_retry([holder.id], [holder.id])
+        current = self.dead.store.find_endpoint(holder.id)
+        if current is not None and not self.dead.teardowns.is_pending(holder.id):
+            await self.dead.tear_down([current], self.deadline)
+        remaining = self.dead.store.find_endpoint(holder.id)
         if remaining is None:
             return
-        if self.dead.teardowns.is_pending(endpoint_id):
+        what = "DHCP client identifier"
+        if self.dead.teardowns.is_pending(holder.id):
             raise Refused(f"the {what} is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
-        raise Refused(f"endpoint {endpoint_id} has the same {what}; {remedy}")
+        remedy = f"give each container its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
+        raise Refused(f"endpoint {holder.id} has the same {what}; {remedy}")
 
     def note_attempt(self) -> None:
         """Note that an attempt begins now: teardowns that end from now on may let the next one succeed."""
@@ -204,6 +193,8 @@ class Contention:
         What made a DEL fail may be gone, and the pause before its next attempt may be minutes. So the failed ones in
         `again` are tried once more.
         """
+        if not holders:
+            return True
         return await self._in_time(self.dead.teardowns.wait_left(holders)) and await self._in_time(
             self.dead.teardowns.retry(again, go_first=True)
         )

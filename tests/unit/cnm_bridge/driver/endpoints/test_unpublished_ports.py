@@ -162,7 +162,6 @@ async def test_ports_of_the_only_network_are_refused_at_once(store: Store, tmp_p
         unpublished = replace(found, kernel=starting(tmp_path))
         with pytest.raises(CannotPublish, match=r'configuration blue has no plugin.*add \{ "type": "portmap"'):
             await unpublished.refuse_early(CREATE, blue_list(BRIDGE))
-        await unpublished.refuse_early(replace(CREATE, has_ports=False), blue_list(BRIDGE))
         await unpublished.refuse_early(CREATE, blue_list(BRIDGE, PORTMAP))
 
 

@@ -36,9 +36,7 @@ async def test_an_unknown_option_is_logged_once_for_each_network(tmp_path: Path)
     async def create(network_id: NetworkId) -> None:
         options = {"cni.network": "lan"}
         await networks.service.create(
-            CreateNetwork(
-                network_id=network_id, options=options, internal=False, pools=(), ipv4=True, ipv6=False
-            ),
+            CreateNetwork(network_id=network_id, options=options, internal=False, pools=(), ipv4=True, ipv6=False),
             None,
         )
 
