@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE # the tests start Python hundreds of times, whi
 PACKAGES := docker.io strace containernetworking-plugins dnsmasq-base iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
-COMMANDS := packaging/cni-invoker extras/cni_ipam_etcd extras/cnm extras/netavark
+COMMANDS := packaging/cni-invoker extras/cni_egress extras/cni_ipam_etcd extras/cnm extras/netavark
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 

@@ -11,6 +11,7 @@ import click
 import pytest
 from packaging.requirements import Requirement
 
+import cni_egress
 import cni_invoker
 import cni_ipam_etcd
 import cnm_bridge
@@ -62,7 +63,13 @@ def test_constraints_fit_the_requirements() -> None:
     assert [entry.partition("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-EXTRAS = {"cni_ipam_etcd": cni_ipam_etcd, "cnm": cnm_plugin, "netavark": netavark_plugin, "pytest_cni": pytest_cni}
+EXTRAS = {
+    "cni_egress": cni_egress,
+    "cni_ipam_etcd": cni_ipam_etcd,
+    "cnm": cnm_plugin,
+    "netavark": netavark_plugin,
+    "pytest_cni": pytest_cni,
+}
 
 
 @pytest.mark.parametrize("settings", ["setup.cfg", *(f"extras/{name}/setup.cfg" for name in EXTRAS)])

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Policies in force: a record in, rules and elements in the kernel out; and back, and again after a flush.
+
+Each method can be repeated, and may be interrupted at any point: what it does first refuses more, never less.
+"""
+
+import errno
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import IPv6Address
+from typing import Final, Self
+
+from cni_egress.conntrack import forget_connections
+from cni_egress.elements import Elements, set_of
+from cni_egress.host_link import ignore_control_frames
+from cni_egress.netlink import NetlinkError
+from cni_egress.nftables import TABLE, Change, Element, Family, Nftables, Verb, key_address, key_ifname, key_mac
+from cni_egress.records import Record, Records
+from cni_egress.second_lock import locked_links, put_lock, remove_lock
+from cni_egress.tables import BASE, chain_of, count_rules, render_policy
+
+__all__ = ["AddressTaken", "Enforcement", "NftFailed"]
+
+_NFT_LIMIT_S: Final = 60.0
+_SWEEP_AT: Final = 32
+"""How many links without a container may be left before `release` looks for them, for which it reads all records."""
+_GUARDS: Final = ((Family.INET, "links"), (Family.INET, "inside"), (Family.BRIDGE, "ports"))
+"""The sets that say what is guarded at all: their elements stay for as long as the links exist."""
+_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin"
+_BASE_RULES: Final = count_rules(BASE)
+
+
+class NftFailed(Exception):  # called after what happened
+    """The program `nft` has failed, or is missing; the message has its words."""
+
+
+class AddressTaken(Exception):
+    """An attachment on another link has the address, and policies are found by address."""
+
+
+class Enforcement:
+    """Puts policies in force, in the network namespace of the thread that makes it.
+
+    Args:
+        records: The records. The caller of a method that changes something holds their lock (`Records.locked`).
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._nftables = Nftables()
+        self._elements = Elements(self._nftables, records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nftables.close()
+
+    def protect(self, record: Record) -> None:
+        """Write a record and put its policy in force; packets of its container before that are refused.
+
+        An attachment that had one of its addresses has lost it to this one: the IPAM plugin of the network decides.
+
+        Raises:
+            AddressTaken: An attachment on another link has one of its addresses. Nothing has been changed.
+            BadRecord: The record of an earlier attachment cannot be read.
+            NetlinkError: The kernel has refused. The record stays for `release`.
+            NftFailed: The same, of a policy that was not in force yet.
+        """
+        former = self._former(record)
+        for other in former:
+            self.release(other)
+        self._records.put(record)
+        put_lock(record.link)
+        if record.has_bridge:
+            ignore_control_frames(record.link)
+        if self._has_tables():
+            self._put(record)
+        else:
+            self._make_tables()
+
+    def release(self, record: Record) -> None:
+        """Remove what is in force of a record, and the record.
+
+        Its links stay guarded for as long as they exist: a process that still runs in the container reaches nothing.
+
+        Raises:
+            NetlinkError: The kernel has refused. The record stays, for the next attempt.
+        """
+        self._records.forget_sources(record)
+        taken = {address for address in record.addresses if self._records.by_source(address) is not None}
+        left = replace(record, addresses=tuple(one for one in record.addresses if one not in taken))
+        present = (
+            replace(change, elements=tuple(one for one in change.elements if self._has(change, one)))
+            for change in _changes(Verb.DELETE, left)
+            if (change.family, change.set_name) not in _GUARDS
+        )
+        self._nftables.commit([change for change in present if change.elements])
+        for address in left.addresses:
+            self._elements.forget(address, record.policy.all_ports())
+            forget_connections(address)
+        self._remove_chain(record)
+        self._records.remove(record)
+        if sum(not _exists(link) for links in self._guarded().values() for link in links) >= _SWEEP_AT:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Remove the guards of links that do not exist any more and have no record.
+
+        Raises:
+            BadRecord: A record cannot be read.
+            NetlinkError: The kernel has refused.
+        """
+        records = self._records.all()
+        kept = {record.link for record in records} | {record.port for record in records}
+        for (family, name), links in self._guarded().items():
+            gone = tuple(Element(key_ifname(link)) for link in links if link not in kept and not _exists(link))
+            self._nftables.commit([Change(Verb.DELETE, family, name, gone)])
+        for link in locked_links() - kept:
+            if not _exists(link):
+                remove_lock(link)
+
+    def repair(self) -> tuple[str, ...]:
+        """Put in force again whatever is missing of the records, as after `nft flush ruleset` or `ip rule flush`.
+
+        What names had opened is opened again by the next queries; connections go on.
+
+        Returns:
+            What was missing, in words; empty if nothing was.
+
+        Raises:
+            BadRecord: A record cannot be read.
+            NetlinkError: The kernel has refused.
+            NftFailed: The program `nft` has failed.
+        """
+        found = []
+        records = self._records.all()
+        for link in {record.link for record in records} - locked_links():
+            put_lock(link)
+            found.append(f"the routing rule for {link}")
+        if records and not self._has_tables():
+            self._make_tables()
+            return (*found, "the tables cni-egress")
+        for record in records:
+            if missing := self._missing(record):
+                self._put(record)
+                found.append(f"{missing} of {record}")
+        return tuple(found)
+
+    def _guarded(self) -> dict[tuple[Family, str], set[str]]:
+        """Return the links that have a guard, in each set of guards."""
+        return {
+            (family, name): {key.rstrip(b"\0").decode() for key in self._nftables.keys(family, name)}
+            for family, name in _GUARDS
+        }
+
+    def require_nftables(self) -> None:
+        """Raise an error unless the kernel has nf_tables, and the program `nft` runs.
+
+        Raises:
+            NetlinkError: The kernel has none, or this process may not use it.
+            NftFailed: The program fails.
+        """
+        self._nftables.generation()
+        _run_nft("")
+
+    def missing(self, record: Record) -> str:
+        """Return what is missing of a record's protection, in words; empty if it is complete.
+
+        Raises:
+            NetlinkError: The kernel has refused to answer.
+        """
+        if not self._has_tables():
+            return "the tables cni-egress"
+        if record.link not in locked_links():
+            return f"the routing rule for {record.link}"
+        return self._missing(record)
+
+    def _missing(self, record: Record) -> str:
+        if not self._has_policy(record):
+            return "the chain of the policy"
+        for change in _changes(Verb.ADD, record):
+            if not all(self._has(change, element) for element in change.elements):
+                return f"an element in the set {change.set_name}"
+        return ""
+
+    def _has(self, change: Change, element: Element) -> bool:
+        return self._nftables.has(change.family, change.set_name, element.key)
+
+    def _has_tables(self) -> bool:
+        """Return whether both tables are those of this version, and no rule has been removed."""
+        return all(
+            self._nftables.count_rules(Family[family.upper()], chain) == count
+            for (family, chain), count in _BASE_RULES.items()
+        )
+
+    def _has_policy(self, record: Record) -> bool:
+        """Return whether the chain of a record's policy is there, and no rule of it has been removed."""
+        ((family, chain), count) = next(iter(count_rules(_policy_text(record)).items()))
+        return self._nftables.count_rules(Family[family.upper()], chain) == count
+
+    def _make_tables(self) -> None:
+        """Make both tables anew, with all records, in one transaction: connections go on."""
+        records = self._records.all()
+        policies = {chain_of(one.policy, one.subnets): _policy_text(one) for one in records}
+        _run_nft("".join((BASE, *policies.values(), *map(_element_text, records))))
+
+    def _put(self, record: Record) -> None:
+        """Put a record in force; the tables are there."""
+        if not self._has_policy(record):
+            chain = chain_of(record.policy, record.subnets)
+            emptied = f"table inet {TABLE} {{ chain {chain} {{ }}; }}\nflush chain inet {TABLE} {chain}\n"
+            _run_nft(emptied + _policy_text(record))
+        # The verdict of an element cannot be replaced.
+        outdated = (
+            replace(change, elements=tuple(one for one in change.elements if self._has(change, one)))
+            for change in _changes(Verb.DELETE, record)
+            if change.set_name.startswith("sources")
+        )
+        self._nftables.commit([*outdated, *_changes(Verb.ADD, record)])
+
+    def _former(self, record: Record) -> list[Record]:
+        """Return the attachments that end with this one."""
+        found: dict[tuple[str, str], Record] = {}
+        same = self._records.find(record.container_id, record.ifname)
+        for other in (same, *map(self._records.by_source, record.addresses)):
+            if other is None:
+                continue
+            is_same = (other.container_id, other.ifname) == (record.container_id, record.ifname)
+            if not is_same and other.link != record.link and _exists(other.port):
+                raise AddressTaken(f"{other} has one of the addresses already, and policies are found by address")
+            found[other.container_id, other.ifname] = other
+        return list(found.values())
+
+    def _remove_chain(self, record: Record) -> None:
+        """Remove the chain of a record's policy, and sets that only it used, unless another container has the same."""
+        with _ignoring(errno.ENOENT, errno.EBUSY):
+            self._nftables.delete_chain(Family.INET, chain_of(record.policy, record.subnets))
+        for one in record.policy.all_ports():
+            for version in (4, 6):
+                if (name := set_of(one, version)) != f"names{version}":
+                    with _ignoring(errno.ENOENT, errno.EBUSY):
+                        self._nftables.delete_set(Family.INET, name)
+
+
+def _changes(verb: Verb, record: Record) -> Iterator[Change]:
+    """Return the elements of a record: those that say what its container may do, and the guards of its links."""
+    chain = chain_of(record.policy, record.subnets)
+    link = key_ifname(record.link)
+    yield Change(verb, Family.INET, "links", (Element(link),))
+    yield Change(verb, Family.INET, "inside", (Element(link),))
+    for address in record.addresses:
+        key = link + key_address(address)
+        yield Change(verb, Family.INET, f"sources{address.version}", (Element(key, chain=chain),))
+        if record.policy.needs_responder:
+            yield Change(verb, Family.INET, f"askers{address.version}", (Element(key),))
+    if not record.has_bridge:
+        return
+    port = key_ifname(record.port)
+    yield Change(verb, Family.BRIDGE, "ports", (Element(port),))
+    yield Change(verb, Family.BRIDGE, "macs", (Element(port + key_mac(record.mac)),))
+    for address in (*record.addresses, link_local(record.mac)):
+        key = port + key_mac(record.mac) + key_address(address)
+        yield Change(verb, Family.BRIDGE, f"addresses{address.version}", (Element(key),))
+        if isinstance(address, IPv6Address):
+            yield Change(verb, Family.BRIDGE, "targets6", (Element(key),))
+
+
+def _element_text(record: Record) -> str:
+    """Return the same elements as text for `nft`."""
+    chain = chain_of(record.policy, record.subnets)
+    lines = [f'inet {TABLE} {name} {{ "{record.link}" }}' for name in ("links", "inside")]
+    for address in record.addresses:
+        lines.append(f'inet {TABLE} sources{address.version} {{ "{record.link}" . {address} : goto {chain} }}')
+        if record.policy.needs_responder:
+            lines.append(f'inet {TABLE} askers{address.version} {{ "{record.link}" . {address} }}')
+    if record.has_bridge:
+        lines.append(f'bridge {TABLE} ports {{ "{record.port}" }}')
+        lines.append(f'bridge {TABLE} macs {{ "{record.port}" . {record.mac} }}')
+        for address in (*record.addresses, link_local(record.mac)):
+            place = f'"{record.port}" . {record.mac}'
+            lines.append(f"bridge {TABLE} addresses{address.version} {{ {place} . {address} }}")
+            if isinstance(address, IPv6Address):
+                lines.append(f"bridge {TABLE} targets6 {{ {place} . {int(address):#034x} }}")
+    return "".join(f"add element {line}\n" for line in lines)
+
+
+def link_local(mac: str) -> IPv6Address:
+    """Return the link-local address that the kernel makes of a hardware address (RFC 4291, appendix A)."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    host = bytes((octets[0] ^ 2, *octets[1:3], 0xFF, 0xFE, *octets[3:6]))
+    return IPv6Address(b"\xfe\x80" + bytes(6) + host)
+
+
+def _policy_text(record: Record) -> str:
+    return render_policy(record.policy, record.subnets)
+
+
+def _exists(link: str) -> bool:
+    try:
+        socket.if_nametoindex(link)
+    except OSError:
+        return False
+    return True
+
+
+def _run_nft(text: str) -> None:
+    """Carry out commands of `nft` in one transaction.
+
+    Raises:
+        NftFailed: It has failed, and nothing has been changed.
+    """
+    path = ":".join(filter(None, (os.environ.get("PATH"), _PATH)))
+    try:
+        ended = subprocess.run(
+            ("nft", "-f", "-"),  # noqa: S607  # where distributions install it
+            input=text.encode(),
+            capture_output=True,
+            check=False,
+            timeout=_NFT_LIMIT_S,
+            env={**os.environ, "PATH": path, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise NftFailed(f"nft cannot be run: {exc}") from exc
+    if ended.returncode:
+        raise NftFailed(f"nft has failed: {' '.join(ended.stderr.decode('utf-8', 'replace').split())[:500]}")
+
+
+@contextmanager
+def _ignoring(*numbers: int) -> Iterator[None]:
+    try:
+        yield
+    except NetlinkError as exc:
+        if exc.errno not in numbers:
+            raise
