@@ -12,7 +12,7 @@ COMMANDS := packaging/cni-invoker extras/cni_egress extras/cni_ipam_etcd extras/
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike alike-auto alike-fast soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
 
 help: # the targets that most people need
 	@for group in use develop release; do \
@@ -104,7 +104,12 @@ system: setup
 
 alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target alike-auto alike-fast
+
+alike-auto:
 	$(BIN)/pytest tests/alike --attach auto $(if $(ENGINE),--engine $(ENGINE))
+
+alike-fast:
 	$(BIN)/pytest tests/alike --attach fast $(if $(ENGINE),--engine $(ENGINE))
 
 renewals: setup # DHCP leases survive restarts in every order, in ten minutes; ENGINE=26.1 (needs root)
