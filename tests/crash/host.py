@@ -30,7 +30,6 @@ SANDBOX: Final = "box"
 
 _DIRECTORY: Final = "/run/crash"
 _STAGING: Final = "/run/cni-bridge/netns"
-_TRIES: Final = 100
 _START_LIMIT_S: Final = 60.0
 """Recovery may take ten seconds before the first answer, and the machine may be busy."""
 
@@ -44,6 +43,7 @@ class Host:
         way: How endpoints are attached.
         gateways: What a joined container reaches.
         command: What starts the daemon; without one, it has boundaries.
+        options: Further options of the daemon.
     """
 
     def __init__(
@@ -54,13 +54,14 @@ class Host:
         *,
         gateways: Sequence[str] = GATEWAYS,
         command: Sequence[str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.lab = lab
         self.gateways = gateways
         self.way = way
         self._numbers = itertools.count(1)
         self._orders = itertools.count(1)
-        self._command = command or (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
+        self._command = (*(command or (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")), *options)
         lab.run("mkdir", "-p", _DIRECTORY)
         connect_outside(lab)
         Sandbox(lab, SANDBOX)
@@ -69,9 +70,9 @@ class Host:
             "mkdir", "-p", "-m", "700", _STAGING
         )  # the first cell would have a boundary that later ones do not have
         self.start()
-        options = {"com.docker.network.generic": {"cni.network": LIST, "cni.attach": way.option}}
+        generic = {"com.docker.network.generic": {"cni.network": LIST, "cni.attach": way.option}}
         self.write_list([*plugins, PORTMAP])
-        assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
+        assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": generic}) == {}
         self.neighbour = Neighbour(lab, self.endpoint(NEIGHBOUR_SANDBOX), Sandbox(lab, NEIGHBOUR_SANDBOX))
         self.write_list(plugins)
 

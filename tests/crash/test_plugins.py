@@ -39,6 +39,13 @@ iptables -t nat -X "$chain"
 nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"
 kill -KILL $$
 """
+_NEVER_WRITES: Final = """#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] && rm /run/crash/once 2>/dev/null || exec {real}
+: >/var/lib/cni/networks/crash/10.81.0.99
+kill -KILL $$
+"""
+_OFTEN: Final = ("--reconcile-interval", "1")
+"""An address that `host-local` never wrote is free again after the next round."""
 _FAILED: Final = "endpoint.teardown_pending"
 _DONE: Final = "endpoint.torn_down"
 _VICTIMS: Final = [(kind, str(plugin["type"])) for kind, plugins in LISTS.items() for plugin in plugins]
@@ -51,13 +58,23 @@ def test_a_plugin_killed_at_any_time(lab: Lab, kind: str, victim: str, verb: str
     """Whenever a plugin is killed, the error names it, and everything is undone."""
     lab.write(f"/opt/cni/bin/{victim}", _MORTAL.format(real=f"{_PLUGINS}/{victim}"), mode=0o755)
     died = 0
-    with Host(lab, LISTS[kind]) as host:
+    with Host(lab, LISTS[kind], options=_OFTEN) as host:
         for seconds in _increasing_times():
             before = lab.state()
             died += _try(host, verb, victim, seconds)
             _assert_clean(host, before, f"{victim} killed {seconds} s after the start of {verb}")
         assert host.endpoint_ids() == (host.neighbour.id,)
     assert died, "it was never killed before it ended"
+
+
+def test_an_address_that_was_never_written(lab: Lab) -> None:
+    """`host-local` was killed between making the file of its reservation and writing the container's ID into it."""
+    lab.write("/opt/cni/bin/host-local", _NEVER_WRITES.format(real=f"{_PLUGINS}/host-local"), mode=0o755)
+    with Host(lab, LISTS["ptp"], options=_OFTEN) as host:
+        before = lab.state()
+        lab.write("/run/crash/once", "")
+        _assert_names_killed(get_str(host.endpoint().create() or {}, "Err"), "ptp")
+        _assert_clean(host, before, "host-local killed before it wrote")
 
 
 @pytest.mark.parametrize("kind", LISTS)

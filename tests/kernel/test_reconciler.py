@@ -57,6 +57,17 @@ async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
     assert daemon.recovery.reconciler.rounds == 2
 
 
+async def test_an_unwritten_reservation_while_the_engine_is_down(store: Store, daemon: Daemon, tmp_path: Path) -> None:
+    """`host-local` was killed before it wrote it: it is of no container, whatever the engine has."""
+    await put(store, endpoint(token_hex(32), ipam={"type": "host-local", "dataDir": str(tmp_path / "cni")}))
+    reservations = tmp_path / "cni" / "lan"
+    reservations.mkdir(parents=True)
+    for name in ("lock", "10.1.2.3"):
+        (reservations / name).touch()
+    await daemon.recovery.reconciler.once()
+    assert [file.name for file in reservations.iterdir()] == ["lock"]
+
+
 async def test_a_network_with_unknown_options_is_not_imported(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
     """This is logged once, not in each round; other networks are imported."""
     await store.put_engine_identity(engine.identity)

@@ -104,6 +104,7 @@ class Comparison:
         """
         # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
         endpoints, networks = self.store.endpoints(), self.store.networks()
+        unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         without_link: frozenset[EndpointId] = frozenset()
         try:
@@ -115,13 +116,12 @@ class Comparison:
             answer = await self.engine.ask(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
-            return Differences(forgotten=forgotten, without_link=without_link)
+            return Differences(forgotten=forgotten, without_link=without_link, unwritten=unwritten)
         if answer.view is None:
-            has_pools_only = not (networks or endpoints) and self._has_pools_of(answer.identity)
             return Differences(
                 forgotten=forgotten,
                 without_link=without_link,
-                unwritten=await self._find_unwritten() if has_pools_only else (),
+                unwritten=unwritten,
                 has_networks=bool(networks),
                 answer=answer,
             )
@@ -137,14 +137,10 @@ class Comparison:
                 if self.rebuild_endpoint.may_help(found[1])
             },
             without_link=without_link,
-            unwritten=await self._find_unwritten(),
+            unwritten=unwritten,
             has_networks=bool(networks),
             answer=answer,
         )
-
-    def _has_pools_of(self, engine: str) -> bool:
-        """Return whether an engine has networks of other drivers whose addresses are from this one."""
-        return any(pool.engine == engine for pool in self.store.ipam.pools())
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:
@@ -152,9 +148,6 @@ class Comparison:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return {}
-
-    async def _find_unwritten(self) -> tuple[Path, ...]:
-        return await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
 
 
 @dataclass(slots=True, kw_only=True)
