@@ -62,25 +62,22 @@ from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
-from cnm_bridge.server.admin.actions import Actions
 from cnm_bridge.server.admin.checks import EndpointChecks
+from cnm_bridge.server.admin.documents import IpamDocuments, Status
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.http import Request, answering_admin
-from cnm_bridge.server.admin.ipam import IpamDocuments
 from cnm_bridge.server.admin.metrics import Metrics
-from cnm_bridge.server.admin.requests import admin_requests, settings_request
-from cnm_bridge.server.admin.status import Status
+from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request
 from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
+from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.server.server import answering
-from cnm_bridge.server.serving import PendingConnections
 from cnm_bridge.system.engine import Engine, KnownRelease
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
-from cnm_bridge.system.log_writer import LogWriter
-from cnm_bridge.system.process.network_sockets import Listener
-from cnm_bridge.system.process.tuning import find_plugin_oom_score
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.trace import find_trace
+from cnm_bridge.system.log import LogWriter, find_trace
+from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.scheduling import KeyedLocks
+from cnm_bridge.system.tuning import find_plugin_oom_score
 
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""

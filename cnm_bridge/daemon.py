@@ -20,14 +20,13 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.pending_connections import HIDDEN
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
-from cnm_bridge.server.serving.pending_connections import HIDDEN
-from cnm_bridge.system.log import Seldom, configure_logging
-from cnm_bridge.system.log_writer import LogWriter
-from cnm_bridge.system.process.network_sockets import Listener
-from cnm_bridge.system.process.systemd import notifying, take_watchdog_s
-from cnm_bridge.system.process.tuning import (
+from cnm_bridge.system.log import LogWriter, RateLimit, configure_logging
+from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.systemd import notifying, take_watchdog_s
+from cnm_bridge.system.tuning import (
     keep_memory_small,
     raise_descriptor_limit,
     settle_memory,
@@ -238,7 +237,7 @@ async def supervised(name: str, work: Callable[[], Awaitable[None]], *, again: b
         work: Runs it, until it is cancelled or done. What it needs after an error must be kept outside of it.
         again: Whether it begins again after an error; otherwise that is its end.
     """
-    errors = Seldom()
+    errors = RateLimit()
     while True:
         try:
             await work()

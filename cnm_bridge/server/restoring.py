@@ -14,10 +14,10 @@ from typing import Final
 import structlog
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.system.log import Seldom
-from cnm_bridge.system.process.network_sockets import Listener
-from cnm_bridge.system.process.run_directory import RunDirectory
-from cnm_bridge.system.process.sockets import SocketFile
+from cnm_bridge.system.log import RateLimit
+from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.run_directory import RunDirectory
+from cnm_bridge.system.sockets import SocketFile
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class Restoring:
 
     run_directory: RunDirectory
     admin: SocketFile
-    _failures: Seldom = field(default_factory=Seldom, init=False)
+    _failures: RateLimit = field(default_factory=RateLimit, init=False)
 
     async def run(self, renew: Callable[[Listener], None]) -> None:
         """Look, and restore what is lost, until cancelled.

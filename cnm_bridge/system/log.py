@@ -3,23 +3,31 @@
 """Structured logs on stderr: an event name and fields, as JSON or as text for a terminal.
 
 `cnm_bridge.server.api.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context
-variables, `cnm_bridge.system.trace` the field `trace_id`. If stderr leads to the journal, each line begins with its
-priority (sd-daemon(3)), so that `journalctl -p warning` shows what it should.
+variables, `traced` the field `trace_id`. If stderr leads to the journal, each line begins with its priority
+(sd-daemon(3)), so that `journalctl -p warning` shows what it should.
+
+One thread writes the lines: stderr may block for as long as no one reads it (a full pipe, a hung journald), and no call
+of Docker waits for that.
 """
 
 import logging
+import os
+import secrets
+import select
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from cni_invoker import TraceContext
 from cnm_bridge.core.settings import LogFormat, LogLevel
-from cnm_bridge.system.log_writer import LogWriter
-from cnm_bridge.system.process.systemd import is_journal
+from cnm_bridge.system.systemd import is_journal
 
 log = structlog.get_logger()
 
@@ -27,19 +35,23 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     # Tracebacks must not contain local variables: configurations may contain credentials.
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
-
-
 _PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """The priorities of syslog."""
-
 
 _SELDOM_S: Final = 60.0
 
 _CLOSE_S: Final = 1.0
 """How long the end of the daemon waits for a log that no one reads."""
 
+_WAITING_BYTES: Final = 1 << 20
+"""How much waits for a slow reader: some 4000 lines."""
 
-class Seldom:
+_TRACE_FIELD: Final = "trace_id"
+_TRACE_BYTES: Final = 16
+_SPAN_BYTES: Final = 8
+
+
+class RateLimit:
     """Counts events that may come any number of times, and decides which are logged: one a minute."""
 
     def __init__(self) -> None:
@@ -54,6 +66,85 @@ class Seldom:
         count, self._count = self._count, 0
         self._quiet_until = time.monotonic() + _SELDOM_S
         return count
+
+
+class LogWriter:
+    """Writes each entry as a whole, in order; drops it if too much waits already, or if it cannot be written.
+
+    It has of `typing.TextIO` what loggers call. Its thread does not keep the process from ending.
+
+    Attributes:
+        dropped: Number of dropped entries.
+    """
+
+    def __init__(self, descriptor: int, on_dropped: Callable[[int], None]) -> None:
+        """Start the thread.
+
+        Args:
+            descriptor: Where to write; it stays open.
+            on_dropped: Called in the thread when writing works again, with the number of entries that were dropped
+                meanwhile; what it writes here is never dropped.
+        """
+        self.dropped = 0
+        self._descriptor = descriptor
+        self._on_dropped = on_dropped
+        self._entries: deque[bytes] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> int:
+        """Have an entry written; its line break is included."""
+        entry = text.encode("utf-8", "backslashreplace")
+        with self._changed:
+            if self._bytes + len(entry) > _WAITING_BYTES and threading.current_thread() is not self._thread:
+                self.dropped += 1
+            else:
+                self._entries.append(entry)
+                self._bytes += len(entry)
+                self._changed.notify_all()
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each entry is written as soon as possible."""
+
+    def close(self, limit_s: float) -> None:
+        """Write what waits, for a limited time, and end the thread. Later entries are lost."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        reported = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._entries or self._is_closed)
+                if not self._entries:
+                    return
+                entry = self._entries.popleft()
+            is_written = self._write(entry)
+            with self._changed:
+                self._bytes -= len(entry)
+                self.dropped += not is_written
+                dropped = self.dropped - reported if is_written and not self._entries else 0
+            if dropped:
+                reported += dropped
+                self._on_dropped(dropped)
+
+    def _write(self, entry: bytes) -> bool:
+        """Write an entry; return False if that fails, for example on a full disk."""
+        try:
+            while entry:
+                try:
+                    entry = entry[os.write(self._descriptor, entry) :]
+                except BlockingIOError:  # another program with the same terminal or pipe has made it non-blocking
+                    select.select([], [self._descriptor], [])
+        except OSError:
+            return False
+        return True
 
 
 @contextmanager
@@ -112,3 +203,22 @@ def _with_priority(render: Processor) -> Processor:
         return "\n".join(f"{prefix}{line}" for line in text.split("\n"))
 
     return rendered
+
+
+@contextmanager
+def traced(**fields: str) -> Iterator[None]:
+    """Give the work of the block, such as a call of Docker or a teardown, an ID and these fields in the log.
+
+    Plugins that write traces receive the ID in TRACEPARENT (libcni's variables, OpenTelemetry's "Environment Variables
+    as Carriers"). Nothing is sent anywhere; the flags say "not sampled".
+    """
+    with structlog.contextvars.bound_contextvars(**{_TRACE_FIELD: secrets.token_hex(_TRACE_BYTES)}, **fields):
+        yield
+
+
+def find_trace() -> TraceContext | None:
+    """Return the context for a plugin that is executed now; None outside `traced`."""
+    trace_id = structlog.contextvars.get_contextvars().get(_TRACE_FIELD)
+    if trace_id is None:
+        return None
+    return TraceContext(traceparent=f"00-{trace_id}-{secrets.token_hex(_SPAN_BYTES)}-00")

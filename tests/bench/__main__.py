@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, namespace_id, open_namespace
 from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netns import current_namespace, enter, namespace_id, open_namespace
 from tests.bench.addresses import measure_addresses
 from tests.bench.cnm import measure_cnm
 from tests.bench.etcd import measure_etcd

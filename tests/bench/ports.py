@@ -30,7 +30,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.daemon import serve
 from cnm_bridge.server.reloading import SettingsSource
 from cnm_bridge.system.log import log_output
-from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener
+from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener
 from tests.system.scene import PREV_RESULT
 
 __all__ = ["main"]

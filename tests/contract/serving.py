@@ -18,8 +18,8 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
-from cnm_bridge.system.process.sockets import listening
+from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
+from cnm_bridge.system.sockets import listening
 
 __all__ = ["Served", "serving"]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.server.serving import PendingConnections, accepting
-from cnm_bridge.system.process.network_sockets import Capacity, Listener
-from cnm_bridge.system.process.sockets import listening
+from cnm_bridge.server.acceptor import accepting
+from cnm_bridge.server.pending_connections import PendingConnections
+from cnm_bridge.system.network_sockets import Capacity, Listener
+from cnm_bridge.system.sockets import listening
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
@@ -147,7 +148,7 @@ async def test_a_web_page_is_refused(tmp_path: Path, header: str, capsys: pytest
     async with serving(tmp_path) as served:
         for _ in range(3):
             status, answer = await served.post(CREATE, BODY, header)
-            assert (status, answer) == (403, {"Err": "cni-bridge answers no requests of web pages"})
+            assert (status, answer) == (403, {"Err": "requests from browsers are refused"})
         assert not served.records()
         assert await served.is_answering()
     assert capsys.readouterr().out.count("listener.web_page") == 1

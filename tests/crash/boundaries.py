@@ -24,11 +24,10 @@ from cni_invoker import Limits
 from cni_invoker.execution import executor, process
 from cni_invoker.execution.process import Ended
 from cnm_bridge.server.api import CallsUnderWay, Method, rpc
-from cnm_bridge.server.serving import PendingConnections
-from cnm_bridge.system.kernel.namespaces import netns
+from cnm_bridge.server.pending_connections import PendingConnections
+from cnm_bridge.system.kernel import netns, pin
 from cnm_bridge.system.kernel.netlink.message import Message, Wanted
 from cnm_bridge.system.kernel.netlink.socket import Netlink
-from cnm_bridge.system.kernel.sandbox import pin
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 

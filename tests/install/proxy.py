@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from cnm_bridge.system.kernel.namespaces.netns import current_namespace, enter, namespace_id
+from cnm_bridge.system.kernel.netns import current_namespace, enter, namespace_id
 
 __all__ = ["Proxy"]
 

@@ -22,7 +22,7 @@ async def prepare(
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     for command in commands:
         staging.run(command)
-    return await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, baseline=baseline)
+    return await kernel.staged_link(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME).take_out(baseline)
 
 
 def place_link(host: Namespace, sandbox: Namespace) -> None:

@@ -23,7 +23,7 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.attachers import make_attachers
 
 __all__ = [

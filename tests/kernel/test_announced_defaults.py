@@ -8,7 +8,7 @@ import pytest
 
 from cnm_bridge.core.link_state import Sysctl
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.sandbox.pin import Finish
+from cnm_bridge.system.kernel.pin import Finish
 from tests.kernel.namespace import Namespace
 
 ACCEPTS: Final = "net/ipv6/conf/eth0/accept_ra_defrtr"
@@ -37,7 +37,7 @@ def defaults(sandbox: Namespace) -> list[str]:
 
 async def finish(kernel: Kernel, sandbox: Namespace, wanted: Finish) -> tuple[Sysctl, ...]:
     """Finish the link as Join does; return the settings that it must have afterwards."""
-    snapshot = await kernel.finish_in_sandbox(sandbox.path, "eth0", altname="cni-test", finish=wanted)
+    snapshot = await kernel.pin(sandbox.path, "eth0", "cni-test").finish(wanted)
     return snapshot.sysctls
 
 

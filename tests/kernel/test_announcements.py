@@ -38,7 +38,7 @@ async def test_a_neighbour_learns_the_mac_at_once(
     await prepare(kernel, host, staging)
     place_link(host, sandbox)
     learn_stale(host)
-    announced = await kernel.announce(sandbox.path, ALTNAME)
+    announced = await kernel.link_in_sandbox(sandbox.path, ALTNAME).announce()
     assert tuple(map(str, announced or ())) == ADDRESSES
     mac = get_str(sandbox.link("eth7"), "address")
     for address in ADDRESSES:
@@ -50,7 +50,7 @@ async def test_a_link_that_is_not_in_the_sandbox_yet(
 ) -> None:
     """Nothing is announced, and the caller learns it: libnetwork may still place the link."""
     await prepare(kernel, host, staging)
-    assert await kernel.announce(sandbox.path, ALTNAME) is None
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).announce() is None
     host.ip("link delete outside")
 
 
@@ -61,7 +61,7 @@ async def test_links_that_announce_nothing(
     await prepare(kernel, host, staging)
     place_link(host, sandbox)
     sandbox.ip("link set eth7 arp off")
-    assert await kernel.announce(sandbox.path, ALTNAME) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).announce() == ()
     sandbox.ip("link set eth7 arp on down")
     with pytest.raises(KernelError, match="announce the addresses"):
-        await kernel.announce(sandbox.path, ALTNAME)
+        await kernel.link_in_sandbox(sandbox.path, ALTNAME).announce()

@@ -18,7 +18,7 @@ from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.engine import FakeEngine
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
@@ -77,6 +77,8 @@ async def test_links_that_never_arrive_do_not_delay_new_ones(store: Store, kerne
             running = tasks.create_task(sandbox_sync.run())
             await asyncio.sleep(0.2)  # as many as may are awaited now
             none = Placement(addresses=(), destinations=())
-            assert not await kernel.wait_placed(sandbox.path.with_name("none"), "new", none, limit_s=60.0)
+            assert not await kernel.link_in_sandbox(sandbox.path.with_name("none"), "new").wait_placed(
+                none, limit_s=60.0
+            )
             running.cancel()
     assert logged == []

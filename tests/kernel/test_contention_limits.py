@@ -13,7 +13,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.teardown_queue import make_queue, no_leftovers
 from tests.records import endpoint, put
 

@@ -49,7 +49,7 @@ REFUSED = PluginFailed(
 @pytest.fixture(autouse=True)
 def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause after a failed attempt never ends."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
 
 
 def contention(store: Store, kernel: Kernel, teardowns: TeardownQueue) -> Contention:

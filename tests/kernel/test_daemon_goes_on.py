@@ -26,8 +26,8 @@ from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.log import log_output
-from cnm_bridge.system.process.network_sockets import Listener
-from cnm_bridge.system.process.sockets import listening
+from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.sockets import listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 

@@ -21,8 +21,8 @@ from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Sandboxes
-from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.kernel.netns import NamespaceId
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
 

@@ -86,26 +86,28 @@ async def test_wait_placed_returns_with_the_last_route(
         lambda: sandbox.ip("route add default via 10.1.0.1 table 100"),
     ]
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 20.0))
+        waiting = group.create_task(kernel.link_in_sandbox(sandbox.path, ALTNAME).wait_placed(PLACED, 20.0))
         for step in steps:
             await asyncio.to_thread(step)
-            assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)  # a new call finds it unfinished
+            assert not await kernel.link_in_sandbox(sandbox.path, ALTNAME).wait_placed(
+                PLACED, 0.0
+            )  # a new call finds it unfinished
             assert not waiting.done()
         sandbox.ip("route add default via 10.1.0.1")
         assert await waiting
-    assert await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).wait_placed(PLACED, 0.0)
 
 
 async def test_wait_placed_has_a_time_limit(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
     """It gives up at the limit, and at once where the sandbox does not exist."""
-    assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.01)
-    assert not await kernel.wait_placed(tmp_path / "nowhere", ALTNAME, PLACED, 60.0)
+    assert not await kernel.link_in_sandbox(sandbox.path, ALTNAME).wait_placed(PLACED, 0.01)
+    assert not await kernel.link_in_sandbox(tmp_path / "nowhere", ALTNAME).wait_placed(PLACED, 60.0)
 
 
 async def test_a_cancelled_wait_ends_its_thread(kernel: Kernel, sandbox: Namespace) -> None:
     """The thread does not live until the time limit."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 600.0))
+        waiting = group.create_task(kernel.link_in_sandbox(sandbox.path, ALTNAME).wait_placed(PLACED, 600.0))
         while count_threads() == 0:  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.001)
         waiting.cancel()

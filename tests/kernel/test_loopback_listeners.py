@@ -13,7 +13,7 @@ import pytest
 
 from cni_bridge_spec import get_str
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.process.network_sockets import metrics_listener, network_listeners
+from cnm_bridge.system.network_sockets import metrics_listener, network_listeners
 from tests.kernel.daemon_process import free_port
 from tests.kernel.namespace import Namespace
 

@@ -12,7 +12,7 @@ import pytest
 
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.netns import is_namespace
+from cnm_bridge.system.kernel.netns import is_namespace
 from tests.kernel.namespace import Namespace
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cni_invoker.execution.running_plugins import RunningPlugins
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.process.sockets import SocketFile
+from cnm_bridge.system.sockets import SocketFile
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 
@@ -105,7 +105,7 @@ async def test_who_needs_the_directory_makes_it(tmp_path: Path, kernel: Kernel) 
     plugins = RunningPlugins(run_dir / "plugins")
     for _ in range(2):
         await kernel.create_staging(run_dir / "netns" / "one")
-        kernel.prepare_pin(run_dir / "pins" / "one")
+        kernel.pin(run_dir / "pins" / "one", "eth0", "cni-test").prepare()
         with plugins.keep("one"):
             assert len([*(run_dir / "plugins").iterdir()]) == 1
         with pytest.raises(OSError, match="busy"):

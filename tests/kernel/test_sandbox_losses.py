@@ -136,17 +136,17 @@ async def test_what_is_carried(
     staging.run(CARRIED[what])
     wait_for_local_routes(staging, "eth0")
     wanted, wanted_link = look(staging, "eth0"), properties_of_link(staging, "eth0")
-    snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    snapshot = await kernel.staged_link(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME).take_out()
     place_link(host, sandbox)
     sandbox_plan = plan_sandbox(snapshot, internal=False)
     # libnetwork makes the routes that the join response has
     for pair in sandbox_plan.replaced:
         sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     wait_for_local_routes(sandbox, "eth7")
     assert look(sandbox, "eth7") == wanted
     assert properties_of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def test_router_announcements_are_not_in_the_snapshot(
         staging.run("sleep 0.05")
     else:
         pytest.fail("the announcement was not heard")
-    snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    snapshot = await kernel.staged_link(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME).take_out()
     host.ip("link delete outside")
     assert [str(route.destination) for route in snapshot.routes] == ["10.1.0.0/24", "fe80::/64"]
 
@@ -213,7 +213,7 @@ async def test_what_the_container_made_is_no_obstacle(
     sandbox.ip("route add 10.58.0.0/16 nexthop via 10.1.0.1 nexthop via 10.1.0.7")
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox_plan = plan_sandbox(snapshot, internal=False)
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert b"10.4.0.0/16" in sandbox.run("ip route show table 100")
 
 
@@ -225,7 +225,9 @@ async def test_a_qdisc_replaces_another(
     place_link(host, sandbox)
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox.run("tc class add dev eth7 parent 1: classid 1:1 htb rate 1mbit")
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False)) == ("qdisc pfifo",)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(plan_sandbox(snapshot, internal=False)) == (
+        "qdisc pfifo",
+    )
     assert b"pfifo" in sandbox.run("tc qdisc show dev eth7")
 
 
@@ -236,7 +238,7 @@ async def test_a_links_own_sysctl_is_written_after_that_of_all_links(
     write = "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding'"
     snapshot = await prepare(kernel, host, staging, write, observation=EVERYTHING)
     place_link(host, sandbox)
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(plan_sandbox(snapshot, internal=False))
     assert sandbox.setting("net/ipv4/ip_forward") == "1"
     assert sandbox.setting("net/ipv4/conf/eth7/forwarding") == "0"
 
@@ -249,7 +251,7 @@ async def test_sysctls_in_the_configuration_are_always_carried(
     snapshot = await prepare(kernel, host, staging, observation=Observation(stated=(name,)))
     place_link(host, sandbox)
     sandbox.run(f"sh -c 'echo 0 > /proc/sys/{name}'")
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(plan_sandbox(snapshot, internal=False))
     assert sandbox.setting(name) == "1024"
 
 
@@ -270,11 +272,11 @@ async def test_withdraw_removes_the_carried_rules(
     sandbox.ip("rule add from 10.77.0.0/16 lookup 100 priority 50", "route add blackhole default table 100")
     before = sandbox.run("ip rule")
     sandbox_plan = plan_sandbox(snapshot, internal=False)
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert b"lookup 101" in sandbox.run("ip rule")
     sandbox.ip("rule del priority 51")
-    await kernel.withdraw(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).withdraw(sandbox_plan)
     assert sandbox.run("ip rule") == before
-    await kernel.withdraw(sandbox.path, ALTNAME, sandbox_plan)
-    await kernel.withdraw(staging.path / "gone", ALTNAME, sandbox_plan)
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).withdraw(sandbox_plan)
+    await kernel.link_in_sandbox(staging.path / "gone", ALTNAME).withdraw(sandbox_plan)
     assert sandbox.run("ip rule") == before

@@ -103,7 +103,7 @@ async def test_the_sandbox_equals_staging(
     snapshot = await prepare(kernel, host, staging, *WORK)
     place_link(host, sandbox)
     sandbox_plan = everything_of(snapshot)
-    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert done is not None
     assert len(done) == len(WORK)
     # the same commands, run directly in a namespace, give the expected state
@@ -114,7 +114,7 @@ async def test_the_sandbox_equals_staging(
         if "rule" not in command:
             direct.run(command)
     assert shown(sandbox, "eth7") == shown(direct, "eth0")
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
 
 
 async def test_a_sync_restores_only_what_is_missing(
@@ -123,9 +123,9 @@ async def test_a_sync_restores_only_what_is_missing(
     """A rule and a neighbour that were removed are made again, and nothing else changes."""
     sandbox_plan = everything_of(await prepare(kernel, host, staging, *WORK))
     place_link(host, sandbox)
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
-    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
 
 
@@ -152,7 +152,7 @@ async def test_changed_sysctls_are_carried(
         Sysctl(name="net/ipv6/conf/eth0/proxy_ndp", value="1"),
     )
     place_link(host, sandbox)
-    await kernel.sync_sandbox(sandbox.path, ALTNAME, everything_of(snapshot))
+    await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(everything_of(snapshot))
     assert sandbox.setting("net/ipv4/conf/eth7/rp_filter") == "2"
     assert sandbox.setting("net/ipv6/conf/eth7/proxy_ndp") == "1"
     assert sandbox.setting("net/ipv4/neigh/eth7/gc_stale_time") == "77"
@@ -182,8 +182,10 @@ async def test_the_root_qdisc_is_carried(
     snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
     place_link(host, sandbox)
     sandbox_plan = everything_of(snapshot)
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == (
+        f"qdisc {qdisc.split(maxsplit=1)[0]}",
+    )
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
     assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
 
 
@@ -220,12 +222,12 @@ async def test_libnetworks_routes_are_replaced(
     place_link(host, sandbox)
     sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7", "route add default via 10.1.0.1")
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     routes = sandbox.run("ip -4 route").decode()
     assert "10.4.0.0/16 via 10.1.0.7 dev eth7 metric 5 mtu 1400" in routes
     assert "default via 10.1.0.1 dev eth7 mtu 1400" in routes
     assert len(routes.splitlines()) == 3
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
 
 
 async def test_the_kernels_routes_of_prefixes_are_removed(
@@ -238,12 +240,12 @@ async def test_the_kernels_routes_of_prefixes_are_removed(
     unwanted = tuple(map(prefix_route, (ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64"))))
     instead = route("10.1.0.0/24", "10.1.0.1"), route("fd00::/64", "fd00::1", metric=1024)
     sandbox_plan = SandboxPlan(ifname="eth0", unwanted=unwanted, routes=instead)
-    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert done == (*(f"no route {one}" for one in unwanted), *(f"route {one}" for one in instead))
     for one in instead:
         (line,) = sandbox.run(f"ip -{one.destination.version} route show {one.destination}").decode().splitlines()
         assert f"{one.destination} via {one.gateway} " in line
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
 
 
 async def test_no_default_route_where_libnetwork_made_none(
@@ -253,7 +255,7 @@ async def test_no_default_route_where_libnetwork_made_none(
     await prepare(kernel, host, staging)
     place_link(host, sandbox)
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"route {REPLACED.wanted}",)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == (f"route {REPLACED.wanted}",)
     assert "default" not in sandbox.run("ip -4 route").decode()
 
 
@@ -267,11 +269,11 @@ async def test_a_fallback_default_route(
     if other:
         sandbox.ip(f"-6 route add {other}")
     sandbox_plan = SandboxPlan(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
-    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert done == (() if other else ("route ::/0 via fd00::1, metric 1025, table 254",))
     if not other:
         sandbox.ip("-6 route add default via fd00::1")
-    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
 
 
 async def test_refusals_of_the_kernel_are_reported(
@@ -289,7 +291,7 @@ async def test_refusals_of_the_kernel_are_reported(
     with pytest.raises(
         SandboxNotSynced, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"
     ):
-        await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
+        await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
 
 
@@ -300,5 +302,5 @@ async def test_a_sandbox_without_the_link(kernel: Kernel, tmp_path: Path, host: 
     plain.touch()
     before = host.setting("net/core/somaxconn")
     for path in (tmp_path / "nowhere", plain, host.path, sandbox.path):
-        assert await kernel.sync_sandbox(path, ALTNAME, sandbox_plan) is None
+        assert await kernel.link_in_sandbox(path, ALTNAME).sync(sandbox_plan) is None
     assert host.setting("net/core/somaxconn") == before

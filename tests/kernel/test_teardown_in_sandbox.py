@@ -19,7 +19,7 @@ from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.namespaces.netns import is_namespace, pin_namespace, remove_namespace
+from cnm_bridge.system.kernel.netns import is_namespace, pin_namespace, remove_namespace
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins

@@ -97,7 +97,7 @@ async def test_a_request_repeats_a_failed_teardown_at_once(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DeleteEndpoint for an endpoint whose teardown has failed does not wait for the pause to end."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
@@ -217,7 +217,7 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DEL of `firewall` is put off while a new endpoint claims the address, and runs as soon as the claim ends."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
     with_firewall = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(with_firewall, addresses=("10.1.0.2",)))
     owners = AddressOwners(store, PendingTeardowns())
@@ -270,7 +270,7 @@ async def test_a_teardown_that_is_added_again(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During its first attempt that changes nothing; during a later one it ends the pause after it."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
     monkeypatch.setattr(Blocking, "attempts", 0)
     monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
     await put(store, endpoint(FIRST, Phase.READY))
@@ -312,7 +312,7 @@ async def test_a_queue_that_is_run_again(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an error of the daemon it continues with all: those in an attempt, in a pause, and not yet begun."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
     third = "3" * 64
     for endpoint_id in (FIRST, SECOND, third):
         await put(store, endpoint(endpoint_id, Phase.READY))
@@ -350,7 +350,7 @@ async def test_a_call_that_waits_for_an_attempt_after_which_another_begins_at_on
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It returns after the first of them."""
-    monkeypatch.setattr("cnm_bridge.system.scheduling.retries.Retries.first_pause_s", 3600.0)
+    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
     monkeypatch.setattr(Blocking, "attempts", 0)
     monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
     await put(store, endpoint(FIRST, Phase.READY))

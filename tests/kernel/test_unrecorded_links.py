@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.model.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel, MarkedLink, Sandboxes
-from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
+from cnm_bridge.system.kernel.netns import NamespaceId
 
 ATTACHMENT: Final = AttachmentId(token_hex(32))
 ADDRESS, OTHER = "10.201.7.9", "10.201.7.10"

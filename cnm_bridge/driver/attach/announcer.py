@@ -21,7 +21,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.options.docker_options import Announcements, parse_announcements
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_tasks import KeyedTasks
+from cnm_bridge.system.scheduling import KeyedTasks
 
 __all__ = ["Announcer"]
 
@@ -78,7 +78,9 @@ class Announcer:
             if record is None or record.phase is not Phase.JOINED or record.sandbox_key is None:
                 break
             try:
-                addresses = await self.kernel.announce(Path(record.sandbox_key), Endpoint(record).altname)
+                addresses = await self.kernel.link_in_sandbox(
+                    Path(record.sandbox_key), Endpoint(record).altname
+                ).announce()
             except KernelError as exc:  # the container reaches others all the same
                 log.debug("endpoint.not_announced", endpoint_id=endpoint_id, error=str(exc))
                 break

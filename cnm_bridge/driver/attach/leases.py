@@ -24,7 +24,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.model.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.process.sockets import find_peer
+from cnm_bridge.system.sockets import find_peer
 
 _NO_SLOT: Final = DeleteHooks(slot=nullcontext)
 

@@ -82,9 +82,9 @@ class MoveAttacher:
         await run_add(self.kernel, configuration, add)
         warn_of_dns(record)
         try:
-            snapshot = await self.kernel.take_out(
-                endpoint.netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
-            )
+            snapshot = await self.kernel.staged_link(
+                endpoint.netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname
+            ).take_out(baseline)
         except NotCarriable as exc:
             raise Refused(describe_uncarriable(configuration, exc)) from exc
         except LinkMissing as exc:

@@ -21,7 +21,7 @@ from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.system.kernel import Kernel, LinkLocation
+from cnm_bridge.system.kernel import Kernel, LinkLocation, StagedLink
 
 _CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
 
@@ -89,7 +89,7 @@ class MoveDetacher:
         """
         if _addresses(endpoint):
             return endpoint
-        found = await self.kernel.look_at_staged(netns, ifname)
+        found = await self._link(endpoint, netns, ifname).look()
         if not given_addresses(found):
             return endpoint
         endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=found.to_json())))
@@ -97,15 +97,11 @@ class MoveDetacher:
         return endpoint
 
     async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
-        return await self.kernel.bring_back(
-            place.netns,
-            endpoint.record.attachment.ifname,
-            host_name=endpoint.host_link,
-            altname=endpoint.altname,
-            sandbox=place.sandbox,
-            addresses=addresses,
-            is_device=has_device(endpoint.record),
-        )
+        link = self._link(endpoint, place.netns, endpoint.record.attachment.ifname)
+        return await link.bring_back(sandbox=place.sandbox, addresses=addresses, is_device=has_device(endpoint.record))
+
+    def _link(self, endpoint: Endpoint, netns: Path, ifname: str) -> StagedLink:
+        return self.kernel.staged_link(netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname)
 
     async def _delete_all(
         self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, progress: DeleteProgress

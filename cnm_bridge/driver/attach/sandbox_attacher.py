@@ -50,8 +50,8 @@ from cnm_bridge.driver.attach.move_attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.kernel import Finish, Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.kernel import Finish, Kernel, Pin, StagedLink
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 
@@ -87,7 +87,7 @@ class SandboxAttacher:
             )
         else:
             # Its name shows that the reservation is ours, even if the record is lost.
-            self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
+            self._pin(record).prepare()
             reserved = await self.runtime.add(reservation, endpoint.attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
             plan = with_address_mac(plan, addresses, partial(self.store.endpoints_with_mac, plan.configuration.name))
@@ -123,15 +123,15 @@ class SandboxAttacher:
         record = place.identify(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle)
-        pin, ifname = pin_path(self.run_dir, record.attachment.id), record.attachment.ifname
-        if not await self.kernel.pin_sandbox(record.sandbox, pin, ifname):
+        pin = self._pin(record)
+        if not await pin.make(record.sandbox):
             return await self._move_instead(record, why_no_link(record))
         expected = _snapshot(record)
-        joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
+        joining = replace(_with_chain(record, pin.path), phase=Phase.JOINING, first_process=place.process)
         try:
             await self.store.put_endpoint(joining)
         except BaseException:
-            await self._restore(Endpoint(joining), pin)
+            await _restore(pin)
             raise
         return await self._run_in_sandbox(joining, pin, expected, place.link_local)
 
@@ -158,11 +158,7 @@ class SandboxAttacher:
             endpoint = Endpoint(record)
             await self.detacher.undo_before_link(endpoint)
             pin, staging = Path(record.attachment.netns), staging_path(self.run_dir, record.attachment.id)
-            await self.kernel.bring_back(
-                staging,
-                record.attachment.ifname,
-                host_name=endpoint.host_link,
-                altname=endpoint.altname,
+            await self._staged_link(endpoint, staging).bring_back(
                 sandbox=pin,
                 addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
                 is_device=has_device(record),
@@ -180,10 +176,10 @@ class SandboxAttacher:
     def prepare_again(self, record: EndpointRecord) -> None:
         """Make the file of the pin again, if there is a reservation."""
         if record.attachment.has_reservation:
-            self.kernel.prepare_pin(pin_path(self.run_dir, record.attachment.id))
+            self._pin(record).prepare()
 
     async def _run_in_sandbox(
-        self, record: EndpointRecord, pin: Path, expected: Snapshot, link_local: tuple[IpInterface, ...]
+        self, record: EndpointRecord, pin: Pin, expected: Snapshot, link_local: tuple[IpInterface, ...]
     ) -> EndpointRecord:
         endpoint = Endpoint(record)
 
@@ -218,7 +214,7 @@ class SandboxAttacher:
     async def _finish(
         self,
         endpoint: Endpoint,
-        pin: Path,
+        pin: Pin,
         expected: Snapshot,
         link_local: tuple[IpInterface, ...],
         *,
@@ -234,12 +230,7 @@ class SandboxAttacher:
             keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:
-            snapshot = await self.kernel.finish_in_sandbox(
-                pin,
-                endpoint.record.attachment.ifname,
-                altname=endpoint.altname,
-                finish=finish,
-            )
+            snapshot = await pin.finish(finish)
         except LinkMissing as exc:
             raise Refused(
                 f"CNI configuration {endpoint.network.name} made no link {endpoint.record.attachment.ifname} in the "
@@ -278,17 +269,25 @@ class SandboxAttacher:
             await self.kernel.remove_staging(staging)
         record = replace(record, attachment=replace(record.attachment, netns=str(pin)))
         endpoint = Endpoint(record)
-        await self.kernel.take_out(
-            endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
-        )
+        await self._staged_link(endpoint, endpoint.netns).take_out()
         return await self.move.attach(_as_moved(record, "the endpoint had left its container before"))
 
-    async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
-        """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
-        try:
-            await self.kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
-        except KernelError as exc:  # the first error is what the user must see
-            log.warning("sandbox.not_restored", error=str(exc))
+    def _pin(self, record: EndpointRecord) -> Pin:
+        pin = pin_path(self.run_dir, record.attachment.id)
+        return self.kernel.pin(pin, record.attachment.ifname, Endpoint(record).altname)
+
+    def _staged_link(self, endpoint: Endpoint, netns: Path) -> StagedLink:
+        return self.kernel.staged_link(
+            netns, endpoint.record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
+        )
+
+
+async def _restore(pin: Pin) -> None:
+    """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
+    try:
+        await pin.find()
+    except KernelError as exc:  # the first error is what the user must see
+        log.warning("sandbox.not_restored", error=str(exc))
 
 
 def _has_left(record: EndpointRecord) -> bool:

@@ -26,8 +26,7 @@ from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.scheduling.keyed_tasks import KeyedTasks
+from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks
 
 log = structlog.get_logger()
 
@@ -165,8 +164,8 @@ class SandboxSync:
         rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
         try:
             async with self._sandboxes.hold(leaving.sandbox):
-                altname = leaving.endpoint.altname
-                taken = await self.kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
+                link = self.kernel.link_in_sandbox(leaving.sandbox, leaving.endpoint.altname)
+                taken = await link.withdraw(replace(sandbox_plan, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
         else:
@@ -184,7 +183,8 @@ class SandboxSync:
         async with self._sandboxes.hold(joined.sandbox):
             # Before Engine 28 it is not known at Join.
             allowed = replace(joined, snapshot=await self.as_allowed(joined.sandbox, joined.snapshot))
-            done = await self.kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, allowed.sandbox_plan)
+            link = self.kernel.link_in_sandbox(joined.sandbox, joined.endpoint.altname)
+            done = await link.sync(allowed.sandbox_plan)
         if done is None:
             return
         if done:
@@ -258,8 +258,8 @@ class SandboxSync:
             return
         is_gateway = endpoint_id in self._gateways
         placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
-        altname = joined.endpoint.altname
-        placed = await self.kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+        link = self.kernel.link_in_sandbox(joined.sandbox, joined.endpoint.altname)
+        placed = await link.wait_placed(placement, _PLACEMENT_LIMIT_S)
         if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
             log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
         await self.sync(endpoint_id)

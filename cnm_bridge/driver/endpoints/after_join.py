@@ -22,7 +22,7 @@ from cnm_bridge.driver.teardown.contention import wait_deadline
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.teardown.contention import Contention
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 Attempt = Callable[[EndpointRecord | None], Awaitable[EndpointRecord]]
 """Makes one attempt, under the endpoint's lock. It receives the record from before the first one, None if there was

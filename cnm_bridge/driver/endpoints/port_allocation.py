@@ -9,7 +9,7 @@ from cni_bridge_state import PortRequest
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.ports import PROTOCOLS, PortMapping, place_of
 from cnm_bridge.system.kernel import HostPorts
-from cnm_bridge.system.scheduling.time_slice import TimeSlice
+from cnm_bridge.system.scheduling import TimeSlice
 
 _TRIES: Final = 64
 """Number of free ports that the kernel is asked for, in case they belong to other endpoints."""

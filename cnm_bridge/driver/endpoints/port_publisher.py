@@ -34,7 +34,7 @@ from cnm_bridge.core.planning.ports import (
 )
 from cnm_bridge.driver.endpoints.port_allocation import choose_ports
 from cnm_bridge.system.kernel import HostPorts
-from cnm_bridge.system.scheduling.time_slice import TimeSlice
+from cnm_bridge.system.scheduling import TimeSlice
 
 log = structlog.get_logger()
 

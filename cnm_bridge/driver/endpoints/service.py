@@ -37,7 +37,7 @@ from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -21,8 +21,8 @@ from cni_invoker import CniError
 from cnm_bridge.core.link_state import IpNetwork, KernelError
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.scheduling.retries import Retries, Retry
+from cnm_bridge.system.retries import Retries, Retry
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

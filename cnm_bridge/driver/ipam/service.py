@@ -57,7 +57,7 @@ from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.address_owners import describe_address, describe_holders
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

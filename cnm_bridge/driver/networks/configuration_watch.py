@@ -25,7 +25,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cnm_bridge.core.planning.plan import configuration_digest
-from cnm_bridge.system.scheduling.time_slice import TimeSlice
+from cnm_bridge.system.scheduling import TimeSlice
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.planning.options.cni_options import parse_options
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

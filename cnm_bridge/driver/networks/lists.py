@@ -18,7 +18,7 @@ from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE, 
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -16,8 +16,8 @@ from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused, network_option
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.scheduling.retries import Retries, Retry
+from cnm_bridge.system.retries import Retries, Retry
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from cnm_bridge.driver.networks.global_scope import GlobalScope
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner, plan_request
 from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

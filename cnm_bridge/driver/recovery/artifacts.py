@@ -28,7 +28,7 @@ import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cnm_bridge.core.planning.saved_rules import SavedRule, parse_saved_rules
-from cnm_bridge.system.process.commands import run_command
+from cnm_bridge.system.commands import run_command
 
 _IFB_LENGTH: Final = 15
 _CHAIN_LENGTH: Final = 28

@@ -22,7 +22,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.dhcp import find_daemon_socket
 from cnm_bridge.driver.attach.leases import DhcpConnection, DhcpDaemons, Leases
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -45,7 +45,7 @@ from cnm_bridge.driver.recovery.artifacts import (
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Link
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -25,7 +25,7 @@ from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.recovery.engine_diff import lacks_sandbox
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 
@@ -72,8 +72,8 @@ class LostRecords:
         pin, altname = pin_path(self.run_dir, attachment_id), alternative_name(attachment_id)
         pinned_link = None
         if self.kernel.is_namespace(pin):
-            name = await self.kernel.find_pinned_link(pin, STAGING_IFNAME, altname, mac)
-            found = await self.kernel.look_in_sandbox(pin, altname) if name is not None else None
+            name = await self.kernel.pin(pin, STAGING_IFNAME, altname).find(mac)
+            found = await self.kernel.link_in_sandbox(pin, altname).look() if name is not None else None
             addresses = (tuple(map(str, given_addresses(found))) if found is not None else ()) or addresses
             pinned_link = name or STAGING_IFNAME  # most links have that name
         return rebuilt_record(

@@ -18,8 +18,8 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Urgency
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import CheckedTeardown
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.system.trace import traced
+from cnm_bridge.system.log import traced
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from cni_bridge_state import EndpointId, EndpointRecord
-from cnm_bridge.system.scheduling.retries import Retries, Retry
+from cnm_bridge.system.retries import Retries, Retry
 
 
 class Urgency(IntEnum):

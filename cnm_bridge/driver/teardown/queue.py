@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo, Urgency
 from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
 

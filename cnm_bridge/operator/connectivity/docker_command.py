@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.system.process.commands import CompletedCommand
+from cnm_bridge.system.commands import CompletedCommand
 
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""

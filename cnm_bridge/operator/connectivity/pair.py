@@ -15,7 +15,7 @@ from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.view import parse_addresses
 from cnm_bridge.operator.probe_containers import MARK, new_names
-from cnm_bridge.system.process.commands import CompletedCommand
+from cnm_bridge.system.commands import CompletedCommand
 
 PORT: Final = 8080
 _SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"

@@ -26,8 +26,8 @@ from cnm_bridge.core.planning.link.plan_sandbox import find_differences, find_mi
 from cnm_bridge.core.planning.plugin_checks import plan_checks
 from cnm_bridge.core.planning.plugin_needs import find_missing_links
 from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
-from cnm_bridge.server.admin.document import get_endpoint
-from cnm_bridge.server.admin.errors import AdminError, ErrorKind
+from cnm_bridge.server.admin.documents import get_endpoint
+from cnm_bridge.server.admin.http import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel
 
 _LIMIT_S: Final = 20.0
@@ -128,7 +128,7 @@ class EndpointChecks:
         if endpoint.sandbox is None:
             return None
         try:
-            return await self.kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
+            return await self.kernel.link_in_sandbox(endpoint.sandbox, endpoint.altname).look()
         except KernelError:
             return None
 

@@ -18,7 +18,7 @@ from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.server.admin.document import describe_endpoint, describe_networks, get_endpoint, with_many
+from cnm_bridge.server.admin.documents import describe_endpoint, describe_networks, get_endpoint, with_many
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
 

@@ -11,6 +11,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Literal
 
 import structlog
@@ -22,9 +23,9 @@ from cni_invoker import CniError
 from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.server.admin.errors import AdminError, ErrorKind
-from cnm_bridge.server.serving import PendingConnections, accepting, running
-from cnm_bridge.system.process.network_sockets import Listener
+from cnm_bridge.server.acceptor import accepting, running
+from cnm_bridge.server.pending_connections import PendingConnections
+from cnm_bridge.system.network_sockets import Listener
 
 log = structlog.get_logger()
 
@@ -33,6 +34,36 @@ JSON: Final = "application/json"
 _API_VERSIONS: Final = [1]
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError)
+
+
+class ErrorKind(StrEnum):
+    """What was wrong; programs decide by it, people read the text."""
+
+    UNKNOWN_REQUEST = "unknownRequest"
+    """This daemon has no such request: it is older or newer than the program that asks."""
+    BAD_REQUEST = "badRequest"
+    """A parameter is missing or malformed."""
+    NOT_FOUND = "notFound"
+    """Nothing has this name."""
+    AMBIGUOUS = "ambiguous"
+    """Several things have this name."""
+    REFUSED = "refused"
+    """It is not possible now, for example because it is in use."""
+    INTERNAL = "internal"
+    """A bug; the daemon's log has the details."""
+
+
+class AdminError(BridgeError):
+    """A request cannot be answered; it has changed nothing.
+
+    Attributes:
+        kind: The reason, for programs.
+    """
+
+    def __init__(self, kind: ErrorKind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
 
 _STATUS: Final = {
     ErrorKind.UNKNOWN_REQUEST: 404,

@@ -30,7 +30,7 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.event_counts import EventCounts
 from cnm_bridge.server.admin.http import Request
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.log_writer import LogWriter
+from cnm_bridge.system.log import LogWriter
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 

@@ -3,8 +3,7 @@
 """HTTP on the plugin socket: Docker's calls. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
-from cnm_bridge.server.api.ipam_driver import ipam_driver
-from cnm_bridge.server.api.network_driver import network_driver
+from cnm_bridge.server.api.methods import ipam_driver, network_driver
 from cnm_bridge.server.api.rpc import MAX_BODY_BYTES, Method, make_app
 
 __all__ = [

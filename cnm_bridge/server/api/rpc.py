@@ -29,10 +29,9 @@ from cni_invoker import CniError
 from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
-from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.log import Seldom
-from cnm_bridge.system.trace import traced
+from cnm_bridge.system.log import RateLimit, traced
 
 log = structlog.get_logger()
 
@@ -139,7 +138,7 @@ async def _answer(
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)
         with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
-            return await (await _aside(data, partial(method.answer, body, caller_pid)))
+            return await (await _in_thread_if_large(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
         text = _shortened("; ".join((str(exc), *getattr(exc, "__notes__", ()))))
         if method.readable is not None:
@@ -187,7 +186,7 @@ async def _parse_body(method: Method, validate: Validator, data: bytes, calls: C
         return await asyncio.to_thread(_parse, method, validate, data)
 
 
-async def _aside(data: bytes, work: Callable[[], Result]) -> Result:
+async def _in_thread_if_large(data: bytes, work: Callable[[], Result]) -> Result:
     """Run `work`, in a thread if the request is large, so that it does not block other calls."""
     return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
 
@@ -198,12 +197,12 @@ def _shortened(error: str) -> str:
 
 
 def _make_web_page_guard() -> Middleware:
-    """Return what refuses the requests of web pages: a browser on this host may reach a loopback address for any page.
+    """Return a guard that refuses requests from browsers: one on this host may reach a loopback address for any page.
 
     A browser sends `Origin` with each POST (Fetch standard, "append a request Origin header"), and `Sec-Fetch-…` with
     each request to a loopback address (Fetch Metadata Request Headers). dockerd sends neither.
     """
-    seen = Seldom()
+    seen = RateLimit()
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -211,7 +210,7 @@ def _make_web_page_guard() -> Middleware:
             return await handler(request)
         if count := seen.count():
             log.warning("listener.web_page", origin=request.headers.get("Origin", "")[:_ORIGIN_CHARACTERS], count=count)
-        return _respond({"Err": "cni-bridge answers no requests of web pages"}, status=403)
+        return _respond({"Err": "requests from browsers are refused"}, status=403)
 
     return guard
 

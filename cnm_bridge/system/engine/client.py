@@ -39,7 +39,7 @@ from cnm_bridge.core.engine_facts import (
 from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork, has_ipam_driver
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
-from cnm_bridge.system.process.sockets import find_peer
+from cnm_bridge.system.sockets import find_peer
 
 _NOT_FOUND: Final = 404
 _NOT_CONNECTED: Final = 900

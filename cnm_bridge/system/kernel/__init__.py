@@ -6,14 +6,15 @@ The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It 
 or HTTP.
 """
 
-from cnm_bridge.system.kernel.facade import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
-from cnm_bridge.system.kernel.link_mover import LinkLocation
-from cnm_bridge.system.kernel.namespaces.first_process import SandboxProcess
-from cnm_bridge.system.kernel.namespaces.sandboxes import MarkedLink, Sandboxes
+from cnm_bridge.system.kernel.kernel import Kernel
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.packet_filter import has_chain
-from cnm_bridge.system.kernel.sandbox.pin import Finish
+from cnm_bridge.system.kernel.pin import Finish, Pin
+from cnm_bridge.system.kernel.processes import SandboxProcess
+from cnm_bridge.system.kernel.sandboxes import MarkedLink, Sandboxes
+from cnm_bridge.system.kernel.staged_link import LinkLocation, StagedLink
 from cnm_bridge.system.kernel.sysctl import Baseline, is_ipv6_on
 from cnm_bridge.system.kernel.view import KernelView
 
@@ -27,8 +28,10 @@ __all__ = [
     "Link",
     "LinkLocation",
     "MarkedLink",
+    "Pin",
     "SandboxProcess",
     "Sandboxes",
+    "StagedLink",
     "has_chain",
     "is_ipv6_on",
 ]

@@ -16,7 +16,7 @@ from typing import Final
 from pyroute2.netlink import NETLINK_ROUTE
 from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
 
-from cnm_bridge.system.kernel.namespaces.netns import run_in_thread
+from cnm_bridge.system.kernel.host import run_in_thread
 from cnm_bridge.system.kernel.netlink.links import find_link
 from cnm_bridge.system.kernel.netlink.socket import Netlink, parse_message
 

@@ -87,7 +87,7 @@ IMPROVED_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
     ),
     "del-012": Elsewhere(
         definition="cnm_bridge/driver/teardown/teardown.py::Teardown",
-        test="tests/kernel/test_link_mover_bring_back.py::test_neither_link_nor_staging_exists",
+        test="tests/kernel/test_staged_link_bring_back.py::test_neither_link_nor_staging_exists",
         reason="making namespaces and links is not a runtime's task: cnm_bridge does it before DEL",
     ),
 }

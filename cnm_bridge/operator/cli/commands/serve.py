@@ -15,9 +15,9 @@ from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.system.process.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
-from cnm_bridge.system.process.run_directory import locked_run_directory
-from cnm_bridge.system.process.sockets import open_sockets
+from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
+from cnm_bridge.system.run_directory import locked_run_directory
+from cnm_bridge.system.sockets import open_sockets
 
 _ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 

@@ -13,7 +13,7 @@ import click
 
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.settings import ManagedNetwork
-from cnm_bridge.system.process.network_sockets import TcpAddress, parse_address
+from cnm_bridge.system.network_sockets import TcpAddress, parse_address
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _KEYS: Final[Mapping[str, type]] = {

@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from cnm_bridge.system.process.commands import run_command
+from cnm_bridge.system.commands import run_command
 
 _LIMIT_S: Final = 10.0
 

@@ -8,7 +8,7 @@ reduces the time for a link's snapshot from 0.9 ms to 0.25 ms.
 
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
@@ -36,11 +36,8 @@ class Attributes:
     def __init__(self, kind: type, data: bytes) -> None:
         self._kind = kind
         self._values: dict[int, list[bytes]] = {}
-        start = 0
-        while start < len(data):
-            length, number = _ATTRIBUTE.unpack_from(data, start)
-            self._values.setdefault(number & _NUMBER, []).append(data[start + _ATTRIBUTE.size : start + length])
-            start += (length + 3) & ~3
+        for number, value in split_attributes(data):
+            self._values.setdefault(number, []).append(value)
 
     def __contains__(self, name: str) -> bool:
         return self.values(name) != ()
@@ -118,6 +115,20 @@ def render_message(kind: type, fields: Mapping[str, int], wanted: Wanted) -> byt
     return layout.pack(*(fields.get(name, 0) for name in names)) + _render(kind, wanted)
 
 
+def split_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the bytes of each attribute in some data."""
+    start = 0
+    while start < len(data):
+        length, number = _ATTRIBUTE.unpack_from(data, start)
+        yield number & _NUMBER, data[start + _ATTRIBUTE.size : start + length]
+        start += (length + 3) & ~3
+
+
+def render_attribute(number: int, data: bytes) -> bytes:
+    """Return the bytes of an attribute."""
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), number) + data + bytes(-len(data) % 4)
+
+
 def _render(kind: type, wanted: Wanted) -> bytes:
     rendered = b""
     for name, value in wanted:
@@ -131,7 +142,7 @@ def _render(kind: type, wanted: Wanted) -> bytes:
         else:
             number |= _NESTED
             data = _render(getattr(kind, inner), value)
-        rendered += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), number) + data + bytes(-len(data) % 4)
+        rendered += render_attribute(number, data)
     return rendered
 
 

@@ -5,7 +5,6 @@
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from errno import EOPNOTSUPP, EPROTONOSUPPORT
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,8 @@ from pyroute2.netlink import (
     NLMSG_ERROR,
 )
 
+from cnm_bridge.system.kernel.netlink.message import render_attribute, split_attributes
+
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
 _GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY
 _GET_STATE: Final = 0x12  # XFRM_MSG_GETSA
@@ -27,10 +28,8 @@ _ANY_FAMILY: Final = bytes(4)  # nfgenmsg
 _IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
 _GET_CHAIN: Final = 10 << 8 | 4  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN
 _TABLE, _NAME, _HOOK, _USE = 1, 3, 4, 6  # NFTA_CHAIN_TABLE and so on
-_KIND: Final = 0x3FFF  # NLA_TYPE_MASK
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _FAMILY: Final = struct.Struct("=BBH")  # nfgenmsg
-_ATTRIBUTE: Final = struct.Struct("=HH")  # nlattr
 
 
 def find_firewall(*, reply_limit_s: float) -> str | None:
@@ -79,7 +78,9 @@ def has_chain(version: int, table: str, chain: str) -> bool:
         table: The table, e.g. `nat`.
         chain: The chain.
     """
-    body = _FAMILY.pack(_FAMILIES[version], 0, 0) + _attribute(_TABLE, table) + _attribute(_NAME, chain)
+    names = ((_TABLE, table), (_NAME, chain))
+    body = _FAMILY.pack(_FAMILIES[version], 0, 0)
+    body += b"".join(render_attribute(number, name.encode() + b"\0") for number, name in names)
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as conversation:
             conversation.send(_HEADER.pack(_HEADER.size + len(body), _GET_CHAIN, NLM_F_REQUEST, 1, 0) + body)
@@ -90,18 +91,5 @@ def has_chain(version: int, table: str, chain: str) -> bool:
     length, kind, *_ = _HEADER.unpack_from(reply)
     if kind == NLMSG_ERROR:
         return False
-    found = dict(_attributes(reply[_HEADER.size + _FAMILY.size : length]))
+    found = dict(split_attributes(reply[_HEADER.size + _FAMILY.size : length]))
     return _HOOK in found or any(found.get(_USE, b"?"))
-
-
-def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(content):
-        length, kind = _ATTRIBUTE.unpack_from(content, at)
-        yield kind & _KIND, content[at + _ATTRIBUTE.size : at + length]
-        at += length + -length % 4
-
-
-def _attribute(kind: int, text: str) -> bytes:
-    content = text.encode() + b"\0"
-    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(content), kind) + content + bytes(-len(content) % 4)

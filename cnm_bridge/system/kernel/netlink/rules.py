@@ -15,12 +15,11 @@ from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
 from pyroute2.netlink.rtnl import RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE
 
 from cnm_bridge.core.link_state import Rule
-from cnm_bridge.system.kernel.netlink.message import Message
+from cnm_bridge.system.kernel.netlink.message import Message, render_attribute, split_attributes
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
 _FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others show whether links and targets exist at the moment
-_ATTRIBUTE: Final = struct.Struct("=HH")
 _TABLE_FIELD: Final = 4
 _TABLE_ELSEWHERE: Final = 252  # RT_TABLE_COMPAT: the number exceeds the header's byte, see the attribute
 _FRA_PRIORITY: Final = 6
@@ -81,26 +80,19 @@ def in_sandbox(rule: Rule, old: str, new: str, tables: Mapping[int, int]) -> Rul
     if table != rule.table:
         fields[_TABLE_FIELD] = table if table < 1 << 8 else _TABLE_ELSEWHERE
     rendered = _HEADER.pack(*fields, flags)
-    data, start = rule.message, _HEADER.size
-    while start < len(data):
-        length, number = _ATTRIBUTE.unpack_from(data, start)
-        value = data[start + _ATTRIBUTE.size : start + length]
+    for number, value in split_attributes(rule.message[_HEADER.size :]):
         if number in _LINK_NAMES and value.rstrip(b"\0") == old.encode():
-            value = new.encode() + b"\0"
+            rendered += render_attribute(number, new.encode() + b"\0")
         elif number == _FRA_TABLE:
-            value = table.to_bytes(4, sys.byteorder)
-        rendered += _render(number, value)
-        start += (length + 3) & ~3
+            rendered += render_attribute(number, table.to_bytes(4, sys.byteorder))
+        else:
+            rendered += render_attribute(number, value)
     return Rule(priority=rule.priority, table=table, message=rendered)
-
-
-def _render(number: int, value: bytes) -> bytes:
-    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + bytes(-len(value) % 4)
 
 
 def _complete(rule: Rule) -> bytes:
     """Return a rule's message with its priority: the kernel does not report priority 0, but needs it in a request."""
-    return rule.message if rule.priority else rule.message + _render(_FRA_PRIORITY, bytes(4))
+    return rule.message if rule.priority else rule.message + render_attribute(_FRA_PRIORITY, bytes(4))
 
 
 def _lasting(message: Message) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.system.log import Seldom
+from cnm_bridge.system.log import RateLimit
 
 PROGRAM = """
 import logging, os, sys
@@ -84,7 +84,7 @@ def test_frequent_events_are_logged_seldom(monkeypatch: pytest.MonkeyPatch) -> N
     """The first one is, and the next ones are counted; a minute later the number is that of all since the last line."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    events = Seldom()
+    events = RateLimit()
     assert [events.count() for _ in range(3)] == [1, 0, 0]
     now += 61
     assert [events.count() for _ in range(2)] == [3, 0]

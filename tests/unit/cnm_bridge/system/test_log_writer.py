@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.system.log_writer import LogWriter
+from cnm_bridge.system.log import LogWriter
 
 ENTRY = "x" * 999 + "\n"
 

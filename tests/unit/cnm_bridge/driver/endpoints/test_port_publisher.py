@@ -21,7 +21,7 @@ from cnm_bridge.core.errors import Interrupted, Refused
 from cnm_bridge.core.planning.ports import CAPABILITY, PortClaims
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.system.kernel import HostPorts
-from cnm_bridge.system.scheduling.time_slice import TimeSlice
+from cnm_bridge.system.scheduling import TimeSlice
 from tests.plugins import FakePlugins
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request

@@ -13,7 +13,7 @@ from cni_bridge_state import AttachmentId, EndpointId, NetworkId, RequestedInter
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.endpoints import service as module
 from cnm_bridge.driver.endpoints.service import EndpointService
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 REQUEST: Final = CreateEndpoint(
     network_id=NetworkId("a" * 64), endpoint_id=EndpointId("b" * 64), requested=RequestedInterface(), options={}

@@ -15,7 +15,7 @@ from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse,
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.system.kernel import Kernel, Sandboxes
-from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
+from cnm_bridge.system.kernel.netns import NamespaceId
 
 ENGINE_AGE_S: Final = 100
 BOOT_S: Final = time.clock_gettime(time.CLOCK_BOOTTIME)

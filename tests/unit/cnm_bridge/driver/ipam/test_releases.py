@@ -15,7 +15,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 PENDING = AddressRecord(
     id=AddressId("a" * 64),

@@ -28,7 +28,7 @@ from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
 HIGH: Final = PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81ab")

@@ -16,7 +16,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, Runtime
 from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.system.scheduling.time_slice import TimeSlice
+from cnm_bridge.system.scheduling import TimeSlice
 from tests.records import NETWORK, endpoint, put
 
 PLUGIN = '#!/bin/sh\necho \'{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\'\n'

@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 
 NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, internal=False, options={})
 

@@ -18,7 +18,7 @@ from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.driver.recovery import lease_keeper
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.plugins import FakePlugins
 from tests.records import endpoint, put
 

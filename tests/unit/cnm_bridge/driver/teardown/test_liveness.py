@@ -14,7 +14,7 @@ from cni_bridge_state import AttachmentId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel, Sandboxes
-from cnm_bridge.system.kernel.namespaces.netns import NamespaceId
+from cnm_bridge.system.kernel.netns import NamespaceId
 from tests.records import endpoint, put
 
 OTHER = NamespaceId(device=1, inode=1)

@@ -21,7 +21,7 @@ from cni_bridge_state import RecordNotFound
 from cni_invoker.errors import BadConfiguration
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.server.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
-from cnm_bridge.server.serving import PendingConnections
+from cnm_bridge.server.pending_connections import PendingConnections
 
 NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}

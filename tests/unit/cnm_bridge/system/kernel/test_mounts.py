@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.system.kernel.mounts import Mount, read_mounts
+from cnm_bridge.system.kernel.container_files import Mount, read_mounts
 
 DOCKERS = b"36 35 98:0 /containers/hosts /etc/hosts rw,noatime shared:1 - ext3 /dev/root rw\n"
 

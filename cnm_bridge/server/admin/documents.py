@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The status, and the pools and addresses of the IPAM driver, as documents; and what several documents have.
+
+Documents with an entry for each endpoint are rendered in slices of the event loop: a thread would compete with it for
+the interpreter, at each of its turns.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str, render_json
+from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase, ReservationRecord
+from cni_bridge_state.store import Store
+from cni_invoker.advanced import find_running
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
+from cnm_bridge.core.planning.options.cni_options import INLINE
+from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
+from cnm_bridge.driver.recovery.reconciler import Reconciler
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.admin.http import AdminError, ErrorKind
+from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling import TimeSlice
+
+_SHORT: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpamDocuments:
+    """Describes pools and addresses; releases addresses that may be another engine's."""
+
+    store: Store
+    releases: Releases
+    unclaimed: UnclaimedAddresses
+    kernel: Kernel
+
+    def describe_pools(self) -> list[JsonValue]:
+        """Return the pools, as `spec/admin/status.json` has them."""
+        return [
+            {
+                "id": pool.id,
+                "section": pool.section,
+                "subnet": str(pool.subnet),
+                "part": None if pool.sub_pool is None else str(pool.sub_pool),
+                "gateway": None if pool.gateway is None else str(pool.gateway),
+                "addresses": len(self.store.ipam.in_pool(pool.id)),
+            }
+            for pool in self.store.ipam.pools()
+        ]
+
+    def describe_pending(self) -> list[JsonValue]:
+        """Return the releases that have failed, as `spec/admin/status.json` has them."""
+        found: list[JsonValue] = []
+        for record_id, pending in self.releases.all.items():
+            record = self.store.ipam.find_address(record_id)
+            if pending.attempts and record is not None:
+                shown = None if record.address is None else str(record.address)
+                facts = {"section": record.section, "address": shown, "attempts": pending.attempts}
+                found.append({"id": record_id, **facts, "error": pending.error})
+        return found
+
+    async def render_list(self, _: Mapping[str, str]) -> bytes:
+        """Return all addresses as JSON (`spec/admin/addresses.json`)."""
+        pools: JsonObject = {"pools": self.describe_pools()}
+        return await with_many(pools, "addresses", map(_describe, self.store.ipam.addresses()))
+
+    def uncertain(self) -> list[JsonObject]:
+        """Return the addresses that may be another engine's, as `spec/admin/leftovers.json` has them."""
+        return [
+            {
+                "id": one.id[:_SHORT],
+                "network": one.section,
+                "containerId": one.id,
+                "what": f"address {one.address} of pool {one.pool}",
+                "modifiedAt": one.created_at,
+            }
+            for one in self.unclaimed.uncertain
+        ]
+
+    async def release(self, short_id: str) -> bool:
+        """Release one of `uncertain`; return whether there is one with this ID.
+
+        Raises:
+            Refused: A container has the address.
+            KernelError: Whether it is in use cannot be determined.
+        """
+        for one in self.unclaimed.uncertain:
+            if one.id[:_SHORT] == short_id:
+                if (
+                    one.address is not None
+                    and str(one.address.ip) in (await self.kernel.look_into_sandboxes()).addresses
+                ):
+                    raise Refused(f"{one.address} is in use: a container has it; nothing has been changed")
+                await self.releases.release_all([one])
+                self.unclaimed.forget(one)
+                return True
+        return False
+
+
+def _describe(record: AddressRecord) -> JsonObject:
+    return {
+        "id": record.id,
+        "pool": record.pool,
+        "section": record.section,
+        "phase": record.phase.value,
+        "use": record.use.value,
+        "address": None if record.address is None else str(record.address),
+        "name": record.name,
+        "plugin": None if record.reservation is None else _plugin(record.reservation),
+        "createdAt": record.created_at,
+    }
+
+
+def _plugin(reservation: ReservationRecord) -> str | None:
+    """Return the type of the plugin that has reserved an address."""
+    return next((get_str(one, "type") for one in get_objects(reservation.configuration, "plugins")), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Builds the status document.
+
+    Attributes:
+        running_dir: The directory that records the running plugins.
+        state_dir: The directory of the state.
+    """
+
+    store: Store
+    teardowns: TeardownQueue
+    reconcile: Reconciler
+    unpublished: Unpublished
+    dhcp: LeaseKeeper
+    watch: ConfigurationWatch
+    running_dir: Path
+    state_dir: Path
+    ipam: IpamDocuments
+
+    def _look(self) -> tuple[list[JsonValue], int | None]:
+        """Return the plugins that run now, and the free bytes of the state's disk, None if it is not readable."""
+        running: list[JsonValue] = []
+        free_bytes = None
+        with suppress(OSError):
+            running = [
+                {
+                    "plugin": one.plugin,
+                    "verb": one.verb,
+                    "containerId": one.container_id,
+                    "ageS": round(one.age_s, 1),
+                }
+                for one in find_running(self.running_dir)
+            ]
+        with suppress(OSError):
+            free_bytes = shutil.disk_usage(self.state_dir).free
+        return running, free_bytes
+
+    async def render(self, _: Mapping[str, str]) -> bytes:
+        """Return the document as JSON."""
+        running, free_bytes = await asyncio.to_thread(self._look)
+        document: JsonObject = {
+            "runningPlugins": running,
+            "disk": {"path": str(self.state_dir), "freeBytes": free_bytes},
+            "engine": {
+                "isUp": self.reconcile.engine_is_up,
+                "identity": self.store.engine_identity(),
+                "rounds": self.reconcile.rounds,
+            },
+            "networks": await describe_networks(self.store, self.watch),
+            "lists": [*await self.watch.names()],
+            "pendingTeardowns": describe_pending(self.teardowns),
+            "untriedTeardowns": [*sorted(self.teardowns.untried)],
+            "dhcp": [
+                {
+                    "socket": str(socket),
+                    "error": state.error,
+                    "lost": [{"endpointId": one, "error": error} for one, error in state.lost.items()],
+                }
+                for socket, state in self.dhcp.states.items()
+            ],
+            "pools": self.ipam.describe_pools(),
+            "pendingReleases": self.ipam.describe_pending(),
+        }
+        endpoints = (describe_endpoint(Endpoint(record), self.unpublished) for record in self.store.endpoints())
+        return await with_many(document, "endpoints", endpoints)
+
+
+async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:
+    """Return the networks as several documents have them."""
+    outdated = await watch.outdated()
+    return [
+        {
+            "id": network.id,
+            "name": network.name,
+            "configuration": network.configuration or network.name,
+            "isInline": INLINE in network.options,
+            "internal": network.internal,
+            "outdatedEndpoints": outdated.get(network.id, 0),
+        }
+        for network in store.networks()
+    ]
+
+
+def get_endpoint(store: Store, parameters: Mapping[str, str]) -> EndpointRecord:
+    """Return the record of the endpoint with the ID `id`.
+
+    Raises:
+        AdminError: There is none.
+    """
+    record = store.find_endpoint(EndpointId(parameters["id"]))
+    if record is None:
+        raise AdminError(ErrorKind.NOT_FOUND, f"there is no endpoint {parameters['id']}; its ID is needed in full")
+    return record
+
+
+def describe_endpoint(endpoint: Endpoint, unpublished: Unpublished) -> JsonObject:
+    """Return an endpoint as several documents have it."""
+    record = endpoint.record
+    return {
+        "id": record.id,
+        "networkId": record.network_id,
+        "phase": record.phase.value,
+        "mode": record.attachment.mode.value,
+        "configuration": record.attachment.network or None,
+        "addresses": [str(address) for address in known_addresses(endpoint)],
+        "notPublished": unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
+        "sandboxKey": record.sandbox_key,
+    }
+
+
+def describe_pending(teardowns: TeardownQueue) -> list[JsonValue]:
+    """Return the teardowns that have failed; the others' first attempt is running, as after each DeleteEndpoint."""
+    return [
+        {"endpointId": endpoint_id, "attempts": pending.attempts, "error": pending.error}
+        for endpoint_id, pending in teardowns.all.items()
+        if pending.attempts
+    ]
+
+
+async def with_many(document: JsonObject, key: str, entries: Iterable[JsonObject]) -> bytes:
+    """Return a document as JSON, with one further key whose value is a list of many entries.
+
+    Args:
+        document: Everything else, at least one key.
+        key: The further key.
+        entries: The list's entries, each made and rendered on its own.
+    """
+    time_slice = TimeSlice()
+    rendered: list[bytes] = []
+    for entry in entries:
+        rendered.append(render_json(entry))
+        await time_slice.pause()
+    return b"".join((render_json(document)[:-1], f',"{key}":['.encode(), b",".join(rendered), b"]}"))

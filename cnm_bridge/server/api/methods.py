@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The tables of all NetworkDriver and IpamDriver calls.
+
+Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `ipams/remote/remote.go`, their `api/api.go`; `network.go`,
+ipamAllocateVersion.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from cni_bridge_spec import JsonObject, find_object
+from cni_bridge_state import ProcessRecord
+from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.settings import Scope
+from cnm_bridge.core.wire import (
+    OWN_SPACES,
+    parse_create_endpoint,
+    parse_create_network,
+    parse_endpoint_reference,
+    parse_external_connectivity,
+    parse_join,
+    parse_network_reference,
+    render_interface,
+    render_joined,
+)
+from cnm_bridge.core.wire.ipam import (
+    parse_release_address,
+    parse_release_pool,
+    parse_request_address,
+    parse_request_pool,
+    render_address_reply,
+    render_pool_reply,
+)
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.service import EndpointService
+from cnm_bridge.driver.ipam.service import IpamService
+from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.server.api.rpc import Answer, Method
+from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.kernel import Kernel
+
+log = structlog.get_logger()
+
+_IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver", "IpamDriver"]}
+
+_CAPABILITIES: Final[JsonObject] = {"ConnectivityScope": "global", "GwAllocChecker": True}
+"""Tasks of a swarm's network find each other by name on all nodes. With the scope local each node has its own networks
+and addresses; with the scope global the manager gives all addresses.
+
+libnetwork announces names between nodes only for drivers whose connectivity is global (moby `libnetwork/agent.go`,
+clusterAgent), as its own `macvlan` and `ipvlan` say of theirs. Outside a swarm it does not look at it.
+"""
+
+# Where Docker's own IPAM chooses addresses, it must not give a container the one of the plugins' gateway.
+_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
+
+_FORGOTTEN: Final = (
+    "may forget the container's networks after this error, and start it without any the next time (moby #51758); "
+    "run docker network connect NETWORK CONTAINER before that"
+)
+
+_NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
+
+_IPAM_ERROR_KEY: Final = "Error"
+
+_IPAM_CAPABILITIES: Final[JsonObject] = {"RequiresMACAddress": False, "RequiresRequestReplay": False}
+"""A MAC would be chosen for the links of all drivers, and Docker's ipvlan refuses one (docs/decisions/)."""
+
+_ADDRESS_SPACES: Final[JsonObject] = dict(
+    zip(("LocalDefaultAddressSpace", "GlobalDefaultAddressSpace"), OWN_SPACES, strict=True)
+)
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+def network_driver(
+    networks: NetworkService,
+    endpoints: EndpointService,
+    joined: JoinedEndpoints,
+    kernel: Kernel,
+    release: KnownRelease,
+    *,
+    scope: Scope,
+) -> tuple[Method, ...]:
+    """Return all NetworkDriver calls, implemented by the given objects."""
+
+    def method(
+        name: str, schema: str | None, answer: Answer | JsonObject, consequence: Callable[[], str] = str
+    ) -> Method:
+        return Method(name=name, schema=schema, answer=answer, consequence=consequence)
+
+    answered = partial(_with_caller, kernel)
+
+    async def oper_info(body: JsonObject, _: int) -> JsonObject:
+        await joined.oper_info(parse_endpoint_reference(body))
+        return _NOTHING_TO_SHOW
+
+    def describe_failed_start() -> str:
+        forgets = release.current is not None and release.current.forgets_networks
+        return f"Docker Engine {release.current} {_FORGOTTEN}" if forgets else ""
+
+    # fmt: off
+    return (
+        method("Plugin.Activate", None, _IMPLEMENTS),
+        method("NetworkDriver.GetCapabilities", None, {"Scope": str(scope), **_CAPABILITIES}),
+        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
+        # Only a swarm manager calls these two, and only for drivers of global scope. It calls FreeNetwork before Leave
+        # and DeleteEndpoint, so nothing is freed then.
+        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _allocate),
+        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
+        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
+               answered(parse_create_network, networks.create, lambda _: {})),
+        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference",
+               _without_result(parse_network_reference, networks.delete)),
+        method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
+               answered(parse_create_endpoint, endpoints.create, render_interface)),
+        method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
+               _without_result(parse_endpoint_reference, endpoints.delete)),
+        # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
+        method("NetworkDriver.Join", "cnm/Join",
+               answered(parse_join, endpoints.join, render_joined), describe_failed_start),
+        method("NetworkDriver.Leave", "cnm/EndpointReference",
+               _without_result(parse_endpoint_reference, endpoints.leave)),
+        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
+               _without_result(parse_external_connectivity, joined.program_external_connectivity),
+               describe_failed_start),
+        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
+               _without_result(parse_endpoint_reference, joined.revoke_external_connectivity)),
+        # Sent when swarm nodes join and leave; this driver's networks are local.
+        method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
+        method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
+    )
+    # fmt: on
+
+
+def ipam_driver(ipam: IpamService, kernel: Kernel) -> tuple[Method, ...]:
+    """Return all IpamDriver calls, implemented by the given objects."""
+
+    def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
+        return Method(name=f"IpamDriver.{name}", schema=schema, answer=answer, error_key=_IPAM_ERROR_KEY)
+
+    # fmt: off
+    return (
+        method("GetCapabilities", None, _IPAM_CAPABILITIES),
+        method("GetDefaultAddressSpaces", None, _ADDRESS_SPACES),
+        method("RequestPool", "ipam/RequestPool",
+               _with_caller(kernel, parse_request_pool, ipam.request_pool, render_pool_reply)),
+        method("ReleasePool", "ipam/ReleasePool", _without_result(parse_release_pool, ipam.release_pool)),
+        method("RequestAddress", "ipam/RequestAddress",
+               _with_caller(kernel, parse_request_address, ipam.request_address, render_address_reply)),
+        method("ReleaseAddress", "ipam/ReleaseAddress", _without_result(parse_release_address, ipam.release_address)),
+    )
+    # fmt: on
+
+
+async def _allocate(body: JsonObject, _: int) -> JsonObject:
+    """Return the options of a network as they are: the nodes receive exactly those of this answer with CreateNetwork.
+
+    It is called again after each restart of the manager and each change of the leader. Nothing is refused here, because
+    Docker does not show the error.
+    """
+    return {"Options": find_object(body, "Options") or {}}
+
+
+def _with_caller(
+    kernel: Kernel,
+    parse: Callable[[JsonObject], Request],
+    call: Callable[[Request, ProcessRecord | None], Awaitable[Reply]],
+    render: Callable[[Reply], JsonObject],
+) -> Answer:
+    """Return the answer of a call that needs to know who makes it."""
+
+    async def carry_out(request: Request, caller_pid: int) -> JsonObject:
+        return render(await call(request, _find_caller(kernel, caller_pid)))
+
+    return lambda body, caller_pid: carry_out(parse(body), caller_pid)
+
+
+def _without_result(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
+    """Return the answer of a call whose reply is empty."""
+
+    async def carry_out(request: Request) -> JsonObject:
+        await call(request)
+        return {}
+
+    return lambda body, _: carry_out(parse(body))
+
+
+def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
+    """Return the process that makes a call, usually dockerd; None if it is not visible, which is logged.
+
+    Its start time distinguishes it from later processes with the same ID.
+
+    Args:
+        kernel: Finds start times of processes.
+        pid: Its process ID, 0 if that is not visible.
+    """
+    if pid == 0:  # logged where the connection was accepted
+        return None
+    try:
+        started = kernel.find_start(pid)
+    except KernelError as exc:
+        log.warning("caller.unknown", error=str(exc))
+        return None
+    if started is None:
+        log.warning("caller.unknown", error=f"there is no process {pid}")
+        return None
+    return ProcessRecord(pid=pid, started=started)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Moves a link out of its staging namespace for Docker, and back into it for CNI DEL.
+
+Each call runs completely in one short-lived thread. No state is kept between calls: the kernel knows where the link is.
+The link is identified by an alternative name, which it keeps when Docker moves or
+renames it. A link that has neither that name nor, in the host namespace, our own name is never touched.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from errno import EEXIST
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.link_state import (
+    IpInterface,
+    LinkMissing,
+    NamespaceRefused,
+    NameTaken,
+    Observation,
+    Snapshot,
+    attempt,
+)
+from cnm_bridge.system.kernel.capture import capture
+from cnm_bridge.system.kernel.host import Host, in_thread
+from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses
+from cnm_bridge.system.kernel.netlink.links import (
+    Link,
+    add_altname,
+    delete_link,
+    find_link,
+    find_link_by_altname,
+    get_link,
+    list_links,
+    make_veth,
+    move_link,
+    remove_altname,
+    rename_link,
+    set_alias,
+)
+from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netns import current_namespace, ensure_namespace, namespace_id, open_namespace
+from cnm_bridge.system.kernel.sandboxes import lost_sandboxes
+from cnm_bridge.system.kernel.sysctl import Baseline
+
+_VETH: Final = "veth"
+
+
+class LinkLocation(StrEnum):
+    """The namespace in which the link of an endpoint was found."""
+
+    HOST = "host"
+    SANDBOX = "sandbox"
+    STAGING = "staging"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedLink:
+    """A link that plugins make in a staging namespace.
+
+    Every call is idempotent and may be repeated after an interruption at any point. Calls for one link must not run
+    concurrently.
+
+    Attributes:
+        host: The host namespace.
+        path: The path of the staging namespace.
+        ifname: The name of the link in it.
+        host_name: The name of the link in the host namespace, at most 15 bytes.
+        altname: The alternative name of the link, at most 127 bytes: a prefix, a hyphen, the attachment's ID.
+    """
+
+    host: Host
+    path: Path
+    ifname: str
+    host_name: str
+    altname: str
+
+    @in_thread
+    def take_out(self, baseline: Baseline | None = None) -> Snapshot:
+        """Take the snapshot of the link and move the link to the host namespace.
+
+        After a failure the link is in the staging namespace under `ifname`; it may be down.
+
+        Args:
+            baseline: The value that `Kernel.create_staging` returned.
+
+        Returns:
+            What the plugins left, read before the move removes the link's addresses and routes.
+
+        Raises:
+            NamespaceMissing: Nothing is mounted at `path`.
+            LinkMissing: The namespace has no link `ifname`.
+            NameTaken: The host namespace has a link with one of the names.
+            NotCarriable: The namespace has something that a snapshot cannot hold, such as a second link.
+            KernelError: The kernel refused a step.
+        """
+        baseline = baseline or Baseline(observation=Observation(), ifname=self.ifname, values={})
+        operation, subject = "move out", str(self)
+        with attempt(operation, subject), self._in_host_netns() as host_fd, self._in_staging() as (staging, _):
+            link = find_link(staging, self.ifname)
+            if link is None:
+                raise LinkMissing(operation, subject, tuple(other.state.name for other in list_links(staging)))
+            snapshot = capture(staging, link, baseline, reply_limit_s=self.host.reply_limit_s)
+            if self.altname not in link.altnames:
+                add_altname(staging, link, self.altname)
+            # The link is renamed before the move. In a combined request the kernel moves first, and the host's network
+            # services would see a second eth0 appear.
+            rename_link(staging, link, self.host_name)
+            try:
+                move_link(staging, link, host_fd)
+            except OSError as exc:
+                rename_link(staging, link, self.ifname)
+                if exc.errno == EEXIST:
+                    raise NameTaken(operation, subject, (self.host_name, self.altname)) from exc
+                raise
+        return snapshot
+
+    @in_thread
+    def bring_back(
+        self, *, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None, is_device: bool
+    ) -> LinkLocation:
+        """Prepare CNI DEL: move the link back to its staging namespace and give it its addresses.
+
+        A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
+        bridge and ptp remove the masquerading of the addresses on the link, and host-device gives the link the name
+        that is its alias and moves it to the host namespace. It goes with the staging namespace, which has its peer.
+
+        Args:
+            sandbox: The sandbox to search, None if there is none; it may have been removed.
+            addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
+                unchanged.
+            is_device: Whether DEL returns the link to the host, as it does if the link is not virtual. Then it loses
+                its alternative name, and a veth that replaces it has the alias `host_name`.
+
+        Returns:
+            Where the link was found.
+
+        Raises:
+            KernelError: A step failed. What has been done stays; a later call resumes.
+        """
+        with attempt("bring back", str(self)), self._in_host_netns(), self.host.netlink() as host_netns:
+            ensure_namespace(self.path, host=self.host.id)
+            with self._in_staging() as (staging, staging_fd):
+                where = self._retrieve(host_netns, sandbox, staging, staging_fd)
+                link = get_link(staging, self.ifname)
+                if addresses is not None:
+                    if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
+                        remove_addresses(staging, link)
+                    add_addresses(staging, link, addresses)
+                if self.altname in link.altnames and (is_device or link.state.kind is None):
+                    remove_altname(staging, link, self.altname)  # a device of the host outlives the endpoint
+                if is_device and link.state.kind == _VETH and not link.alias:  # a device has one since ADD
+                    set_alias(staging, link, self.host_name)  # `host-device` gives the link this name
+        return where
+
+    @in_thread
+    def look(self) -> Snapshot:
+        """Return a snapshot of the link in its staging namespace, with its state and addresses only.
+
+        Raises:
+            NamespaceMissing: Nothing is mounted at `path`.
+            KernelError: The namespace has no such link, or the kernel refused.
+        """
+        with attempt("look at", str(self)), self._in_staging() as (staging, _):
+            link = get_link(staging, self.ifname)
+            return Snapshot(link=link.state, addresses=find_addresses(staging, link), routes=())
+
+    def __str__(self) -> str:
+        return f"link {self.ifname} of {self.path}"
+
+    def _retrieve(self, host_netns: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int) -> LinkLocation:
+        """Find the link and bring it into staging under its name; make a veth if it no longer exists."""
+        host_link = find_link_by_altname(host_netns, self.altname) or self._find_unmarked(host_netns)
+        if self._fetch(host_netns, host_link, staging, staging_fd):
+            return LinkLocation.HOST
+        link = find_link_by_altname(staging, self.altname)
+        if link is not None:
+            if link.state.name != self.ifname:  # `out` was interrupted
+                rename_link(staging, link, self.ifname)
+            return LinkLocation.STAGING
+        if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
+            return LinkLocation.SANDBOX
+        if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
+            return LinkLocation.STAGING
+        if sandbox is not None and self._fetch_from_lost(staging, staging_fd):
+            return LinkLocation.SANDBOX
+        make_veth(staging, self.ifname)
+        return LinkLocation.GONE
+
+    def _find_unmarked(self, host_netns: Netlink) -> Link | None:
+        """Find the link in the host namespace by its name, because a container may have removed the alternative name.
+
+        A link with the alternative name of another attachment belongs to that attachment.
+        """
+        link = find_link(host_netns, self.host_name)
+        mark = self.altname.rpartition("-")[0]
+        is_of_another = link is not None and any(name.rpartition("-")[0] == mark for name in link.altnames)
+        return None if is_of_another else link
+
+    def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from the source's namespace into staging; return False if the link is None."""
+        if link is None:
+            return False
+        stand_in = find_link(staging, self.ifname)
+        if stand_in is not None:  # from an earlier call that did not find the link
+            delete_link(staging, stand_in)
+        move_link(source, link, staging_fd, self.ifname)
+        return True
+
+    def _fetch_from(self, sandbox: Path, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from the namespace at `sandbox`, if that exists; leave the thread in staging."""
+        with self._returning(staging_fd), self.host.inside_sandbox(sandbox) as inside:
+            return inside is not None and self._fetch(
+                inside, find_link_by_altname(inside, self.altname), staging, staging_fd
+            )
+
+    def _fetch_from_lost(self, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from a sandbox that Docker has unmounted although a process runs there; end in staging."""
+        with self._returning(staging_fd):
+            for _ in lost_sandboxes(self.host, besides=[namespace_id(staging_fd)]):
+                with suppress(OSError), self.host.netlink() as inside:
+                    if self._fetch(inside, find_link_by_altname(inside, self.altname), staging, staging_fd):
+                        return True
+        return False
+
+    @contextmanager
+    def _returning(self, staging_fd: int) -> Iterator[None]:
+        """Move the thread into staging at the end of the block."""
+        try:
+            yield
+        finally:
+            self.host.enter(staging_fd)
+
+    @contextmanager
+    def _in_host_netns(self) -> Iterator[int]:
+        """Open the host namespace, in which every thread starts."""
+        with current_namespace() as fd:
+            if namespace_id(fd) != self.host.id:
+                raise NamespaceRefused("begin in", "namespace", "it is not the host's")
+            yield fd
+
+    @contextmanager
+    def _in_staging(self) -> Iterator[tuple[Netlink, int]]:
+        """Move the thread into staging; yield a netlink socket there and the namespace's descriptor."""
+        with open_namespace(self.path) as fd:
+            self.host.enter(fd)
+            with self.host.netlink() as netlink:
+                yield netlink, fd

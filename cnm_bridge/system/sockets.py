@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The plugin socket and the admin socket: Unix sockets that only root can use.
+
+They are opened before everything else, so that Docker's calls wait during the start and do not fail.
+"""
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
+from cnm_bridge.system.systemd import take_sockets
+
+_UCRED: Final = struct.Struct("=iII")
+"""`struct ucred` (unix(7)): the IDs of process, user and group."""
+
+_ADMIN: Final = "admin"
+"""The name of the admin socket's descriptor, as in the systemd unit."""
+
+_ADMIN_OPTION: Final = "--admin-socket"
+_ADMIN_DIRECTORY_MODE: Final = 0o700
+
+_MODE: Final = 0o600
+"""A client can run plugins as root."""
+
+BACKLOG: Final = 1024
+"""The kernel's queue of connections that have not been accepted. If it is full, dockerd's calls fail."""
+
+
+def find_peer(connection: socket.socket) -> int:
+    """Return the ID of the process at the other end of a Unix socket, 0 if it is not visible in this PID namespace.
+
+    For a client, that is the process that called listen(2), which may be systemd (Linux `sock.c`, cred_to_ucred).
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    pid: int
+    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sockets:
+    """The two listening sockets of the daemon.
+
+    Attributes:
+        plugin: Docker's calls.
+        admin: The operator's requests.
+    """
+
+    plugin: socket.socket
+    admin: "SocketFile"
+
+
+class SocketFile:
+    """A listening Unix socket with its file.
+
+    Args:
+        sock: The socket.
+        path: The file.
+        is_own: Whether this process made the file; it is another one's, usually systemd's, if not.
+        option: The option that sets its path, for errors.
+        directory_mode: The mode of the file's directory, if that has to be created.
+    """
+
+    def __init__(self, sock: socket.socket, path: Path, *, is_own: bool, option: str, directory_mode: int) -> None:
+        self.sock = sock
+        self._path = path
+        self._is_own = is_own
+        self._option = option
+        self._directory_mode = directory_mode
+        self._inode = _find_inode(self._path)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the file was removed or replaced, so that no client finds the socket."""
+        return self._inode is None or _find_inode(self._path) != self._inode
+
+    def renew(self) -> socket.socket:
+        """Listen at the path with another socket, and return it; the caller closes the former one.
+
+        Errors as in `listening`.
+        """
+        self.sock = _listen(self._path, self._option, self._directory_mode)
+        self._is_own = True
+        self._inode = _find_inode(self._path)
+        return self.sock
+
+    def remove(self) -> None:
+        """Close the socket and remove the file, unless that is another process's, or another one by now."""
+        if self._is_own and not self.is_lost:
+            self._path.unlink()
+        self.sock.close()
+
+
+@contextmanager
+def open_sockets(settings: Settings) -> Iterator[Sockets]:
+    """Yield the sockets that systemd passed, and listen at the paths of the others; errors as in `listening`.
+
+    systemd names the admin socket `admin`. Any other name is that of the plugin socket: a unit need not give it one.
+    """
+    given = dict(take_sockets())
+    admin = given.pop(_ADMIN, None)
+    with ExitStack() as stack:
+        plugin = next(iter(given.values()), None)
+        plugin = plugin or stack.enter_context(listening(settings.socket, option="--socket"))
+        is_own = admin is None
+        admin = admin or _listen(settings.admin_path, _ADMIN_OPTION, _ADMIN_DIRECTORY_MODE)
+        name = admin.getsockname()
+        path = Path(name) if isinstance(name, str) and name else settings.admin_path  # systemd's may have no file
+        file = SocketFile(admin, path, is_own=is_own, option=_ADMIN_OPTION, directory_mode=_ADMIN_DIRECTORY_MODE)
+        stack.callback(file.remove)
+        yield Sockets(plugin=plugin, admin=file)
+
+
+@contextmanager
+def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o755) -> Iterator[socket.socket]:
+    """Listen at `path`, replacing a socket that is no longer served; remove it at the end.
+
+    Args:
+        path: The socket's file.
+        option: The option that sets it, for errors.
+        directory_mode: The mode of its directory, if that does not exist.
+
+    Raises:
+        Refused: Another process serves the socket, or the file is not a socket.
+        OSError: The path cannot be used.
+    """
+    sock = _listen(path, option, directory_mode)
+    file = SocketFile(sock, path, is_own=True, option=option, directory_mode=directory_mode)
+    try:
+        yield file.sock
+    finally:
+        file.remove()
+
+
+def _listen(path: Path, option: str, directory_mode: int) -> socket.socket:
+    path.parent.mkdir(mode=directory_mode, parents=True, exist_ok=True)
+    _clear(path, option)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        os.fchmod(sock.fileno(), _MODE)  # the file's (Linux `unix_bind_bsd`); a umask would be that of plugins, too
+        sock.bind(str(path))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _find_inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _clear(path: Path, option: str) -> None:
+    """Remove a socket that a killed process left behind."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Refused(f"{path} exists and is not a socket; remove it, or set {option} to another path")
+    served = f"{path} is served by another process; stop that process, or set {option} to another path"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        except BlockingIOError:  # its backlog is full
+            raise Refused(served) from None
+        else:
+            raise Refused(served)

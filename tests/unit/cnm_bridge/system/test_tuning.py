@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The descriptor limit is raised as far as possible, no garbage is collected at the start, thread turns are short."""
+
+import gc
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.system import tuning
+from cnm_bridge.system.tuning import (
+    find_plugin_oom_score,
+    keep_memory_small,
+    raise_descriptor_limit,
+    settle_memory,
+    shorten_thread_turns,
+)
+
+
+@pytest.fixture(name="limits")
+def lower_limit() -> Iterator[tuple[int, int]]:
+    """Set a soft limit below the hard limit, and restore both afterwards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = min(soft, hard - 1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+    yield lower, hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_soft_limit_is_raised_to_the_hard_limit(limits: tuple[int, int]) -> None:
+    """The previous soft limit, which plugins get, is returned."""
+    soft, hard = limits
+    assert raise_descriptor_limit() == soft
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def test_a_limit_that_cannot_be_raised(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hard limit may exceed `fs.nr_open` if that was lowered later; the daemon starts with the limit it has."""
+    too_high = int(Path("/proc/sys/fs/nr_open").read_text()) + 1
+    with monkeypatch.context() as earlier:
+        earlier.setattr(resource, "getrlimit", lambda _: (limits[0], too_high))
+        assert raise_descriptor_limit() == limits[0]
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+
+
+@pytest.mark.parametrize(("own", "of_plugins"), [("-500", 0), ("0", None), ("300", None)])
+def test_plugins_are_not_spared_when_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, of_plugins: int | None
+) -> None:
+    """The unit spares the daemon; its plugins get the usual score."""
+    (tmp_path / "score").write_text(f"{own}\n")
+    monkeypatch.setattr(tuning, "_OOM_SCORE", tmp_path / "score")
+    assert find_plugin_oom_score() == of_plugins
+
+
+def test_garbage_collection_starts_after_the_records_are_read() -> None:
+    """Objects that exist by then are never examined again."""
+    try:
+        keep_memory_small()
+        assert not gc.isenabled()
+        record = {"endpoint": [1]}
+        settle_memory()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert not any(found is record for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_freed_memory_is_returned_also_after_a_large_block() -> None:
+    """Freeing a block that glibc had mapped by itself would otherwise raise what it keeps to twice the block's size.
+
+    The blocks exceed by far the free memory that is reused for them. The first calls of `resident` leave small pieces
+    for the later ones, which would otherwise take theirs from the end of the heap and keep all below it.
+    """
+    program = """
+import os
+from cnm_bridge.system.tuning import keep_memory_small
+
+def resident() -> int:
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+keep_memory_small()
+block = bytearray(8 << 20)
+del block
+for _ in range(8):
+    before = resident()
+blocks = [bytearray(50_000) for _ in range(1000)]
+assert resident() - before > 40_000_000
+del blocks
+print(resident() - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 1_000_000
+
+
+def test_threads_that_compute_take_short_turns() -> None:
+    """The event loop waits for a turn after each system call that takes time."""
+    before = sys.getswitchinterval()
+    try:
+        shorten_thread_turns()
+        assert sys.getswitchinterval() < before / 5
+    finally:
+        sys.setswitchinterval(before)
