@@ -81,7 +81,7 @@ interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered
 
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
-	@$(BIN)/python -m tests.lab.fetch_etcd || true
+	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
 	$(BIN)/pytest --numprocesses 2 tests/kernel extras/*/tests/kernel
 
 crash: setup
@@ -98,8 +98,7 @@ soak: setup ## develop: N=1000 random operations and kills; SEED= repeats (root)
 
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the machine's is tested, which the end reports
-	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
-	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
+	@$(BIN)/python -m tests.lab.fetch_programs prometheus compose || true # without them the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 tests/system
 
 alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
@@ -130,8 +129,7 @@ test-engines: setup # all system tests on every engine with every set of plugins
 test-pythons: venv # the fast tests under each supported Python that PATH or Debian has
 	$(BIN)/python -m tests.lab.pythons --numprocesses 2
 
-bench: setup ## develop: what we cost beyond the plugins (root)
-	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench
+bench: setup ## develop: what a container costs, and many endpoints (root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.ports
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.lives 4000
@@ -215,7 +213,7 @@ test-hosts: setup plugin # the networks of docs/hosts.md on two linked labs, wit
 	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
 
 test-etcd: setup # cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=26.1 for another engine (needs root and a Debian mirror)
-	$(BIN)/python -m tests.lab.fetch_etcd
+	$(BIN)/python -m tests.lab.fetch_programs etcd
 	$(BIN)/pytest tests/etcd/members
 	$(BIN)/pytest tests/etcd/hosts $(if $(ENGINE),--engine $(ENGINE))
 

@@ -2,10 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Samples in, a table out; pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import Self
 
 __all__ = ["Series", "render_table"]
 
@@ -19,11 +18,6 @@ class Series:
     def add(self, value_ms: float) -> None:
         """Add a sample."""
         self.samples.append(value_ms)
-
-    @classmethod
-    def sums(cls, parts: Iterable["Series"]) -> Self:
-        """Return the sample-wise sum: the time of all parts in each round."""
-        return cls([sum(samples) for samples in zip(*(part.samples for part in parts), strict=True)])
 
     def minus(self, other: "Series") -> "Series":
         """Return the sample-wise difference within each round."""
@@ -42,11 +36,9 @@ class Series:
         return quantiles(self.samples, n=20, method="inclusive")[-1]
 
 
-def render_table(title: str, rows: Mapping[str, Series], *, digits: int = 1) -> str:
-    """Return a table of medians and 95th percentiles, with `digits` decimal places."""
+def render_table(title: str, rows: Mapping[str, Series]) -> str:
+    """Return a table of medians and 95th percentiles."""
     width = max(len(name) for name in rows)
     head = f"{'':{width}}  {'median':>8}  {'p95':>8}   (ms)"
-    lines: Sequence[str] = [
-        f"{name:{width}}  {s.median_ms:8.{digits}f}  {s.p95_ms:8.{digits}f}" for name, s in rows.items()
-    ]
+    lines: Sequence[str] = [f"{name:{width}}  {s.median_ms:8.1f}  {s.p95_ms:8.1f}" for name, s in rows.items()]
     return "\n".join([title, head, *lines])

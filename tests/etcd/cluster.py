@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.fetch_etcd import FetchError, fetch_etcd
+from tests.lab.fetch_programs import FetchError, fetch_program
 from tests.lab.waiting import wait_until
 
 __all__ = ["Cluster", "cluster"]
@@ -53,7 +53,7 @@ class Cluster:
             "listen-metrics-urls": f"http://{address}:2381",
             "log-level": "error",
         }
-        command = [str(fetch_etcd()), *(f"--{key}={value}" for key, value in words.items()), *self._options]
+        command = [str(fetch_program("etcd")), *(f"--{key}={value}" for key, value in words.items()), *self._options]
         with (self._directory / f"m{number}.log").open("ab") as log:
             self._members[number] = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -110,7 +110,7 @@ class Cluster:
 def cluster(directory: Path, addresses: Sequence[str], options: Sequence[str] = ()) -> Iterator[Cluster]:
     """Give a cluster that serves; the test is skipped if etcd cannot be had."""
     try:
-        fetch_etcd()
+        fetch_program("etcd")
     except FetchError as exc:
         pytest.skip(f"etcd cannot be had: {exc}")
     made = Cluster(directory, addresses, options)

@@ -8,10 +8,11 @@ import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from cni_invoker import Limits
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import Lab, find_engine, find_plugins, main_engine
+from tests.lab import Lab, find_engine, main_engine
 from tests.soak.generator import Generator
 from tests.soak.lists import NAMES, OF_DOCKER, PUBLISHING
 from tests.soak.machine import ALL_MOVED, Machine
@@ -20,14 +21,15 @@ from tests.soak.trouble import Trouble, with_lists
 
 __all__ = ["main"]
 
+_KILL_SHARE: Final = 0.35
+"""The share of rounds in which something is killed."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run a soak; print checkpoints and figures, and after a difference the whole log, the differences and the seed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--operations", type=int, default=1000, help="the minimum number; default: %(default)s")
     parser.add_argument("--seed", type=int, help="the seed of an earlier run, to repeat it; default: a new one")
-    parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
-    parser.add_argument("--lists", nargs="+", choices=NAMES, default=[*NAMES], help="only these; default: all")
     parser.add_argument(
         "--troubles",
         nargs="*",
@@ -42,7 +44,6 @@ def main(arguments: Sequence[str]) -> int:
         metavar="VERSION",
         help="the Docker engine, e.g. 26.1; default: 28.5 if it was fetched, else the machine's",
     )
-    parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
     parser.add_argument(
         "--attach",
         type=AttachOption,
@@ -51,35 +52,32 @@ def main(arguments: Sequence[str]) -> int:
         help="how the daemon attaches: fast mixes the modes, from engine 28 on; default: %(default)s",
     )
     parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
-    parser.add_argument("--verbose", action="store_true", help="print every operation")
     options = parser.parse_args(arguments)
     if os.geteuid() != 0:
         parser.error("a lab needs root")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     engine = find_engine(options.engine) if options.engine else main_engine()
-    plugins = find_plugins(options.plugins) if options.plugins else None
     log: list[str] = []
 
     def say(line: str) -> None:
         log.append(line)
-        if options.verbose or "checkpoint" in line:
+        if "checkpoint" in line:
             print(line, flush=True)
 
     troubles = " ".join(options.troubles) or "none"
-    how = f"attach {options.attach}, a kill in {options.kills:.0%} of the rounds, troubles: {troubles}"
-    print(f"seed {seed}: {options.operations} operations, {how}", flush=True)
-    with Lab(engine=engine, plugins=plugins) as lab:
-        lists = with_lists(options.lists, options.troubles)
+    print(f"seed {seed}: {options.operations} operations, attach {options.attach}, troubles: {troubles}", flush=True)
+    with Lab(engine=engine) as lab:
+        lists = with_lists(NAMES, options.troubles)
         if options.attach not in ALL_MOVED:  # Docker gives its own links no name beside one that it did not move
             lists = tuple(name for name in lists if name not in OF_DOCKER)
         machine = Machine(lab, lists, options.attach, options.troubles)
         burst = 2 * Limits().executions
-        generator = Generator(seed, lists, PUBLISHING, options.kills, troubles=options.troubles, burst=burst)
+        generator = Generator(seed, lists, PUBLISHING, _KILL_SHARE, troubles=options.troubles, burst=burst)
         figures = Soak(machine, generator, say).run(options.operations)
         if options.logs is not None:
             machine.save_logs(options.logs)
     if figures.differences:
-        print("\nthe log:", *(() if options.verbose else log), "\ndifferences:", *figures.differences, sep="\n")
+        print("\nthe log:", *log, "\ndifferences:", *figures.differences, sep="\n")
     print(f"\nseed {seed}", figures, sep="\n")
     return 1 if figures.differences else 0
 

@@ -24,9 +24,9 @@ from typing import Final
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Engine, Plugins, known_engines, known_plugins, with_nftables
 from tests.lab.debian import FetchError
-from tests.lab.fetch_compose import fetch_compose, find_fetched_compose
 from tests.lab.fetch_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetch_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
+from tests.lab.fetch_programs import fetch_program
 
 __all__ = ["choose_modes", "choose_pairs", "main", "parse_counts"]
 
@@ -105,8 +105,7 @@ def _fetch() -> Iterator[str]:
     except FetchError as exc:
         yield f"the plugins of {DEFAULT_SUITE} cannot be fetched: {exc}"
     try:
-        if find_fetched_compose() is None:
-            fetch_compose()
+        fetch_program("compose")
     except FetchError as exc:
         yield f"docker compose cannot be fetched: {exc}"
 

@@ -12,7 +12,7 @@ import pytest
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
-from tests.lab.fetch_compose import find_fetched_compose
+from tests.lab.fetch_programs import find_program
 from tests.pages import RECIPES, read_blocks
 from tests.system.calls import ask_status
 from tests.system.peer import ask, serving
@@ -21,11 +21,11 @@ from tests.system.scene import Scene, bridge, reaches
 
 
 @pytest.fixture(name="program")
-def find_program() -> str:
+def find_compose() -> str:
     """Return the path of docker compose, which was fetched before."""
-    found = find_fetched_compose()
+    found = find_program("compose")
     if found is None:
-        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_compose`")
+        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_programs compose`")
     return str(found)
 
 

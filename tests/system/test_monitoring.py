@@ -9,7 +9,7 @@ import pytest
 
 from cni_invoker.documents.jsontypes import as_object, get_object, get_objects, get_str, parse_json
 from tests.lab import Lab, wait_until
-from tests.lab.fetch_prometheus import FetchError, Prometheus, fetch_prometheus
+from tests.lab.fetch_programs import FetchError, fetch_program
 from tests.system.scene import PREV_RESULT, Scene, bridge
 
 ADDRESS, SERVER = "127.0.0.1:9790", "127.0.0.1:9791"
@@ -24,10 +24,10 @@ scrape_configs:
 
 
 @pytest.fixture(name="prometheus", scope="module")
-def fetched_prometheus() -> Prometheus:
+def fetched_prometheus() -> Path:
     """Debian's Prometheus, from the cache or the mirror."""
     try:
-        return fetch_prometheus()
+        return fetch_program("prometheus")
     except FetchError as exc:
         pytest.skip(f"Prometheus cannot be had: {exc}")
 
@@ -47,12 +47,12 @@ def firing(lab: Lab) -> set[str]:
     return {get_str(get_object(one, "labels"), "alertname") for one in alerts if get_str(one, "state") == "firing"}
 
 
-def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus: Prometheus) -> None:
+def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus: Path) -> None:
     """The rules are those of docs, with seconds instead of minutes; promtool finds no fault in rules and metrics."""
     lab = private_scene.lab
     lab.stop_daemon()
     lab.start_daemon("--metrics-listen", ADDRESS)
-    checked = lab.run(str(prometheus.promtool), "check", "rules", str(RULES))
+    checked = lab.run(str(prometheus.with_name("promtool")), "check", "rules", str(RULES))
     assert "7 rules found" in checked.stdout
     # The shorter limits: what is pending for ten minutes is pending for a second.
     rules = re.sub(r"age_seconds > 600", "age_seconds > 1", RULES.read_text("utf-8"))
@@ -60,7 +60,7 @@ def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus:
     lab.write("/run/lab/alerts.yml", rules)
     lab.write("/run/lab/prometheus.yml", CONFIGURATION)
     options = ("--config.file=/run/lab/prometheus.yml", "--storage.tsdb.path=/run/lab/tsdb")
-    lab.spawn(str(prometheus.server), *options, f"--web.listen-address={SERVER}", "--log.level=warn")
+    lab.spawn(str(prometheus), *options, f"--web.listen-address={SERVER}", "--log.level=warn")
 
     plugin = f"""
 [ "$CNI_COMMAND" = DEL ] && [ -e /run/lab/broken ] && {{ echo '{{"code": 99, "msg": "broken"}}'; exit 1; }}
@@ -74,7 +74,7 @@ exit 0"""
     assert 'cni_bridge_plugin_executions_total{outcome="success",plugin="failing",verb="ADD"} 1.0' in metrics
     assert 'cni_bridge_calls_total{call="NetworkDriver.Join",outcome="answered"} 1.0' in metrics
     assert f'cni_bridge_ipam_reserved_addresses{{network="{list_name}"}} 1.0' in metrics
-    linted = lab.run(str(prometheus.promtool), "check", "metrics", input=metrics, check=False)
+    linted = lab.run(str(prometheus.with_name("promtool")), "check", "metrics", input=metrics, check=False)
     assert linted.returncode == 0, linted.stderr + linted.stdout
 
     lab.write("/run/lab/broken", "")

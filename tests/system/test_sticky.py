@@ -12,7 +12,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, find_object, get_object, get_objects, get_str, get_strings
 from tests.lab import Container, Lab, wait_until
-from tests.lab.fetch_compose import find_fetched_compose
+from tests.lab.fetch_programs import find_program
 from tests.system.calls import wait_torn_down
 from tests.system.scene import LISTS, Scene, Subnet, bridge, reaches, wait_logged
 from tests.system.test_restarts import is_running
@@ -228,9 +228,9 @@ def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None
 
 def test_compose_recreates(scene: Scene, mode: str) -> None:
     """`docker compose up --force-recreate` keeps addresses and MAC."""
-    program = find_fetched_compose()
+    program = find_program("compose")
     if program is None:
-        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_compose`")
+        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_programs compose`")
     network = scene.network(scene.configure(bridge(scene.subnet())), "-o", f"cni.attach={mode}")
     text = f"""
         services:

@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from tests.etcd.node import PLUGIN as INSTALLED
 from tests.lab import CommandFailed, Container, Engine, Lab, wait_until
-from tests.lab.fetch_etcd import fetch_etcd
+from tests.lab.fetch_programs import fetch_program
 from tests.managed_plugin.swarm import NODES, two_labs
 from tests.pages import read_blocks
 from tests.system.scene import Scene
@@ -35,7 +35,7 @@ def labs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """Two hosts with the daemon; the first one has an etcd."""
     with two_labs(engine) as labs:
         url = f"http://{NODES[0]}:2379"
-        command = (str(fetch_etcd()), f"--data-dir={tmp_path_factory.mktemp('etcd')}", "--log-level=error")
+        command = (str(fetch_program("etcd")), f"--data-dir={tmp_path_factory.mktemp('etcd')}", "--log-level=error")
         etcd = labs[0].spawn(*command, "--listen-client-urls=http://0.0.0.0:2379", f"--advertise-client-urls={url}")
         for number, lab in enumerate(labs):
             lab.start_daemon()

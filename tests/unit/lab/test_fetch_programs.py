@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.fetch_compose import FetchError, find_fetched_compose, main
+from tests.lab.fetch_programs import FetchError, find_program, main
 
 APT = r"""#!/bin/sh
 case "$*" in
@@ -32,14 +32,14 @@ def make_cache(machine: Callable[[str], Path]) -> Path:
 
 def test_compose_is_fetched_once(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The second call finds it in the cache, without apt-get."""
-    assert find_fetched_compose() is None
-    assert main([]) == 0
-    found = find_fetched_compose()
+    assert find_program("compose") is None
+    assert main(["compose"]) == 0
+    found = find_program("compose")
     assert found is not None
     assert found.is_relative_to(cache)
-    assert f"compose 9.9: {found}\n" in capsys.readouterr().out
+    assert f"compose: {found}\n" in capsys.readouterr().out
     (tmp_path / "bin" / "apt-get").unlink()
-    assert main([]) == 0
+    assert main(["compose"]) == 0
 
 
 def test_a_compose_that_does_not_run_is_not_kept(
@@ -47,11 +47,11 @@ def test_a_compose_that_does_not_run_is_not_kept(
 ) -> None:
     """If it stops running later, that is an error."""
     monkeypatch.setenv("BROKEN", "1")
-    assert main([]) == 1
-    assert "docker-compose of sid cannot be had: docker-compose: exit status 1: no libc" in capsys.readouterr().err
+    assert main(["compose"]) == 1
+    assert "compose cannot be had: docker-compose: exit status 1: no libc" in capsys.readouterr().err
     assert list(cache.iterdir()) == []
     monkeypatch.delenv("BROKEN")
-    assert main([]) == 0
+    assert main(["compose"]) == 0
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(FetchError, match="no libc"):
-        find_fetched_compose()
+        find_program("compose")
