@@ -71,13 +71,14 @@ from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_r
 from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
 from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.server.server import answering
-from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
+from cnm_bridge.system.known_release import KnownRelease
 from cnm_bridge.system.log import LogWriter, find_trace
 from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
-from cnm_bridge.system.tuning import find_plugin_oom_score
 
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""

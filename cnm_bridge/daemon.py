@@ -25,13 +25,13 @@ from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
 from cnm_bridge.system.log import LogWriter, RateLimit, configure_logging
 from cnm_bridge.system.network_sockets import Listener
-from cnm_bridge.system.systemd import notifying, take_watchdog_s
-from cnm_bridge.system.tuning import (
+from cnm_bridge.system.process import (
     keep_memory_small,
     raise_descriptor_limit,
-    settle_memory,
+    resume_garbage_collection,
     shorten_thread_turns,
 )
+from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
 
@@ -94,7 +94,7 @@ async def serve(
     stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
     watchdog_s, descriptors = take_watchdog_s(), raise_descriptor_limit()
     with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
-        settle_memory()
+        resume_garbage_collection()
         _log_state(store)
         _log_exposure(listeners)
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
@@ -103,7 +103,7 @@ async def serve(
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         daemon.ipam.releases.add_unfinished()
-        settle_memory()  # again: after a reboot there may be thousands of teardowns
+        resume_garbage_collection()  # again: after a reboot there may be thousands of teardowns
         async with (
             daemon.answering_admin(admin, lambda: reloading.current) as renew_admin,
             daemon.answering_scrapes(scrapes),

@@ -7,7 +7,7 @@ The sandbox is never made, as before Engine 28; the list makes a route that need
 After each twentieth of the lives a line is printed: resident memory, its anonymous part, threads, descriptors.
 
 Python's table of interned strings is replaced by a larger one now and then: pathlib interns the parts of each path,
-also those that contain an endpoint's ID. Without the limit that `cnm_bridge.system.tuning` sets, glibc kept up
+also those that contain an endpoint's ID. Without the limit that `cnm_bridge.system.process` sets, glibc kept up
 to two megabytes more after that.
 """
 

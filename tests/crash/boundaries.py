@@ -26,8 +26,7 @@ from cni_invoker.execution.process import Ended
 from cnm_bridge.server.api import CallsUnderWay, Method, rpc
 from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.kernel import netns, pin
-from cnm_bridge.system.kernel.netlink.message import Message, Wanted
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 

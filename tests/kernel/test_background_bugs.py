@@ -16,8 +16,8 @@ from cnm_bridge.core.link_state import Placement
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.known_release import KnownRelease
 from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.engine import FakeEngine
 from tests.kernel.namespace import Namespace

@@ -32,8 +32,9 @@ from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedL
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.known_release import KnownRelease
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, find_plugins

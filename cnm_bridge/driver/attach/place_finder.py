@@ -33,8 +33,8 @@ from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.core.planning.options.cni_options import parse_options
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

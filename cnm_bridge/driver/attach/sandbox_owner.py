@@ -18,8 +18,9 @@ from cni_bridge_spec import JsonError
 from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

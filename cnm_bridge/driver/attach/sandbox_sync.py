@@ -24,8 +24,8 @@ from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
 from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.link.plan_sandbox import describe_placement, plan_sandbox
 from cnm_bridge.driver.attach.announcer import Announcer
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.system.known_release import KnownRelease
 from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks
 
 log = structlog.get_logger()

@@ -22,8 +22,8 @@ from cnm_bridge.core.planning.container_file import ContainerFile, Edit
 from cnm_bridge.core.planning.etc_hosts import correct_addresses, remove_addresses
 from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.resolv_conf import edit_resolv_conf, has_anything
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

@@ -23,8 +23,8 @@ from cnm_bridge.core.planning.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import is_ipv6_on
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

@@ -19,7 +19,8 @@ from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.recovery.engine_diff import EngineView, find_foreign, knows_any
-from cnm_bridge.system.engine import Engine, KnownRelease
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

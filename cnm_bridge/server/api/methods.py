@@ -40,8 +40,8 @@ from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.server.api.rpc import Answer, Method
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.known_release import KnownRelease
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
-from cnm_bridge.system.run_directory import locked_run_directory
+from cnm_bridge.system.process import locked_run_directory
 from cnm_bridge.system.sockets import open_sockets
 
 _ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
@@ -81,7 +81,7 @@ def serve(context: click.Context, /, **given: object) -> None:
             metrics_listener(settings) as scrapes,
             locked_run_directory(settings.run_dir) as run_directory,
         ):
-            gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
+            gc.disable()  # until `resume_garbage_collection`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             from cnm_bridge.daemon import run  # noqa: PLC0415
             from cnm_bridge.server.reloading import SettingsSource  # noqa: PLC0415

@@ -17,8 +17,7 @@ from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
 
 from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, Address, IpInterface
 from cnm_bridge.system.kernel.netlink.links import Link, set_mtu
-from cnm_bridge.system.kernel.netlink.message import Message
-from cnm_bridge.system.kernel.netlink.socket import Netlink, render_body
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, render_body
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 _IFA_F_NODAD: Final = 0x02

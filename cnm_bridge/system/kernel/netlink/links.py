@@ -19,8 +19,7 @@ from pyroute2.netlink.rtnl import (
 )
 
 from cnm_bridge.core.link_state import LinkState
-from cnm_bridge.system.kernel.netlink.message import Attributes, Message, Wanted
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Attributes, Message, Netlink, Wanted
 
 _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: they are half of a link's message, and not used
 _IFF_UP: Final = 0x1

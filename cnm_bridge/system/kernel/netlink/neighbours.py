@@ -16,8 +16,7 @@ from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_NEWNEIGH
 
 from cnm_bridge.core.link_state import Neighbour
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.netlink.message import Message
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink
 
 _PERMANENT: Final = 0x80  # NUD_PERMANENT
 _NOARP: Final = 0x40  # NUD_NOARP

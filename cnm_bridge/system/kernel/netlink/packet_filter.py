@@ -18,7 +18,7 @@ from pyroute2.netlink import (
     NLMSG_ERROR,
 )
 
-from cnm_bridge.system.kernel.netlink.message import render_attribute, split_attributes
+from cnm_bridge.system.kernel.netlink.socket import render_attribute, split_attributes
 
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
 _GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY

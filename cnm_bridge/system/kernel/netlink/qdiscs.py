@@ -14,8 +14,7 @@ from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC
 
 from cnm_bridge.core.link_state import NotCarriable, Qdisc
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.netlink.message import Message
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink
 
 _ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
 _ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})

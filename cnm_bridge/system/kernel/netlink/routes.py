@@ -18,8 +18,7 @@ from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE
 
 from cnm_bridge.core.link_state import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, NotCarriable, Route
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.netlink.message import Message, Wanted
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 
 Places = Mapping[int, frozenset[tuple[IpNetwork, int]]]
 """Table → destination and metric of each route in it; the kernel allows no duplicates."""

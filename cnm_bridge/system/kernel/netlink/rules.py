@@ -15,8 +15,7 @@ from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
 from pyroute2.netlink.rtnl import RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE
 
 from cnm_bridge.core.link_state import Rule
-from cnm_bridge.system.kernel.netlink.message import Message, render_attribute, split_attributes
-from cnm_bridge.system.kernel.netlink.socket import Netlink
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, render_attribute, split_attributes
 
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
 _FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others show whether links and targets exist at the moment

@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
-from cnm_bridge.system.engine import KnownRelease
+from cnm_bridge.system.known_release import KnownRelease
 
 
 @pytest.mark.parametrize(

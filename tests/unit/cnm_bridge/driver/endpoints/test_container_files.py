@@ -15,8 +15,8 @@ from cni_bridge_state import DnsOption, EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
-from cnm_bridge.system.engine import KnownRelease
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
+from cnm_bridge.system.known_release import KnownRelease
 from tests.records import endpoint, put
 
 ID: Final = EndpointId("e" * 64)

@@ -4,7 +4,7 @@
 
 from ipaddress import ip_address
 
-from cnm_bridge.system.kernel.announcement import frame
+from cnm_bridge.system.kernel.link_in_sandbox import frame
 
 MAC = bytes.fromhex("021122334455")
 

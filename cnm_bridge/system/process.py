@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adjusts this process: its descriptor limit, its memory use, and how its threads share the interpreter."""
+"""This process: the lock of its run directory, its descriptor limit, its memory use, and how its threads take turns."""
 
 import ctypes
+import fcntl
 import gc
+import os
 import resource
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import structlog
+
+from cnm_bridge.core.errors import Refused
 
 log = structlog.get_logger()
 
@@ -56,7 +63,7 @@ def shorten_thread_turns() -> None:
 
 
 def keep_memory_small() -> None:
-    """Limit what glibc keeps of freed memory, and switch garbage collection off until `settle_memory`.
+    """Limit what glibc keeps of freed memory, and switch garbage collection off until `resume_garbage_collection`.
 
     Objects created until then are permanent; searching them for garbage takes a tenth of the start-up time. glibc gives
     each short-lived thread its own heap, up to eight per CPU, and never shrinks them. Each time that a larger block is
@@ -70,7 +77,7 @@ def keep_memory_small() -> None:
     gc.disable()
 
 
-def settle_memory() -> None:
+def resume_garbage_collection() -> None:
     """Free the memory that reading the records needed, and switch garbage collection on, without existing objects.
 
     Otherwise each collection would traverse all records and delay Docker's calls by tens of milliseconds.
@@ -79,3 +86,69 @@ def settle_memory() -> None:
     gc.enable()
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
+
+
+class RunDirectory:
+    """The locked run directory: what is in it without a record is a leftover, so it must belong to one daemon.
+
+    Args:
+        path: The directory; it is created if it is missing.
+
+    Raises:
+        Refused: Another process holds the lock.
+        OSError: The directory cannot be created or opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = _lock(path)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the directory was removed or replaced. Then the lock keeps no other daemon away."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return True
+        return not os.path.samestat(found, os.fstat(self._descriptor))
+
+    def restore(self) -> None:
+        """Create the directory again, with its mode, and lock that; errors as at the beginning, and nothing changes."""
+        descriptor = _lock(self.path)
+        try:  # a plugin may have needed it first
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._descriptor)
+
+
+@contextmanager
+def locked_run_directory(path: Path) -> Iterator[RunDirectory]:
+    """Hold the lock of a run directory while the block runs; the kernel releases it when the process ends.
+
+    Errors as in `RunDirectory`.
+    """
+    directory = RunDirectory(path)
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def _lock(path: Path) -> int:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Refused(
+            f"run directory {path} is used by another cni-bridge; stop that first, or give this one another --run-dir"
+        ) from None
+    return descriptor

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.system import tuning
-from cnm_bridge.system.tuning import (
+from cnm_bridge.system import process
+from cnm_bridge.system.process import (
     find_plugin_oom_score,
     keep_memory_small,
     raise_descriptor_limit,
-    settle_memory,
+    resume_garbage_collection,
     shorten_thread_turns,
 )
 
@@ -53,7 +53,7 @@ def test_plugins_are_not_spared_when_memory_is_short(
 ) -> None:
     """The unit spares the daemon; its plugins get the usual score."""
     (tmp_path / "score").write_text(f"{own}\n")
-    monkeypatch.setattr(tuning, "_OOM_SCORE", tmp_path / "score")
+    monkeypatch.setattr(process, "_OOM_SCORE", tmp_path / "score")
     assert find_plugin_oom_score() == of_plugins
 
 
@@ -63,7 +63,7 @@ def test_garbage_collection_starts_after_the_records_are_read() -> None:
         keep_memory_small()
         assert not gc.isenabled()
         record = {"endpoint": [1]}
-        settle_memory()
+        resume_garbage_collection()
         assert gc.isenabled()
         assert gc.get_freeze_count() > 0
         assert not any(found is record for found in gc.get_objects())
@@ -80,7 +80,7 @@ def test_freed_memory_is_returned_also_after_a_large_block() -> None:
     """
     program = """
 import os
-from cnm_bridge.system.tuning import keep_memory_small
+from cnm_bridge.system.process import keep_memory_small
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

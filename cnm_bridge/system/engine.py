@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Queries to the Docker Engine API: networks, their endpoints, and whether the engine is up.
+"""Queries to the Docker Engine API, for what Docker's calls do not contain. No call of Docker depends on it.
 
 A booting dockerd accepts connections and does not answer, while it already starts containers. So no plugin call may
 depend on an answer. Calls that ask anyway use an `Engine` of their own with a shorter time limit, and continue without

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.system.run_directory import locked_run_directory
+from cnm_bridge.system.process import locked_run_directory
 
 
 def test_a_run_directory_that_is_in_use(tmp_path: Path) -> None:

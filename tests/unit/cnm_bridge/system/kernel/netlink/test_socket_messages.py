@@ -10,7 +10,7 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from cnm_bridge.system.kernel.netlink.message import Message, render_message
+from cnm_bridge.system.kernel.netlink.socket import Message, render_message
 
 NETLINK_HEADER_BYTES = 16
 
