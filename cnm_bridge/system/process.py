@@ -14,11 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cnm_bridge.core.errors import Refused
-
-log = structlog.get_logger()
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_ARENA_MAX: Final = -8
@@ -39,7 +35,9 @@ def raise_descriptor_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as exc:  # setrlimit(2) EPERM is a ValueError
-        log.warning("daemon.descriptors_limited", limit=soft, wanted=hard, error=str(exc))
+        import structlog  # noqa: PLC0415 - it loads asyncio, and this module is imported before the socket is open
+
+        structlog.get_logger().warning("daemon.descriptors_limited", limit=soft, wanted=hard, error=str(exc))
     return soft
 
 
