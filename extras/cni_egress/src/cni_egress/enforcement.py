@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv6Address
@@ -22,17 +22,21 @@ from cni_egress.netlink import NetlinkError
 from cni_egress.nftables import TABLE, Change, Element, Family, Nftables, Verb, key_address, key_ifname, key_mac
 from cni_egress.records import Record, Records
 from cni_egress.second_lock import locked_links, put_lock, remove_lock
-from cni_egress.tables import BASE, chain_of, count_rules, render_policy
+from cni_egress.tables import BASE, VERSION, chain_of, count_rules, render_policy
 
 __all__ = ["AddressTaken", "Enforcement", "NftFailed"]
 
 _NFT_LIMIT_S: Final = 60.0
+_BASE_RULES: Final = count_rules(BASE)
+_ENTRANCES: Final = {
+    key: count for key, count in _BASE_RULES.items() if key[1] in {"guard", "judge", "received", "check", VERSION}
+}
+"""The chains that each ADD looks at; without the others, packets lack the mark, and the routing rule refuses them."""
 _SWEEP_AT: Final = 32
 """How many links without a container may be left before `release` looks for them, for which it reads all records."""
 _GUARDS: Final = ((Family.INET, "links"), (Family.INET, "inside"), (Family.BRIDGE, "ports"))
 """The sets that say what is guarded at all: their elements stay for as long as the links exist."""
 _PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin"
-_BASE_RULES: Final = count_rules(BASE)
 
 
 class NftFailed(Exception):  # called after what happened
@@ -79,7 +83,7 @@ class Enforcement:
         put_lock(record.link)
         if record.has_bridge:
             ignore_control_frames(record.link)
-        if self._has_tables():
+        if self._has_tables(_ENTRANCES):
             self._put(record)
         else:
             self._make_tables()
@@ -102,7 +106,8 @@ class Enforcement:
         )
         self._nftables.commit([change for change in present if change.elements])
         for address in left.addresses:
-            self._elements.forget(address, record.policy.all_ports())
+            if record.policy.has_names:
+                self._elements.forget(address, record.policy.all_ports())
             forget_connections(address)
         self._remove_chain(record)
         self._records.remove(record)
@@ -192,11 +197,11 @@ class Enforcement:
     def _has(self, change: Change, element: Element) -> bool:
         return self._nftables.has(change.family, change.set_name, element.key)
 
-    def _has_tables(self) -> bool:
-        """Return whether both tables are those of this version, and no rule has been removed."""
+    def _has_tables(self, chains: Mapping[tuple[str, str], int] = _BASE_RULES) -> bool:
+        """Return whether both tables are those of this version, and no rule has been removed from chains."""
         return all(
             self._nftables.count_rules(Family[family.upper()], chain) == count
-            for (family, chain), count in _BASE_RULES.items()
+            for (family, chain), count in chains.items()
         )
 
     def _has_policy(self, record: Record) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "RESPONDER4",
     "RESPONDER6",
     "RESPONDER_LINK",
+    "VERSION",
     "chain_of",
     "count_rules",
     "render_policy",
@@ -180,8 +181,8 @@ table bridge {TABLE} {{
 }}
 """
 
-_WITHOUT_VERSION: Final = _inet() + _BRIDGE
-_VERSION: Final = f"version-{hashlib.sha256(_WITHOUT_VERSION.encode()).hexdigest()[:12]}"
+_TABLES: Final = _inet() + _BRIDGE
+VERSION: Final = f"version-{hashlib.sha256(_TABLES.encode()).hexdigest()[:12]}"
 """A chain that no packet enters: tables that have it are those of this text."""
 
 BASE: Final = f"""
@@ -189,14 +190,14 @@ table inet {TABLE}
 table bridge {TABLE}
 delete table inet {TABLE}
 delete table bridge {TABLE}
-{_WITHOUT_VERSION}
+{_TABLES}
 table inet {TABLE} {{
-  chain {_VERSION} {{
+  chain {VERSION} {{
     return
   }}
 }}
 table bridge {TABLE} {{
-  chain {_VERSION} {{
+  chain {VERSION} {{
     return
   }}
 }}
