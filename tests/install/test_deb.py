@@ -107,7 +107,7 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     go_back(machine, package, exported)
     assert (pid(machine), address(machine)) == (process, known)
     assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
-    machine.run("cni-bridge", "check")
+    machine.run("cni-bridge", "inspect", "--check")
 
     for action in ("--remove", "--purge"):
         kept = machine.run("dpkg", action, "cni-bridge", check=False)

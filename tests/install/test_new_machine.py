@@ -65,7 +65,7 @@ def test_the_readme(machine: Machine) -> None:
     printed = paste(machine, reach)
     assert "1 packets transmitted, 1 packets received" in printed
     assert printed.splitlines()[-1] == container[:12]
-    machine.run("cni-bridge", "check")
+    machine.run("cni-bridge", "inspect", "--check")
 
     for block in read_blocks(README, section="And then"):
         paste(machine, block.text)

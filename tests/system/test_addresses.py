@@ -118,7 +118,7 @@ def test_a_container_that_is_the_gateway(scene: Scene) -> None:
     client = scene.run(network)
     assert [route["gateway"] for route in client.ip("route", "show", "default")] == [router]
     assert reaches(client, router)
-    done = scene.lab.run("cni-bridge", "check", container.name, check=False)
+    done = scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False)
     assert done.returncode == 0, done.stdout
 
 
@@ -141,7 +141,7 @@ def test_link_local_addresses(scene: Scene) -> None:
         assert reaches(first, "169.254.7.3")
     finally:
         scene.lab.run("iptables", "-D", *rule)
-    done = scene.lab.run("cni-bridge", "check", first.name, check=False)
+    done = scene.lab.run("cni-bridge", "inspect", "--check", first.name, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -121,7 +121,7 @@ def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     status, found = examine(lab)
     assert (status, list(found)) == (1, ["link-missing"])
     assert "the host has no link nic0, the master of plugin macvlan" in get_str(found["link-missing"], "text")
-    checked = lab.run("cni-bridge", "check", container.name, check=False)
+    checked = lab.run("cni-bridge", "inspect", "--check", container.name, check=False)
     assert (checked.returncode, "docker restart" in checked.stdout) == (1, False)
     assert "the host has no link nic0, the master of plugin macvlan" in checked.stdout
     assert f"without it, {container.name} would not start again" in checked.stdout
@@ -141,7 +141,7 @@ def test_a_device_that_is_gone(private_scene: Scene) -> None:
     network = scene.network(scene.configure([{"type": "host-device", "device": "nic0", "ipam": ipam}]))
     container = scene.run(network)
     assert examine(lab) == (0, {})
-    assert lab.run("cni-bridge", "check", container.name).returncode == 0
+    assert lab.run("cni-bridge", "inspect", "--check", container.name).returncode == 0
     lab.docker("rm", "-f", container.name)
     lab.run("ip", "link", "del", "nic0-end")
     assert "the host has no link nic0, the device of" in get_str(examine(lab)[1]["link-missing"], "text")

@@ -67,7 +67,7 @@ def test_one_link_has_none(scene: Scene, plugins: str) -> None:
         assert versions(container) == {"eth0": [4]}
         assert [address.version for address in container.endpoint(first).addresses] == [4]
         scene.lab.docker("restart", "-t", "0", container.name)
-    assert "0 differences" in scene.lab.run("cni-bridge", "check").stdout
+    assert "0 differences" in scene.lab.run("cni-bridge", "inspect", "--check").stdout
     second, _ = scene.bridge_network(ipv6=True)
     scene.lab.docker("network", "connect", second, container.name)
     assert sorted(versions(container).values()) == [[4], [4, 6]]
@@ -79,7 +79,7 @@ def test_it_has_all_of_ipv4(scene: Scene) -> None:
     container = scene.run(network, *OFF, "--hostname", "box")
     assert reaches(container, subnet.gateway)
     assert f"{container.endpoint(network).addresses[0].ip}\tbox" in container.exec("cat", "/etc/hosts").splitlines()
-    assert "0 differences" in scene.lab.run("cni-bridge", "check").stdout
+    assert "0 differences" in scene.lab.run("cni-bridge", "inspect", "--check").stdout
 
 
 @pytest.mark.engine_since("26", "leaves net.ipv6.conf.all.disable_ipv6 to the user, also for links that come later")

@@ -118,7 +118,7 @@ def test_the_mac_that_the_list_gives(
     assert container.link().mac == MAC
     assert container.endpoint(network).mac == MAC
     assert MAC in scene.lab.run("cni-bridge", "inspect", container.name).stdout
-    done = scene.lab.run("cni-bridge", "check", container.name, check=False)
+    done = scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -102,7 +102,7 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
         assert f"{announced} (dynamic)" in found
         assert container.name in found
         assert all(one.version == 4 for one in container.endpoint(network).addresses)
-        assert lab.run("cni-bridge", "check", container.name, check=False).returncode == 0
+        assert lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
         lab.docker("rm", "-f", container.name)
 
 
@@ -118,7 +118,7 @@ def test_the_address_of_a_plugin_is_dockers(scene: Scene, router: Router, subnet
     assert get_strings(document, "dynamicAddresses") == (announced,)
     shown = [str(one) for one in container.endpoint(network).addresses]
     assert shown == ([*given] if mode != "direct" else [])
-    assert scene.lab.run("cni-bridge", "check", container.name, check=False).returncode == 0
+    assert scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
@@ -149,7 +149,7 @@ def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subne
     container = scene.run(network)
     announced = wait_announced(router, container)
     assert get_strings(listed(scene.lab, container), "dynamicAddresses") == (announced,)
-    assert scene.lab.run("cni-bridge", "check", container.name, check=False).returncode == 0
+    assert scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
 
 
 def test_a_router_that_comes_later(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:

@@ -34,16 +34,12 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "inspect": (
             "inspect.inspect",
-            "Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.",
+            "Show the endpoints of NAME, or with --check what differs from what their plugins made.",
         ),
         "status": ("status.status", "Show networks, endpoints and pending teardowns of the running daemon."),
         "events": (
             "events.events",
             "Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.",
-        ),
-        "check": (
-            "check.check",
-            "Check that containers are still attached as their plugins made it; with NAME, only those endpoints.",
         ),
         "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
     },

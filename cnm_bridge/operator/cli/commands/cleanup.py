@@ -15,7 +15,7 @@ from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command
 from cnm_bridge.operator.cli.completion import cleanup_ids
 from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.values import age
 
@@ -43,12 +43,12 @@ _EXAMINED: Final = (
         ExitStatus.USAGE: "An ID is unknown, or an option is wrong.",
         **NO_DAEMON,
     },
-    see_also=("status", "check", "doctor"),
+    see_also=("status", "inspect", "doctor"),
 )
 @click.option("--run", "is_run", is_flag=True, help="Clean up; with ID, only what has one of these IDs.")
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=cleanup_ids)
 @asks_daemon
-@shows_once
+@shows
 def cleanup(socket: Path, *, is_run: bool, ids: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Show failed teardowns and unclaimed addresses; with --run, clean up.
 

@@ -21,7 +21,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
@@ -54,7 +54,7 @@ class _UnknownNetwork(Refused):
         ExitStatus.FINDINGS: "A step failed.",
         ExitStatus.USAGE: "NETWORK is unknown, or an option is wrong.",
     },
-    see_also=("doctor", "check"),
+    see_also=("doctor", "inspect"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
@@ -62,7 +62,7 @@ class _UnknownNetwork(Refused):
 @click.argument("network", shell_complete=networks)
 @click.pass_context
 @exits
-@shows_once
+@shows
 def test(
     context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
 ) -> tuple[Shown, ExitStatus]:

@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
@@ -41,13 +41,13 @@ _LIMIT_S: Final = 10.0
         ExitStatus.FINDINGS: "There are errors or warnings.",
         ExitStatus.USAGE: "An option is wrong.",
     },
-    see_also=("status", "check"),
+    see_also=("status", "inspect"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
-@shows_once
+@shows
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[Shown, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 

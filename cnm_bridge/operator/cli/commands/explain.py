@@ -38,7 +38,7 @@ from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.completion import explained, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
@@ -106,7 +106,7 @@ class _Interface(click.ParamType[Any]):
 @click.argument("network", shell_complete=explained)
 @click.pass_context
 @exits
-@shows_once
+@shows
 def explain(
     context: click.Context,
     /,

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge inspect`: shows everything about the endpoints of a container."""
+"""`cni-bridge inspect`: shows the endpoints of a container, or compares endpoints with what their plugins made."""
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,24 +20,27 @@ from cni_bridge_spec import (
     get_objects,
     get_str,
     get_strings,
-    render_json,
 )
 from cni_invoker.printable import printable
-from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.admin_command import asks_daemon
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command
 from cnm_bridge.operator.cli.completion import containers
-from cnm_bridge.operator.cli.containers import dynamic_addresses, take_inventory
+from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.values import age, ports_text
+from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.operator.cli.output.values import age, count, ports_text
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),
 )
+_DIFFERENCES: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
+_HOST: Final = "host"
+"""What a difference is about if the host lacks something that the plugins need."""
 
 
 @click.command(
@@ -43,72 +48,108 @@ _PLUGINS: Final = (
     cls=Command,
     examples=(
         "inspect web",
-        "inspect 10.22.0.2",
+        "inspect --rules 10.22.0.2",
+        "inspect --check web",
+        "inspect --check",
         "inspect --json web",
     ),
     exits={
-        ExitStatus.FINE: "It was shown.",
+        ExitStatus.FINE: "It was shown; with --check: nothing differs.",
+        ExitStatus.FINDINGS: "With --check: something differs.",
         ExitStatus.USAGE: "NAME is unknown or has no endpoint, or an option is wrong.",
         **NO_DAEMON,
     },
-    see_also=("check", "ls"),
+    see_also=("ls", "doctor"),
 )
-@click.argument("name", shell_complete=containers)
+@click.option("--check", is_flag=True, help="Show only what differs from what the plugins made; without NAME, of all.")
+@click.option("--rules", is_flag=True, help="Show also rules, arguments of plugins, and what was synced.")
+@click.argument("name", required=False, shell_complete=containers)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
-def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[Shown, ExitStatus]:
-    """Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.
+def inspect(
+    socket: Path, *, check: bool, rules: bool, name: str | None, docker_host: str
+) -> tuple[Shown, ExitStatus]:
+    """Show the endpoints of NAME, or with --check what differs from what their plugins made.
 
-    That is the list of plugins with its arguments, what the plugins returned and how long they took, what was synced
-    into the sandbox, and what exists of it on the host. With --json it includes the list itself, which may
-    contain credentials.
+    NAME is a container, an address, or the beginning of an ID.
+
+    --check compares the link in the sandbox, its addresses and routes, reservations and iptables rules; and each plugin
+    runs its CHECK, if its list has CNI 0.4.0 or newer. Rules of nftables are checked by plugins only, and default routes
+    as far as the container has them.
+
+    --json has everything, the list included, which may contain credentials.
     """
     client = AdminClient(socket)
+    if check:
+        return _check(client, take_inventory(client, docker_host), name)
+    if name is None:
+        raise click.UsageError("NAME is missing; `cni-bridge ls` shows all containers, and --check compares all")
     inventory = take_inventory(client, docker_host, dynamic=True)
     documents = [inventory.with_container(client.get("endpoints", found)) for found in inventory.find(name)]
-    return show_inspected(documents, inventory.notes), ExitStatus.FINE
+    return show_inspected(documents, inventory.notes, with_rules=rules), ExitStatus.FINE
 
 
-def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str]) -> Shown:
+def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str], *, with_rules: bool = False) -> Shown:
     """Return what is shown of the documents of some endpoints (`spec/admin/endpoint.json`, with container)."""
-    parts = [part for document in documents for part in _parts(document)]
+    parts = [part for document in documents for part in _parts(document, with_rules=with_rules)]
     return Shown(document=[*documents], parts=parts, notes=notes)
 
 
-def _parts(document: JsonObject) -> Iterator[Table | str]:
+def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | str]:
     container = find_object(document, "container")
+    result = find_object(document, "result") or {}
+    further = _further(document)
+    counts = ", ".join(count(len(texts), noun) for noun, texts in further.items() if texts)
     lines = {
-        "endpoint": get_str(document, "id"),
         "container": f"{get_str(container, 'name')} ({get_str(container, 'image')})" if container else "?",
         "network": find_str(document, "networkName") or get_str(document, "networkId"),
-        "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
-        "phase": f"{get_str(document, 'phase')}, created {age(find_int(document, 'createdAt'))} ago",
-        "attach mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
         "addresses": ", ".join(
             (*get_strings(document, "addresses"), *(f"{one} (dynamic)" for one in dynamic_addresses(document)))
         ),
-        "MAC": find_str(document, "mac") or "",
+        "gateway": ", ".join(dict.fromkeys(filter(None, (find_str(one, "gateway") for one in _listed(result, "ips"))))),
+        "routes": ", ".join(map(_route, _listed(result, "routes"))),
         "ports": ports_text(get_objects(document, "ports")),
         "not published": find_str(document, "notPublished") or "",
-        "sandbox": find_str(document, "sandboxKey") or "",
-        "CNI container": get_str(document, "containerId"),
-        "CNI args": " ".join(f"{get_str(one, 'key')}={get_str(one, 'value')}" for one in get_objects(document, "args")),
-        "capabilities": _json(get_object(document, "capabilityArgs")),
+        "MAC": find_str(document, "mac") or "",
+        "mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
+        "age": f"{age(find_int(document, 'createdAt'))}, {get_str(document, 'phase')}",
+        "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
         "teardown": _teardown(document),
+        "endpoint": get_str(document, "id") if with_rules else get_str(document, "id")[:SHORT],
+        "sandbox": find_str(document, "sandboxKey") or "" if with_rules else "",
+        "further": "" if with_rules or not counts else f"{counts}; --rules shows them",
     }
     yield "\n".join(f"{name:<14} {printable(value)}" for name, value in lines.items() if value)
     yield Table(columns=_PLUGINS, rows=[_plugin(one) for one in get_objects(document, "plugins")])
-    owned = get_object(document, "owned")
-    result = find_object(document, "result")
-    found = {
-        "synced into the sandbox": get_strings(document, "sync"),
-        "found on the host": [line for kind in ("reservations", "rules", "links") for line in get_strings(owned, kind)],
-        "result of the plugins": [_json(result)] if result else [],
-    }
-    for title, texts in found.items():
+    for title, texts in further.items() if with_rules else ():
         if texts:
-            yield "\n".join((f"{title}:", *(f"  {printable(text)}" for text in texts)))
+            yield "\n".join((f"{count(len(texts), title)}:", *(f"  {printable(text)}" for text in texts)))
+
+
+def _further(document: JsonObject) -> dict[str, Sequence[str]]:
+    """Return what few need to see, by what it is."""
+    owned = get_object(document, "owned")
+    return {
+        "rule": get_strings(owned, "rules"),
+        "reservation": get_strings(owned, "reservations"),
+        "link": get_strings(owned, "links"),
+        "sandbox change": get_strings(document, "sync"),
+        "argument": [
+            f"CNI_CONTAINERID {get_str(document, 'containerId')}",
+            *(f"CNI_ARGS {get_str(one, 'key')}={get_str(one, 'value')}" for one in get_objects(document, "args")),
+            *(f"runtimeConfig {key} {json.dumps(value)}" for key, value in get_object(document, "capabilityArgs").items()),
+        ],
+    }
+
+
+def _listed(result: JsonObject, key: str) -> Sequence[JsonObject]:
+    return get_objects(result, key) if result.get(key) else ()
+
+
+def _route(route: JsonObject) -> str:
+    gateway = find_str(route, "gw")
+    return f"{get_str(route, 'dst')}{f' via {gateway}' if gateway else ''}"
 
 
 def _plugin(plugin: JsonObject) -> JsonObject:
@@ -139,5 +180,57 @@ def _teardown(document: JsonObject) -> str:
     return f"pending, {pending.get('attempts')} failed attempts; {find_str(pending, 'error') or 'no error yet'}"
 
 
-def _json(value: JsonObject) -> str:
-    return render_json(value).decode() if value else ""
+def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple[Shown, ExitStatus]:
+    """Return what differs, and the exit status.
+
+    Args:
+        client: Asks the daemon.
+        inventory: The endpoints.
+        name: What to check, None for all joined endpoints.
+
+    Raises:
+        DaemonError: The daemon does not answer, or the name is unknown.
+    """
+    endpoints = {get_str(one, "id"): one for one in get_objects(inventory.document, "endpoints")}
+    joined = [found for found, one in endpoints.items() if one["phase"] == "joined"]
+    checked: list[JsonObject] = []
+    rows: list[JsonObject] = []
+    notes: dict[str, None] = dict.fromkeys(inventory.notes)
+    began_s = time.monotonic()
+    for endpoint_id in joined if name is None else inventory.find(name):
+        try:
+            document = client.get("endpoints", endpoint_id, "check", since=str(began_s))
+        except DaemonError as exc:
+            if exc.exit_status is ExitStatus.USAGE and name is None:  # it was removed meanwhile
+                continue
+            raise
+        container = inventory.containers.get(endpoint_id)
+        labels = {
+            "container": container.name if container else endpoint_id[:SHORT],
+            "network": inventory.networks.get(get_str(endpoints[endpoint_id], "networkId"), "?"),
+        }
+        checked.append({**labels, **document})
+        rows += [{**labels, **finding} for finding in get_objects(document, "findings")]
+        notes |= {f"{labels['container']}: {note}": None for note in get_strings(document, "notes")}
+    summary = f"{count(len(checked), 'endpoint')} checked, {count(len(rows), 'difference')}"
+    found: list[Table | str] = [Table(columns=_DIFFERENCES, rows=rows), _mend(rows)] if rows else []
+    shown = Shown(document={"endpoints": [*checked]}, parts=[*found, summary], notes=[*notes])
+    return shown, ExitStatus.FINDINGS if rows else ExitStatus.FINE
+
+
+def _mend(rows: list[JsonObject]) -> str:
+    """Return how to have everything made anew; a container that would not start again must not be restarted."""
+    names = dict.fromkeys(get_str(row, "container") for row in rows)
+    lacking = {get_str(row, "container") for row in rows if get_str(row, "about") == _HOST}
+    lines = []
+    if lacking:
+        lines.append(
+            f"do: give the host what it lacks first (cni-bridge doctor); without it, {' '.join(sorted(lacking))} would "
+            "not start again"
+        )
+    if restart := " ".join(name for name in names if name not in lacking):
+        lines.append(
+            f"fix: docker restart {restart}; the plugins then run again. Without a fixed address (--ip) a container "
+            "may get another one."
+        )
+    return "\n".join(lines)

@@ -21,7 +21,7 @@ from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
 from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
 from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
@@ -117,7 +117,7 @@ def network() -> None:
 @click.argument("configuration", required=False, shell_complete=configurations)
 @click.pass_context
 @exits
-@shows_once
+@shows
 def create(
     context: click.Context,
     /,
@@ -197,7 +197,7 @@ def create(
 @click.argument("name", shell_complete=networks)
 @click.pass_context
 @exits
-@shows_once
+@shows
 def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[Shown, ExitStatus]:
     """Remove the Docker network NAME, which has no containers.
 

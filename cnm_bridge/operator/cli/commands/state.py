@@ -32,7 +32,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup
 from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.output.options import shows_once
+from cnm_bridge.operator.cli.output.options import shows
 from cnm_bridge.operator.cli.output.shown import Shown, Table
 from cnm_bridge.operator.cli.output.table import SHORT
 from cnm_bridge.operator.cli.output.values import count
@@ -88,7 +88,7 @@ def state() -> None:
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
 @click.argument("prefix", metavar="[ID]", default="")
 @exits
-@shows_once
+@shows
 def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints, pools, addresses and memories; with an ID or its beginning, the complete record.
 

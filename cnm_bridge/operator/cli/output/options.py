@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The options `--json`, `--no-trunc` and `--watch` of commands that show something."""
+"""The options `--json` and `--no-trunc` of commands that show something."""
 
-import sys
-import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import click
 
 from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.output.shown import Shown, render
-
-_WATCH_S: Final = 2.0
 
 _Command = Callable[..., tuple[Shown, ExitStatus]]
 
@@ -21,34 +17,11 @@ R = TypeVar("R")
 
 
 def shows(command: _Command) -> Callable[..., ExitStatus]:
-    """Return a command's function that prints what `command` returns, with the options for that, and with `--watch`.
+    """Return a command's function that prints what `command` returns, with the options for that.
 
     Args:
-        command: Returns what it shows, and the exit status. With `--watch` it is called again and again.
+        command: Returns what it shows, and the exit status.
     """
-
-    @_with_output
-    @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
-    @wraps(command)
-    def run(*args: object, as_json: bool, no_trunc: bool, watch: bool, **own: object) -> ExitStatus:
-        shown, status = command(*args, **own)
-        render(shown, as_json=as_json, no_trunc=no_trunc)
-        try:
-            while watch:
-                time.sleep(_WATCH_S)
-                shown, status = command(*args, **own)
-                if sys.stdout.isatty():
-                    click.clear()
-                render(shown, as_json=as_json, no_trunc=no_trunc)
-        except KeyboardInterrupt:
-            pass
-        return status
-
-    return run
-
-
-def shows_once(command: _Command) -> Callable[..., ExitStatus]:
-    """As `shows`, without `--watch`."""
 
     @_with_output
     @wraps(command)

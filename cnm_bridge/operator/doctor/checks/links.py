@@ -136,7 +136,7 @@ def _check_rules(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findin
             text=f"{first} does not exist, as after another program has emptied chains of iptables; concerned are "
             f"{', '.join(missing)}",
             fix=f"docker restart {' '.join(missing)}",
-            advice="`cni-bridge check` shows each missing rule, which can be added again by hand",
+            advice="`cni-bridge inspect --check` shows each missing rule, which can be added again by hand",
         )
 
 

@@ -32,12 +32,32 @@ def document(deleted_at: str) -> JsonObject:
     }
 
 
+def test_few_lines_for_most_readers() -> None:
+    """Rules and arguments are counted, and shown with --rules; IDs are short."""
+    rules = ["iptables -t nat -A POSTROUTING -s 10.22.0.2/32", "iptables -A CNI-FORWARD -s 10.22.0.2/32 -j ACCEPT"]
+    made = document("2026-01-02T03:04:04.000+00:00")
+    result: JsonObject = {
+        "ips": [{"address": "10.22.0.2/16", "gateway": "10.22.0.1"}],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.22.0.9"}],
+    }
+    owned: JsonObject = {"reservations": ["/var/lib/cni/networks/lan/10.22.0.2"], "rules": rules, "links": []}
+    endpoint: JsonObject = {**made, "addresses": ["10.22.0.2/16"], "result": result, "owned": owned}
+    (short,) = (part for part in show_inspected([endpoint], ()).parts if isinstance(part, str))
+    assert "gateway        10.22.0.1\n" in short
+    assert "routes         0.0.0.0/0, 10.9.0.0/16 via 10.22.0.9\n" in short
+    assert short.endswith("further        2 rules, 1 reservation, 1 argument; --rules shows them")
+    assert "77" * 32 not in short
+    whole = "\n".join(str(part) for part in show_inspected([endpoint], (), with_rules=True).parts)
+    assert all(rule in whole for rule in rules)
+    assert "77" * 32 in whole
+
+
 def test_the_reason_of_the_attach_mode_is_shown() -> None:
     """Records of older versions have none."""
     made = document("2026-01-02T03:04:04.000+00:00")
     explained = show_inspected([{**made, "modeReason": "the container has further networks"}], ())
-    assert "attach mode    move, because the container has further networks\n" in str(explained.parts[0])
-    assert "attach mode    move\n" in str(show_inspected([made], ()).parts[0])
+    assert "mode           move, because the container has further networks\n" in str(explained.parts[0])
+    assert "mode           move\n" in str(show_inspected([made], ()).parts[0])
 
 
 @pytest.mark.parametrize(
