@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
 from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.command import ExitStatus
 
 _API: Final = "/v1"
 _LIMIT_S: Final = 60.0

@@ -20,7 +20,7 @@ from cnm_bridge.core.planning.options.cni_options import OPTION_FAMILIES, OPTION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
-from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.operator.cli.output import SHORT
 
 _PATIENCE_S: Final = 1.0
 

@@ -19,8 +19,8 @@ from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.planning.ipam.pool import OPTION as SECTION_OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.output import SHORT
 from cnm_bridge.system.engine import Engine
 
 _ENGINE_LIMIT_S: Final = 10.0

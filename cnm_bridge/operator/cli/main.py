@@ -9,8 +9,7 @@ from typing import Final
 import click
 
 from cnm_bridge import __version__
-from cnm_bridge.operator.cli.command import ASKS, NAME, CommandGroup
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.command import ASKS, NAME, CommandGroup, ExitStatus
 
 _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Start": {

@@ -11,13 +11,11 @@ import click
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import NO_DAEMON, Command
+from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import cleanup_ids
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.values import age
+from cnm_bridge.operator.cli.output import Shown, Table, shows
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.values import age
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _ADDRESSES: Final = (

@@ -18,13 +18,11 @@ from cni_invoker import CniError, ConfigurationDirectories
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.completion import networks
-from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
+from cnm_bridge.operator.cli.output import Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.connectivity.docker_command import DockerCommand
 from cnm_bridge.operator.connectivity.pair import Pair

@@ -10,9 +10,8 @@ import click
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown
+from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import (

@@ -14,11 +14,9 @@ from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.cli.echo import echo
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import ASKS, Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import with_json
-from cnm_bridge.operator.cli.output.table import SHORT
+from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
+from cnm_bridge.operator.cli.output import SHORT, with_json
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 
 _INDENT: Final = 30
 

@@ -35,13 +35,11 @@ from cnm_bridge.core.planning.options.docker_options import split_unknown
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
-from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
+from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.completion import explained, option_keys
-from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown
+from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.system.engine import Engine
 

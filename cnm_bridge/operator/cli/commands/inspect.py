@@ -23,17 +23,14 @@ from cni_bridge_spec import (
 )
 from cni_invoker.printable import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import NO_DAEMON, Command
+from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.table import SHORT
-from cnm_bridge.operator.cli.output.values import age, count, ports_text
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.values import age, count, ports_text
 
 _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),
@@ -67,9 +64,7 @@ _HOST: Final = "host"
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
-def inspect(
-    socket: Path, *, check: bool, rules: bool, name: str | None, docker_host: str
-) -> tuple[Shown, ExitStatus]:
+def inspect(socket: Path, *, check: bool, rules: bool, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show the endpoints of NAME, or with --check what differs from what their plugins made.
 
     NAME is a container, an address, or the beginning of an ID.
@@ -138,7 +133,10 @@ def _further(document: JsonObject) -> dict[str, Sequence[str]]:
         "argument": [
             f"CNI_CONTAINERID {get_str(document, 'containerId')}",
             *(f"CNI_ARGS {get_str(one, 'key')}={get_str(one, 'value')}" for one in get_objects(document, "args")),
-            *(f"runtimeConfig {key} {json.dumps(value)}" for key, value in get_object(document, "capabilityArgs").items()),
+            *(
+                f"runtimeConfig {key} {json.dumps(value)}"
+                for key, value in get_object(document, "capabilityArgs").items()
+            ),
         ],
     }
 

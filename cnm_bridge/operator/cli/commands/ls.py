@@ -11,8 +11,7 @@ import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import ASKS, Command
+from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.containers import (
     Addresses,
@@ -21,12 +20,11 @@ from cnm_bridge.operator.cli.containers import (
     name_addresses,
     take_inventory,
 )
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.values import UNKNOWN, age, changed_text, ports_text
+from cnm_bridge.operator.cli.output import Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.values import UNKNOWN, age, changed_text, ports_text
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 _KEY: Final = ("KEY", "key")

@@ -17,14 +17,11 @@ from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
-from cnm_bridge.operator.cli.admin_command import warn_of_mistakes
-from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup
+from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup, ExitStatus, exits
 from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
-from cnm_bridge.operator.cli.exit_status import ExitStatus, exits
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown
+from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network

@@ -11,8 +11,7 @@ import click
 
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BridgeError, Refused
-from cnm_bridge.operator.cli.command import Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure
+from cnm_bridge.operator.cli.command import Command, ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners

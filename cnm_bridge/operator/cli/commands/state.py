@@ -30,15 +30,12 @@ from cni_bridge_state.store import Store
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import Command, CommandGroup
-from cnm_bridge.operator.cli.exit_status import ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.table import SHORT
-from cnm_bridge.operator.cli.output.values import count
+from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
+from cnm_bridge.operator.cli.values import count
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")

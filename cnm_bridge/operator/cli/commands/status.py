@@ -26,16 +26,13 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.planning.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import ASKS, Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.output.options import shows
-from cnm_bridge.operator.cli.output.shown import Shown, Table
-from cnm_bridge.operator.cli.output.table import SHORT
-from cnm_bridge.operator.cli.output.values import changed_text, count
+from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import Seconds
+from cnm_bridge.operator.cli.values import changed_text, count
 from cnm_bridge.system.engine import Engine
 
 _PAUSE_S: Final = 0.1

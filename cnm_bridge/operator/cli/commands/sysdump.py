@@ -19,11 +19,10 @@ from cni_bridge_spec import render_json
 from cni_invoker.cli.echo import echo
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.admin_command import asks_daemon
-from cnm_bridge.operator.cli.command import Command
-from cnm_bridge.operator.cli.exit_status import ExitStatus
-from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_file
+from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.redaction import describe_redacted, redact, redact_file
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.whole_file import write_whole

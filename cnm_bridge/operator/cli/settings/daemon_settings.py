@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The settings of a daemon that runs already."""
+"""The settings of a daemon that runs already, and the options that find it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,10 +14,10 @@ from cni_bridge_spec import JsonValue
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.config_file import fits
-from cnm_bridge.operator.cli.settings.options import settings_from
-from cnm_bridge.operator.cli.settings.setting import Setting
+from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, SETTINGS
+from cnm_bridge.operator.cli.settings.options import find_mistakes, settings_from, with_settings
+from cnm_bridge.operator.cli.settings.setting import Setting, fits
 
 _LIMIT_S: Final = 5.0
 """How long the daemon is waited for; its settings take it a millisecond."""
@@ -73,3 +75,26 @@ def _convert(setting: Setting, value: JsonValue, context: click.Context) -> obje
     if isinstance(value, list):
         return tuple(setting.type.convert(item, None, context) for item in value)
     return setting.type.convert(value, None, context)
+
+
+def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
+    """Return a command's function with the options that find the admin socket.
+
+    Args:
+        command: Takes the path of the socket, and its own options by name; returns the exit status; see `exits`.
+    """
+
+    @with_settings(ADMIN_SOCKET, RUN_DIR, ignores_mistakes=True)
+    @exits
+    @wraps(command)
+    def run(*, admin_socket: Path | None, run_dir: Path, **own: object) -> ExitStatus:
+        warn_of_mistakes(click.get_current_context())
+        return command(Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path, **own)
+
+    return run
+
+
+def warn_of_mistakes(context: click.Context) -> None:
+    """Print the mistakes in the configuration file that a command has ignored."""
+    for mistake in find_mistakes(context):
+        echo(f"cni-bridge: {mistake}; it is ignored here, but the daemon does not start with it", err=True)

@@ -21,8 +21,7 @@ from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.core.settings import ManagedNetwork, Settings
 from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.config_file import read_config_file
-from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting
+from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting, read_config_file
 from cnm_bridge.operator.cli.settings.types import refuse_conflicts
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -16,7 +16,7 @@ import pytest
 from cni_bridge_spec import JsonObject, render_json
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.exit_status import ExitStatus
+from cnm_bridge.operator.cli.command import ExitStatus
 
 OLDER: Final[JsonObject] = {"error": "cni-bridge 0.0.1 has no GET /v1/x", "kind": "unknownRequest", "version": "0.0.1"}
 

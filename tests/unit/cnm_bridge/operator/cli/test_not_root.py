@@ -55,7 +55,10 @@ def make_env() -> Iterator[Mapping[str, str]]:
 @pytest.mark.parametrize(
     ("command", "status"),
     [
-        *((name, 3) for name in ("status", "ls", "inspect --check", "inspect web", "cleanup", "cleanup --run", "events")),
+        *(
+            (name, 3)
+            for name in ("status", "ls", "inspect --check", "inspect web", "cleanup", "cleanup --run", "events")
+        ),
         *(("network create blue --subnet 10.22.0.0/16", 3), ("network rm blue", 3)),
         *(("state show", 1), ("state export", 1), ("state export /root/x", 1), ("serve", 1)),
         *(("doctor", 1), ("explain blue", 2)),

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.commands.cleanup import pick, show_left
-from cnm_bridge.operator.cli.exit_status import ExitStatus
 from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.output.shown import Table
+from cnm_bridge.operator.cli.output import Table
 
 ADDRESS: Final[JsonObject] = {
     "id": "0123456789ab",

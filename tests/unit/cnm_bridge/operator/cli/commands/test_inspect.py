@@ -6,7 +6,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
-from cnm_bridge.operator.cli.output.shown import Table
+from cnm_bridge.operator.cli.output import Table
 
 ADD: JsonObject = {"time": "2026-01-02T03:04:05.000+00:00", "outcome": "success", "durationMs": 12.0}
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.operator.cli.commands.status import show_status
 from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.output.shown import render
+from cnm_bridge.operator.cli.output import render
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2", "rounds": 2},

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cnm_bridge.operator.cli.redaction.documents import describe_redacted, redact, redact_text
-from cnm_bridge.operator.cli.redaction.lines import REDACTED
+from cnm_bridge.operator.cli.redaction import REDACTED, describe_redacted, redact, redact_text
 
 SECRET = "hunter2-5up3r"
 

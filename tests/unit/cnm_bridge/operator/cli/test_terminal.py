@@ -13,7 +13,7 @@ import pytest
 
 SHOW: Final = """
 import sys
-from cnm_bridge.operator.cli.output.shown import Shown, Table, render
+from cnm_bridge.operator.cli.output import Shown, Table, render
 row = {"id": "77" * 32, "phase": "deleting", "what": "a text of many words and must-not-break " * 4}
 columns = (("ID", "id"), ("PHASE", "phase"), ("WHAT", "what"))
 if "narrow" in sys.argv:
@@ -25,7 +25,7 @@ render(Shown(document={}, parts=parts), as_json=False, no_trunc="full" in sys.ar
 
 
 LONG: Final = """
-from cnm_bridge.operator.cli.output.shown import Shown, render
+from cnm_bridge.operator.cli.output import Shown, render
 render(Shown(document={}, parts=["docker network create " * 5]), as_json=False, no_trunc=False)
 """
 
@@ -89,7 +89,7 @@ def test_colours(env: dict[str, str], has_colours: bool) -> None:
 
 
 NAMES: Final = """
-from cnm_bridge.operator.cli.output.shown import Shown, Table, render
+from cnm_bridge.operator.cli.output import Shown, Table, render
 name = "a-name-of-more-letters-than-fit"
 row = {"id": "77" * 32, "name": name, "addresses": "10.23.0.2/16 fd23::2/64", "mode": "move"}
 columns = (("ENDPOINT", "id"), ("NAME", "name"), ("ADDRESSES", "addresses"), ("MODE", "mode"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a command shows, and its rendering as text or JSON.
+"""What a command shows, its rendering as text or JSON, and the options `--json` and `--no-trunc`.
 
 On a terminal tables are made with rich: as wide as the terminal, with colours unless NO_COLOR is set. In a pipe they
 are plain text, one line for each row.
@@ -8,14 +8,90 @@ are plain text, one line for each row.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import wraps
+from typing import Final, TypeVar
+
+import click
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker.cli.echo import echo
 from cni_invoker.printable import printable
-from cnm_bridge.operator.cli.output.table import SHORT, fit_columns, shorten, table
+from cnm_bridge.operator.cli.command import ExitStatus
+
+SHORT: Final = 12
+"""The number of digits of an ID that Docker shows."""
+
+_LEAST: Final = 16
+"""The letters of a long name that are shown at least."""
+
+_GAP: Final = 2
+"""The spaces between two columns."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with one line for the head and one for each row."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
+
+
+def fit_columns(
+    keys: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    optional: Sequence[str] = (),
+    shortened: Collection[str] = (),
+    width: int,
+) -> Mapping[str, int]:
+    """Return the columns of a table for which a terminal is wide enough, with their widths.
+
+    Texts wrap between words. If even the columns that must be there are too wide, so is the table.
+
+    Args:
+        keys: The columns.
+        rows: The head and all rows.
+        optional: The columns that may be left out, the first one first.
+        shortened: The columns whose words may be shortened, see `shorten`.
+        width: Of the terminal.
+    """
+    cells = {key: [row[i] for row in rows] for i, key in enumerate(keys)}
+    needed = {
+        key: max(
+            len(texts[0]), *(min(len(word), _LEAST) if key in shortened else len(word) for word in _words(texts[1:]))
+        )
+        for key, texts in cells.items()
+    }
+    for key in (key for key in optional if key in cells):
+        if _total(needed.values()) <= width:
+            break
+        del needed[key]
+    if _total(needed.values()) > width:
+        return needed
+    widths = {key: max(map(len, cells[key])) for key in needed}
+    while (excess := _total(widths.values()) - width) > 0:
+        key = max(widths, key=lambda key: widths[key] - needed[key])
+        widths[key] = max(needed[key], widths[key] - excess)
+    return widths
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text whose words have at most a width; what is cut off is an ellipsis."""
+    return " ".join(word if len(word) <= width else f"{word[: width - 1]}…" for word in text.split(" "))
+
+
+def _words(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the words of some texts, at least an empty one."""
+    yield ""
+    for text in texts:
+        yield from text.split(" ")
+
+
+def _total(widths: Collection[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
 
 _STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
 _UNLIMITED: Final = 1 << 16
@@ -114,3 +190,36 @@ def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
         return "yes" if value else "no"
     text = printable(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
     return text if no_trunc or key not in _IDS else text[:SHORT]
+
+
+_Command = Callable[..., tuple[Shown, ExitStatus]]
+
+R = TypeVar("R")
+
+
+def shows(command: _Command) -> Callable[..., ExitStatus]:
+    """Return a command's function that prints what `command` returns, with the options for that.
+
+    Args:
+        command: Returns what it shows, and the exit status.
+    """
+
+    @_with_output
+    @wraps(command)
+    def run(*args: object, as_json: bool, no_trunc: bool, **own: object) -> ExitStatus:
+        shown, status = command(*args, **own)
+        render(shown, as_json=as_json, no_trunc=no_trunc)
+        return status
+
+    return run
+
+
+def with_json(function: Callable[..., R]) -> Callable[..., R]:
+    """Add the option `--json`, for the parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")(function)
+
+
+def _with_output(function: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
+    """Add the options of commands that show tables."""
+    option = click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing.")
+    return with_json(option(function))

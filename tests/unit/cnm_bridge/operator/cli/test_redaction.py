@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonValue, parse_json
-from cnm_bridge.operator.cli.redaction.documents import redact, redact_file, redact_text
-from cnm_bridge.operator.cli.redaction.lines import REDACTED
+from cnm_bridge.operator.cli.redaction import REDACTED, redact, redact_file, redact_text
 
 SECRET: Final = "hunter2-5up3r"
 NAMES: Final = (

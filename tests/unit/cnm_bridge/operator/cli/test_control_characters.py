@@ -13,12 +13,12 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.events import event_line
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
 from cnm_bridge.operator.cli.commands.status import show_status
-from cnm_bridge.operator.cli.output.shown import Shown, Table, render
+from cnm_bridge.operator.cli.output import Shown, Table, render
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.report import Report
 from tests.unit.cnm_bridge.operator.cli.commands.test_inspect import document
 from tests.unit.cnm_bridge.operator.cli.commands.test_status import STATUS
-from tests.unit.cnm_bridge.operator.cli.output.test_terminal import printed
+from tests.unit.cnm_bridge.operator.cli.test_terminal import printed
 
 NAME: Final = "x\x1b[2K\r\nfine: \u202eforged\x9b"
 SEEN: Final = r"x\x1b[2K\r\nfine: \u202eforged\x9b"
@@ -57,7 +57,7 @@ def test_json_has_the_name_itself() -> None:
 
 
 TERMINAL: Final = """
-from cnm_bridge.operator.cli.output.shown import Shown, Table, render
+from cnm_bridge.operator.cli.output import Shown, Table, render
 row = {"network": "x\\x1b[2K\\r\\n\\x9by"}
 parts = [Table(columns=(("NETWORK", "network"),), rows=[row]), "text \\x1b[2K"]
 render(Shown(document={}, parts=parts), as_json=False, no_trunc=True)
