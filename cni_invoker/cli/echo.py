@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a text of a command; the only place that does, apart from tables on a terminal."""
+"""Prints a text of a command; the only place that does, apart from tables."""
 
 import click
 

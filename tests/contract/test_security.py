@@ -60,5 +60,5 @@ def test_commands_print_in_one_place() -> None:
     ]
     assert sorted(printing) == [
         "cni_invoker/cli/echo.py",
-        "cnm_bridge/operator/cli/output.py",  # rich's tables
+        "cnm_bridge/operator/cli/output.py",  # tables with colours
     ]

@@ -2,15 +2,19 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a command shows, its rendering as text or JSON, and the options `--json` and `--no-trunc`.
 
-On a terminal tables are made with rich: as wide as the terminal, with colours unless NO_COLOR is set. In a pipe they
-are plain text, one line for each row.
+On a terminal tables are as wide as it is, with colours unless NO_COLOR is set. In a pipe they have one line for each
+row.
 """
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Final, TypeVar
 
 import click
@@ -25,17 +29,130 @@ SHORT: Final = 12
 
 _LEAST: Final = 16
 """The letters of a long name that are shown at least."""
-
 _GAP: Final = 2
 """The spaces between two columns."""
 
+_BOLD: Final = "1"
+_FAINT: Final = "2"
+_STYLES: Final = {"deleting": "31", "pending": "33", "joining": "33", "ready": "33"}
+"""Phases that need attention, or change soon: red and yellow (ECMA-48, SGR)."""
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with one line for the head and one for each row."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+_NAMES: Final = frozenset({"container", "image", "network", "name", "configuration"})
+"""The keys of names, which a narrow terminal shows shortened."""
+_IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: Heading and key of each column.
+        rows: The values by key.
+        optional: The keys of the columns that a narrow terminal hides, in this order.
+    """
+
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[JsonObject]
+    optional: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a command shows.
+
+    Attributes:
+        document: Everything, for `--json`.
+        parts: Tables, and texts between them.
+        notes: What the reader should know, for standard error.
+    """
+
+    document: JsonValue
+    parts: Sequence[Table | str]
+    notes: Sequence[str] = field(default=())
+
+
+def shows(command: Callable[..., tuple[Shown, ExitStatus]]) -> Callable[..., ExitStatus]:
+    """Return a command's function that prints what `command` returns, with the options for that."""
+
+    @with_json
+    @click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing.")
+    @wraps(command)
+    def run(*args: object, as_json: bool, no_trunc: bool, **own: object) -> ExitStatus:
+        shown, status = command(*args, **own)
+        render(shown, as_json=as_json, no_trunc=no_trunc)
+        return status
+
+    return run
+
+
+def with_json(function: Callable[..., R]) -> Callable[..., R]:
+    """Add the option `--json`, for the parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")(function)
+
+
+def render(shown: Shown, *, as_json: bool, no_trunc: bool) -> None:
+    """Print it."""
+    for note in shown.notes:
+        echo(f"cni-bridge: {printable(note)}", err=True)
+    if as_json:
+        echo(json.dumps(shown.document, indent=2))
+        return
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal and not no_trunc else None
+    has_colours = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    # Lines of texts are left to the terminal: a command that is wrapped cannot be pasted.
+    parts = (
+        printable(part, keep="\n\t")
+        if isinstance(part, str)
+        else _draw(part, no_trunc=no_trunc, width=width, has_colours=has_colours)
+        for part in shown.parts
     )
+    click.echo("\n\n".join(parts))
+
+
+def _draw(shown: Table, *, no_trunc: bool, width: int | None, has_colours: bool) -> str:
+    heads, keys = zip(*shown.columns, strict=True)
+    rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in shown.rows]
+    if width is None:
+        widths: Mapping[str, int] = {key: max(len(row[i]) for row in (heads, *rows)) for i, key in enumerate(keys)}
+    else:
+        widths = fit_columns(keys, [heads, *rows], optional=shown.optional, shortened=_NAMES, width=width)
+
+    def style(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if has_colours and code else text
+
+    def lines_of(row: Sequence[str], code: str = "") -> Iterator[str]:
+        cells = {key: text for key, text in zip(keys, row, strict=True) if key in widths}
+        wrapped = [_wrap(shorten(text, widths[key]), widths[key]) for key, text in cells.items()]
+        for texts in zip_longest(*wrapped, fillvalue=""):
+            line = (
+                style(text.ljust(widths[key]), code or _STYLES.get(text, ""))
+                for key, text in zip(cells, texts, strict=True)
+            )
+            yield (" " * _GAP).join(line).rstrip()
+
+    lines = [*lines_of(heads, _BOLD), *(line for row in rows for line in lines_of(row))]
+    hidden = [heading for heading, key in shown.columns if key not in widths]
+    if hidden:
+        lines.append(style(f"without {', '.join(hidden)}: --no-trunc shows all columns", _FAINT))
+    return "\n".join(lines)
+
+
+def _wrap(text: str, width: int) -> Sequence[str]:
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
+    value = row.get(key)
+    if not value and value != 0:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = printable(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+    return text if no_trunc or key not in _IDS else text[:SHORT]
 
 
 def fit_columns(
@@ -91,135 +208,3 @@ def _words(texts: Iterable[str]) -> Iterator[str]:
 
 def _total(widths: Collection[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
-
-
-_STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
-_UNLIMITED: Final = 1 << 16
-"""Columns; the terminal wraps longer lines."""
-
-_NAMES: Final = frozenset({"container", "image", "network", "name", "configuration"})
-"""The keys of names, which a narrow terminal shows shortened."""
-_IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table.
-
-    Attributes:
-        columns: Heading and key of each column.
-        rows: The values by key.
-        optional: The keys of the columns that a narrow terminal hides, in this order.
-    """
-
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[JsonObject]
-    optional: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """What a command shows.
-
-    Attributes:
-        document: Everything, for `--json`.
-        parts: Tables, and texts between them.
-        notes: What the reader should know, for standard error.
-    """
-
-    document: JsonValue
-    parts: Sequence[Table | str]
-    notes: Sequence[str] = field(default=())
-
-
-def render(shown: Shown, *, as_json: bool, no_trunc: bool) -> None:
-    """Print it."""
-    for note in shown.notes:
-        echo(f"cni-bridge: {printable(note)}", err=True)
-    if as_json:
-        echo(json.dumps(shown.document, indent=2))
-    elif sys.stdout.isatty():
-        _print_rich(shown.parts, no_trunc=no_trunc)
-    else:
-        echo("\n\n".join(_plain(part, no_trunc=no_trunc) for part in shown.parts))
-
-
-def _plain(part: Table | str, *, no_trunc: bool) -> str:
-    if isinstance(part, str):
-        return part
-    head = [heading for heading, _ in part.columns]
-    return table(head, [[_cell(row, key, no_trunc=no_trunc) for _, key in part.columns] for row in part.rows])
-
-
-def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow, and not needed in a pipe
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(width=_UNLIMITED if no_trunc else None, highlight=False)
-    for number, part in enumerate(parts):
-        if number:
-            console.print()
-        if isinstance(part, str):
-            text = Text(printable(part, keep="\n\t"))
-            console.print(text, soft_wrap=True)  # a command that is wrapped cannot be pasted
-            continue
-        heads, keys = zip(*part.columns, strict=True)
-        rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in part.rows]
-        fitting = fit_columns(
-            keys, [heads, *rows], optional=part.optional, shortened=() if no_trunc else _NAMES, width=console.width
-        )
-        drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for heading, key in part.columns:
-            if key in fitting:
-                drawn.add_column(heading, no_wrap=no_trunc, overflow="fold", width=fitting[key])
-        for row in rows:
-            cells = [(cell, fitting[key]) for cell, key in zip(row, keys, strict=True) if key in fitting]
-            drawn.add_row(*(Text(shorten(cell, width), style=_STYLES.get(cell, "")) for cell, width in cells))
-        console.print(drawn)
-        hidden = [heading for heading, key in part.columns if key not in fitting]
-        if hidden:
-            console.print(Text(f"without {', '.join(hidden)}: --no-trunc shows all columns", style="dim"))
-
-
-def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
-    value = row.get(key)
-    if not value and value != 0:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    text = printable(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
-    return text if no_trunc or key not in _IDS else text[:SHORT]
-
-
-_Command = Callable[..., tuple[Shown, ExitStatus]]
-
-R = TypeVar("R")
-
-
-def shows(command: _Command) -> Callable[..., ExitStatus]:
-    """Return a command's function that prints what `command` returns, with the options for that.
-
-    Args:
-        command: Returns what it shows, and the exit status.
-    """
-
-    @_with_output
-    @wraps(command)
-    def run(*args: object, as_json: bool, no_trunc: bool, **own: object) -> ExitStatus:
-        shown, status = command(*args, **own)
-        render(shown, as_json=as_json, no_trunc=no_trunc)
-        return status
-
-    return run
-
-
-def with_json(function: Callable[..., R]) -> Callable[..., R]:
-    """Add the option `--json`, for the parameter `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")(function)
-
-
-def _with_output(function: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
-    """Add the options of commands that show tables."""
-    option = click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing.")
-    return with_json(option(function))
