@@ -3,49 +3,76 @@
 """Removes secrets from documents and texts, for bug reports; pure.
 
 A value is secret if the name before it says so (password, token, key, …), if it is the user information in a URL, or a
-private key in PEM form. What a name does not reveal cannot be found. JSON and TOML are parsed. In a text whose format
-is not known, such as a log or YAML, everything from a secret name to the end of its value is removed, and in doubt
-more: the rest of the line, and the lines that may continue the value. The time is proportional to the length.
+private key in PEM form. What a name does not reveal cannot be found. Configuration files are parsed; one that cannot
+be is left out. In a text, such as a log, the rest of a line with a secret is removed, and the lines below it that are
+indented deeper. The time is proportional to the length, whatever is in the text.
 """
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
 from cnm_bridge.operator.cli.values import count
 
-_NAMES: Final = ("name", "key")
+REDACTED: Final = "[redacted]"
+_LINE_CHARACTERS: Final = 8192
+"""A longer line, unless it has a JSON object, is truncated."""
+
+_PAIR: Final = ("name", "key")
 """Of a pair with `value`: how Kubernetes writes variables, and CNI arguments are stored."""
+_VALUE: Final = "value"
+"""The other half of such a pair; in a text with the name of a secret, each is taken for one."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_ASSIGNS: Final = re.compile(r"""(?:\[[^]]{0,64}\])?[\\"']*\s*[:=>]""")
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
+_KEY_END: Final = "-----END"
+
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ENDINGS: Final = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "psk")
+_SECRETS: Final = frozenset({"pass", "pwd", "credential", "authorization", "auth"})
+_OF_KEYS: Final = frozenset({"api", "private", "access", "encryption", "shared", "preshared"})
+"""What may stand before `key` anywhere in a name, such as `access_key_id`; elsewhere only a last `key` is secret."""
+_OPEN_KEYS: Final = (["public"], ["sandbox"])
+_FLAG: Final = "pass-vlan-input-dev"
+"""The kernel's `bridge-nf-pass-vlan-input-dev` is not a password; any other name with `pass` as a word may be one."""
 
 
 def redact(value: JsonValue) -> JsonValue:
-    """Return a document without secrets."""
+    """Return a document without secrets; of a text in it, everything from a secret on is removed."""
     if isinstance(value, dict):
         return {
-            redact_text(key): REDACTED if item and _is_secret(key, value) else redact(item)
+            _redact_string(key): REDACTED if item and _is_secret(key, value) else redact(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         before = [None, *value]
         return [REDACTED if _is_flag(flag) else redact(item) for flag, item in zip(before, value, strict=False)]
-    return redact_text(value) if isinstance(value, str) else value
+    return _redact_string(value) if isinstance(value, str) else value
 
 
 def redact_file(name: str, content: bytes) -> bytes:
-    """Return a file without secrets; JSON and TOML as JSON, which has no comments."""
-    text = content.decode("utf-8", "replace")
+    """Return a configuration file, JSON or TOML, as JSON without secrets; of any other, only how large it is."""
     try:
-        document = tomllib.loads(text) if name.endswith(".toml") else parse_json(content)
+        document = tomllib.loads(content.decode()) if name.endswith(".toml") else parse_json(content)
         return render_json(redact(_as_json(document)), indent=2) + b"\n"
-    except (JsonError, tomllib.TOMLDecodeError, RecursionError):
-        return redact_text(text).encode()
+    except (JsonError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        return f"{count(len(content), 'byte')}, left out: neither JSON nor TOML\n".encode()
+
+
+def redact_output(content: bytes) -> bytes:
+    """Return the output of a command without secrets."""
+    try:
+        return render_json(redact(parse_json(content)), indent=2) + b"\n"
+    except (JsonError, RecursionError):
+        return redact_text(content.decode("utf-8", "replace")).encode()
 
 
 def redact_text(text: str) -> str:
-    """Return a text without secrets: logs, configuration files, output of commands."""
-    return "\n".join(redact_lines(text.split("\n"), _redact_json))
+    """Return a text without secrets, such as a log."""
+    return "\n".join(_redact_lines(text.split("\n")))
 
 
 def describe_redacted(files: Mapping[str, bytes]) -> str:
@@ -56,11 +83,24 @@ def describe_redacted(files: Mapping[str, bytes]) -> str:
     return f"{redacted}. Secrets whose names do not say so are not recognised: look at the file before you send it"
 
 
+def is_secret_name(name: str) -> bool:
+    """Return whether a name such as `dbPassword`, `client-key-data` or `--token` says that its value is secret."""
+    words = [word.lower() for word in _WORD.findall(name.removesuffix(_FLAG))]
+    singular = [word if word.endswith("ss") else word.removesuffix("s") for word in words]
+    if any(word in _SECRETS or word.endswith(_ENDINGS) for word in singular):
+        return True
+    pairs = list(zip(["", *singular], singular, strict=False))
+    if any(word == "key" and before in _OF_KEYS for before, word in pairs):
+        return True
+    kept = len(words) - (words[-1:] == ["data"])
+    return words[kept - 1 : kept] == ["key"] and words[kept - 2 : kept - 1] not in _OPEN_KEYS
+
+
 def _is_secret(key: str, item: Mapping[str, JsonValue]) -> bool:
     """Return whether an object's value is secret: of a pair, if its name says so."""
-    if key == "value":
-        return any(is_secret_name(str(item.get(name, ""))) for name in _NAMES)
-    return is_secret_name(key) and set(item) != {"key", "value"}
+    if key == _VALUE:
+        return any(is_secret_name(str(item.get(name, ""))) for name in _PAIR)
+    return is_secret_name(key) and set(item) != {"key", _VALUE}
 
 
 def _is_flag(item: JsonValue) -> bool:
@@ -77,64 +117,38 @@ def _as_json(value: object) -> JsonValue:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _redact_json(text: str) -> str | None:
-    """Return a JSON object without secrets, None if the text is none."""
-    try:
-        document = parse_json(text.encode())
-    except (JsonError, UnicodeEncodeError):
-        return None
-    return render_json(redact(document)).decode() if isinstance(document, dict) else None
+def _redact_string(text: str) -> str:
+    """Return a text of a document: one that is an object itself without its secrets, others up to the first secret."""
+    document = _redact_object(text)
+    if document is not None:
+        return document
+    start = _find_secret(text, has_names=_has_secret_name(text))
+    return _redact_urls(text) if start is None else f"{_redact_urls(text[:start])} {REDACTED}"
 
 
-REDACTED: Final = "[redacted]"
-_LINE_CHARACTERS: Final = 8192
-"""A longer line, unless it has a JSON object, is truncated."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_ASSIGNS: Final = re.compile(r"""(?:\[[^]]{0,64}\])?[\\"']*\s*[:=>]""")
-_PAIR: Final = re.compile(r"""(?<![\w.-])(?:(?:name|key)[\\"']*\s*[:=]\s*[\\"']*([\w.-]+)|value[\\"']*\s*[:=])""")
-"""The halves of a name and its value, as Kubernetes writes variables; of the first one, the name."""
-
-_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")
-_KEY_END: Final = "-----END"
-_QUOTES: Final = ('"""', "'''", '"', "'")
-_BRACKETS: Final = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ENDINGS: Final = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "psk")
-_SECRETS: Final = frozenset({"pass", "pwd", "credential", "authorization", "auth"})
-_OF_KEYS: Final = frozenset({"api", "private", "access", "encryption", "shared", "preshared"})
-"""What may stand before `key` anywhere in a name, such as `access_key_id`; elsewhere only a last `key` is secret."""
-
-_OPEN_KEYS: Final = (["public"], ["sandbox"])
-_FLAG: Final = "pass-vlan-input-dev"
-"""The kernel's `bridge-nf-pass-vlan-input-dev` is not a password; any other name with `pass` as a word may be one."""
-
-
-def redact_lines(lines: Sequence[str], redact_json: Callable[[str], str | None]) -> Iterator[str]:
-    """Yield lines without secrets; lines that belong to the value of a secret only are left out.
-
-    Args:
-        lines: The lines, without their ends.
-        redact_json: Returns a JSON object without secrets, None if a text is none.
-    """
-    value: _Value | None = None
-    for line, mapping in zip(lines, _find_mappings(lines), strict=True):
-        if value is not None and value.continues(line):
+def _redact_lines(lines: Sequence[str]) -> Iterator[str]:
+    depth: int | None = None
+    """How far the last line with a secret is indented; None if what follows is no part of its value."""
+    in_key = False
+    has_names = any(map(_has_secret_name, lines))
+    for line in lines:
+        if in_key:
+            in_key = _KEY_END not in line
             continue
-        value = None
-        json = line.find("{")
-        start = _find_secret(line[:_LINE_CHARACTERS] if json < 0 else line[: min(json, _LINE_CHARACTERS)], mapping)
-        document = redact_json(line[json:]) if json >= 0 and start is None else None
+        if depth is not None and (not line.strip() or _indent_of(line) > depth):
+            continue
+        start = line.find("{")
+        before = _find_secret(line[: start if start >= 0 else _LINE_CHARACTERS], has_names=has_names)
+        document = _redact_object(line[start:]) if start >= 0 and before is None else None
         if document is not None:
-            yield _redact_urls(line[:json]) + document
+            depth = None
+            yield _redact_urls(line[:start]) + document
             continue
         shown = _truncated(line)
-        start = start or _find_secret(shown, mapping)
-        if start is None:
-            yield _redact_urls(shown)
-        else:
-            value = _Value(line[: start[0]], line[start[1] :])
-            yield f"{_redact_urls(line[: start[1]])} {REDACTED}"
+        found = _find_secret(shown, has_names=has_names)
+        depth = None if found is None else _indent_of(line)
+        in_key = _PRIVATE_KEY.search(line) is not None and _KEY_END not in line
+        yield _redact_urls(shown) if found is None else f"{_redact_urls(shown[:found])} {REDACTED}"
 
 
 def _truncated(line: str) -> str:
@@ -142,41 +156,41 @@ def _truncated(line: str) -> str:
     return line if more <= 0 else f"{line[:_LINE_CHARACTERS]} [{more} characters removed]"
 
 
-class _Mapping:
-    """The lines with the keys of one mapping, and whether one of them is the name of a secret: `name: DB_PASSWORD`."""
-
-    has_secret_name = False
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
-def _find_mappings(lines: Sequence[str]) -> Sequence[_Mapping]:
-    """Return for each line the mapping that it is in, as its indentation shows; a value may come before its name."""
-    found: list[_Mapping] = []
-    around: list[tuple[int, _Mapping]] = []
-    for line in lines:
-        pairs = list(_PAIR.finditer(line, 0, _LINE_CHARACTERS))
-        before = line[: pairs[0].start()].rstrip("\"'") if pairs else ""
-        column = len(before) if pairs else _indent_of(line)
-        is_item = before.rstrip("{ ").endswith("-")
-        while line.strip() and around and (around[-1][0] > column or (is_item and around[-1][0] == column)):
-            around.pop()
-        if not around or around[-1][0] < column:
-            around.append((column, _Mapping()))
-        found.append(around[-1][1])
-        found[-1].has_secret_name |= any(is_secret_name(pair[1] or "") for pair in pairs)
-    return found
+def _redact_object(text: str) -> str | None:
+    """Return a JSON object without secrets, None if the text is none."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        document = parse_json(text.encode())
+    except (JsonError, UnicodeEncodeError, RecursionError):
+        return None
+    return render_json(redact(document)).decode() if isinstance(document, dict) else None
 
 
-def _find_secret(line: str, mapping: _Mapping) -> tuple[int, int] | None:
-    """Return where the name of the first secret and its value begin; None without a secret."""
-    key = _PRIVATE_KEY.search(line)
-    for name in _NAME.finditer(line, 0, key.start() if key is not None else len(line)):
-        after = _ASSIGNS.match(line, name.end())
+def _has_secret_name(text: str) -> bool:
+    return any(is_secret_name(name[0]) for name in _NAME.finditer(text, 0, _LINE_CHARACTERS))
+
+
+def _find_secret(text: str, *, has_names: bool) -> int | None:
+    """Return where the value of the first secret in a text begins, None without one.
+
+    Args:
+        text: The text.
+        has_names: Whether it, or what is around it, has the name of a secret, which may be that of a pair.
+    """
+    key = _PRIVATE_KEY.search(text)
+    for name in _NAME.finditer(text, 0, key.start() if key is not None else len(text)):
+        after = _ASSIGNS.match(text, name.end())
+        is_bearer = name[0].lower() == "bearer"
         # Also `--password x`, and `Bearer x`.
-        is_given = after is not None or (name[0].startswith("-") or name[0].lower() == "bearer")
-        is_value = name[0] == "value" and mapping.has_secret_name
-        if is_given and (is_value or is_secret_name(name[0]) or name[0].lower() == "bearer"):
-            return name.start(), name.end() if after is None else after.end()
-    return None if key is None else (key.start(), key.start())
+        is_given = after is not None or name[0].startswith("-") or is_bearer
+        if is_given and (is_bearer or (has_names and name[0] == _VALUE) or is_secret_name(name[0])):
+            return name.end() if after is None else after.end()
+    return None if key is None else key.start()
 
 
 def _redact_urls(line: str) -> str:
@@ -200,75 +214,3 @@ def _redact_url(word: str) -> str:
         if "@" not in url or not colon:
             return word
     return f"{before}{scheme}{REDACTED}{url[url.rindex('@') :]}"
-
-
-class _Value:
-    """The value of a secret, which may continue in the next lines.
-
-    Args:
-        before: The line up to the secret's name.
-        value: What follows the name in that line.
-    """
-
-    def __init__(self, before: str, value: str) -> None:
-        margin = before.rstrip("\"'")
-        is_first = not margin.strip(" \t-?")
-        self._indent = len(margin) if is_first else _indent_of(before)
-        self._is_key = _PRIVATE_KEY.search(value) is not None
-        self._is_empty = True
-        self._is_quoted = value.lstrip()[:1] in {'"', "'"}
-        self._quote = ""
-        self._depth = 0
-        self._is_escaped = False
-        self._read(value)
-
-    def continues(self, line: str) -> bool:
-        """Return whether the value continues in this line, which is read then."""
-        indent = _indent_of(line)
-        is_item = indent == self._indent and line[indent : indent + 2].strip() == "-"
-        is_open = self._is_key or self._is_empty or self._is_escaped or self._quote or self._depth > 0
-        if not (is_open or is_item or indent > self._indent or not line.strip()):
-            return False
-        self._read(line)
-        return True
-
-    def _read(self, text: str) -> None:
-        self._is_key = self._is_key and _KEY_END not in text
-        self._is_empty = self._is_empty and not text.strip()
-        self._is_escaped = text.endswith("\\")
-        at = 0
-        while at < len(text):
-            at = self._step(text, at)
-        if len(self._quote) == 1 and not self._is_quoted:  # an apostrophe
-            self._quote = ""
-
-    def _step(self, text: str, at: int) -> int:
-        """Read a character or a quote, and return where the next one is."""
-        if self._quote:
-            if text[at] == "\\" and "'" not in self._quote:
-                return at + 2
-            if text.startswith(self._quote, at):
-                at += len(self._quote) - 1
-                self._quote, self._is_quoted = "", False
-            return at + 1
-        quote = next((quote for quote in _QUOTES if text.startswith(quote, at)), "")
-        self._quote = quote
-        self._depth += _BRACKETS.get(text[at], 0)
-        return at + (len(quote) or 1)
-
-
-def _indent_of(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a name such as `dbPassword`, `client-key-data` or `--token` says that its value is secret."""
-    words = [word.lower() for word in _WORD.findall(name.removesuffix(_FLAG))]
-    singular = [word if word.endswith("ss") else word.removesuffix("s") for word in words]
-    if any(word in _SECRETS or word.endswith(_ENDINGS) for word in singular):
-        return True
-    pairs = list(zip(["", *singular], singular, strict=False))
-    if any(word == "key" and before in _OF_KEYS for before, word in pairs):
-        return True
-    kept = len(words) - (words[-1:] == ["data"])
-    return words[kept - 1 : kept] == ["key"] and words[kept - 2 : kept - 1] not in _OPEN_KEYS

@@ -69,9 +69,9 @@ def inspect(socket: Path, *, check: bool, rules: bool, name: str | None, docker_
 
     NAME is a container, an address, or the beginning of an ID.
 
-    --check compares the link in the sandbox, its addresses and routes, reservations and iptables rules; and each plugin
-    runs its CHECK, if its list has CNI 0.4.0 or newer. Rules of nftables are checked by plugins only, and default routes
-    as far as the container has them.
+    --check compares the link in the sandbox, its addresses and routes, reservations and iptables rules. Plugins run
+    CHECK, if the list has CNI 0.4.0 or newer. Rules of nftables are checked by plugins only, and default routes as
+    far as the container has them.
 
     --json has everything, the list included, which may contain credentials.
     """

@@ -20,7 +20,7 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.redaction import describe_redacted, redact, redact_file
+from cnm_bridge.operator.cli.redaction import describe_redacted, redact, redact_file, redact_output
 from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
@@ -81,7 +81,8 @@ def sysdump(
 
     It has the daemon's documents, state, events and log, the findings of doctor, the CNI configurations, and what the
     kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are
-    removed, in texts that are not JSON or TOML with the rest of the line; how many, and from which files, is printed.
+    removed, in texts that are not JSON with the rest of the line; how many, and from which files, is printed. Of
+    configuration files that are neither JSON nor TOML only the size is in it.
     The commands that containers run are not in it.
     A secret under another name is not recognised, so look at it before you publish it; names, addresses and image
     names are in it as well.
@@ -161,4 +162,4 @@ def _run(command: Sequence[str]) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as exc:
         return f"{exc}\n".encode()
     status = f"exit status {done.returncode}\n" if done.returncode else ""
-    return redact_file("", status.encode() + done.stdout + done.stderr)
+    return redact_output(status.encode() + done.stdout + done.stderr)

@@ -152,6 +152,7 @@ def test_a_bundle_without_a_daemon(tmp_path: Path) -> None:
     assert not [name for name, content in files.items() if SECRET in content]
     assert f"files{tmp_path}/net.d/10-lan.conflist (1)" in done.stderr
     assert "not recognised: look at the file before you send it" in done.stderr
+    assert files[f"dump/files{tmp_path}/net.d/20-bad.conf"] == "29 bytes, left out: neither JSON nor TOML\n"
     assert '"lan"' in files[f"dump/files{tmp_path}/net.d/10-lan.conflist"]
     assert "no daemon answers" in files["dump/status.json.missing"]
     assert {"dump/version.txt", "dump/doctor.json", "dump/host/iptables.txt"} <= files.keys()
