@@ -9,17 +9,16 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject
 from cni_invoker.printable import printable
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.operator.doctor.checks.engine import check_engine
-from cnm_bridge.operator.doctor.checks.firewall import check_firewall
-from cnm_bridge.operator.doctor.checks.installation import check_installation
-from cnm_bridge.operator.doctor.checks.kernel import check_kernel
-from cnm_bridge.operator.doctor.checks.links import check_links
-from cnm_bridge.operator.doctor.checks.networks import check_networks
-from cnm_bridge.operator.doctor.checks.other_hosts import check_other_hosts
-from cnm_bridge.operator.doctor.checks.uplinks import check_uplinks
+from cnm_bridge.operator.doctor.engine import check_engine
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.firewall import check_firewall
+from cnm_bridge.operator.doctor.installation import check_installation
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
+from cnm_bridge.operator.doctor.kernel import check_kernel
+from cnm_bridge.operator.doctor.links import check_links, check_uplinks
+from cnm_bridge.operator.doctor.networks import check_networks
+from cnm_bridge.operator.doctor.other_hosts import check_other_hosts
 
 _CHECKS: Final = (
     check_kernel,

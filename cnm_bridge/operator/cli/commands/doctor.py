@@ -21,7 +21,7 @@ from cnm_bridge.operator.cli.settings.options import (
     with_settings,
 )
 from cnm_bridge.operator.doctor.facts import ConfigurationFile
-from cnm_bridge.operator.doctor.gathering.gather import gather
+from cnm_bridge.operator.doctor.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 
 _LIMIT_S: Final = 10.0

@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.settings import AttachOption, Settings
-from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
+from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import ATTACH, list_name
 from cnm_bridge.core.planning.plugin_needs import needed_modules
 from cnm_bridge.core.settings import AttachOption, Scope, Settings
+from cnm_bridge.operator.doctor.commands import read_lines
+from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
     DockerNetwork,
@@ -23,10 +25,8 @@ from cnm_bridge.operator.doctor.facts import (
     Facts,
     InstallationFacts,
 )
-from cnm_bridge.operator.doctor.gathering.commands import read_lines
-from cnm_bridge.operator.doctor.gathering.endpoints import DaemonEndpoints
-from cnm_bridge.operator.doctor.gathering.firewall import gather_firewall
-from cnm_bridge.operator.doctor.gathering.installation import (
+from cnm_bridge.operator.doctor.firewall import gather_firewall
+from cnm_bridge.operator.doctor.installation import (
     find_daemon,
     gather_clock,
     gather_paths,
@@ -34,8 +34,8 @@ from cnm_bridge.operator.doctor.gathering.installation import (
     gather_units,
     read_selinux,
 )
-from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
-from cnm_bridge.operator.doctor.gathering.networks import find_sections, gather_networks
+from cnm_bridge.operator.doctor.kernel import gather_kernel
+from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.operator.probe_containers import find_left_behind
 from cnm_bridge.system.engine import Engine

@@ -4,7 +4,7 @@
 
 import json
 
-from cnm_bridge.operator.doctor.gathering.gather import lost_neighbors
+from cnm_bridge.operator.doctor.gather import lost_neighbors
 
 
 def test_sessions_of_bgp() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cnm_bridge.core.planning.plugin_needs import fix_of_setting
-from cnm_bridge.operator.doctor.checks.installation import start_daemon
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.installation import start_daemon
 from cnm_bridge.operator.probe_containers import image_of
 
 _OLDEST: Final = (20, 10)

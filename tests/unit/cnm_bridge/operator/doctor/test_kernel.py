@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from cnm_bridge.operator.doctor.facts import ModuleState
-from cnm_bridge.operator.doctor.gathering.kernel import gather_kernel
+from cnm_bridge.operator.doctor.kernel import gather_kernel
 
 NEEDED = ("bridge", "veth", "8021q", "ipvlan", "sch_tbf")
 

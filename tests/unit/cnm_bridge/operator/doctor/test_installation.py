@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.facts import PathFacts
-from cnm_bridge.operator.doctor.gathering.installation import gather_paths
+from cnm_bridge.operator.doctor.installation import gather_paths
 
 
 def gather(root: Path) -> dict[Path, PathFacts]:
