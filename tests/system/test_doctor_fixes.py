@@ -18,7 +18,7 @@ from tests.system.scene import Scene, bridge, ptp
 from tests.system.test_doctor import DOCTOR, examine
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
-CHECKS = Path(__file__).parents[2] / "cnm_bridge/operator/doctor/checks"
+CHECKS = Path(__file__).parents[2] / "cnm_bridge/operator/doctor"
 DOCKER_UNIT = """[Unit]
 DefaultDependencies=no
 [Service]
@@ -105,14 +105,15 @@ def test_containers_that_did_not_start(private_scene: Scene) -> None:
 
 
 def test_an_mtu_above_the_uplinks(private_scene: Scene) -> None:
-    """The command edits the list, and restarts the container, whose link has the uplink's MTU then."""
+    """The advice has the uplink's."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     container = private_scene.run(private_scene.network(private_scene.configure(bridge(subnet))))
     lab.run("ip", "link", "set", private_scene.UPLINK, "mtu", "1400")
     lab.run("ip", "address", "add", "192.0.2.1/24", "dev", private_scene.UPLINK)
     lab.run("ip", "route", "add", "default", "via", "192.0.2.254")
-    fix(lab, "mtu-above-uplink")
-    assert "mtu 1400" in container.exec("ip", "link", "show", "eth0")
+    finding = examine(lab)[1]["mtu-above-uplink"]
+    assert '"mtu": 1400' in get_str(finding, "advice")
+    assert get_str(finding, "advice").endswith(f"docker restart {container.name}")
 
 
 def test_a_bridge_of_the_host_that_changes_its_mac(private_scene: Scene) -> None:

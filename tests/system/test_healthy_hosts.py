@@ -18,7 +18,9 @@ from tests.system.test_beside_a_kubelet import CACHE, Pods
 
 pytestmark = pytest.mark.timeout(300)  # many containers, and two more for each network that is tested
 
-LOOKING: Final = (("inspect", "--check"), ("doctor",), ("doctor", "--quick"), ("status", "--wait", "30"), ("cleanup", "--run"))
+LOOKING: Final = (
+    *(("inspect", "--check"), ("doctor",), ("doctor", "--quick"), ("status", "--wait", "30"), ("cleanup", "--run")),
+)
 LIMITS: Final[JsonObject] = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
 

@@ -127,9 +127,14 @@ def test_names_that_a_shell_completes(scene: Scene) -> None:
     assert network in completed(scene.lab, "network", "rm", "")
 
 
+def check(lab: Lab, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Compare a container with what its plugins made."""
+    return command(lab, "inspect", "--check", *arguments)
+
+
 def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
-    """Return the exit status of `cni-bridge inspect --check`, and what it has found differences about."""
-    done = command(lab, "inspect", "--check", name, "--json")
+    """Return the exit status of such a comparison, and what it has found differences about."""
+    done = check(lab, name, "--json")
     (document,) = get_objects(json.loads(done.stdout), "endpoints")
     return done.returncode, {get_str(one, "about") for one in get_objects(document, "findings")}
 
@@ -140,7 +145,7 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
     lab, subnet = scene.lab, scene.subnet()
     network = scene.network(scene.configure([*bridge(subnet, ipv6=True), BANDWIDTH, PORTMAP]))
     name = scene.run(network, "-p", "8602:80").name
-    assert checked(lab, name) == (0, set()), command(lab, "inspect", "--check", name).stdout
+    assert checked(lab, name) == (0, set()), check(lab, name).stdout
     described = inspect(lab, name)
     owned = get_object(described, "owned")
 
@@ -157,7 +162,7 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
         lab.run(*arguments[:index], "-I", *arguments[index + 1 :])
     entry = ("PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT")
     lab.run("iptables", "-t", "nat", "-D", *entry)
-    shown = command(lab, "inspect", "--check", name)
+    shown = check(lab, name)
     assert (shown.returncode, "PREROUTING" in shown.stdout, f"docker restart {name}" in shown.stdout) == (1, True, True)
     lab.run("iptables", "-t", "nat", "-A", *entry)
     assert checked(lab, name) == (0, set())
@@ -186,7 +191,7 @@ def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[st
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
     network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
     container = scene.run(network, *options)
-    assert checked(scene.lab, container.name) == (0, set()), command(scene.lab, "inspect", "--check", container.name).stdout
+    assert checked(scene.lab, container.name) == (0, set()), check(scene.lab, container.name).stdout
     assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac
 
 
@@ -205,7 +210,7 @@ def test_addresses_that_no_check_can_find(
     plugins = (*maker(scene.subnet()), *later)
     network = scene.network(scene.configure(plugins), "-o", f"cni.attach={attach}")
     name = scene.run(network).name
-    done = command(scene.lab, "inspect", "--check", name)
+    done = check(scene.lab, name)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     (reservation, *_) = get_strings(get_object(inspect(scene.lab, name), "owned"), "reservations")
     scene.lab.run("mv", reservation, "/run/reservation")
@@ -221,7 +226,7 @@ def test_a_plugin_that_crashes_in_check(scene: Scene) -> None:
     scene.plugin("killed", f"{answer}; kill -SEGV $$")
     network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "fragile"}, {"type": "killed"}]))
     name = scene.run(network).name
-    done = command(scene.lab, "inspect", "--check", name)
+    done = check(scene.lab, name)
     assert (done.returncode, "no differences" in done.stdout or "0 differences" in done.stdout) == (0, True)
     notes = [line for line in done.stderr.splitlines() if "CHECK crashed" in line]
     assert len(notes) == 2
@@ -243,7 +248,7 @@ def test_a_rebuilt_endpoint_is_checked(private_scene: Scene) -> None:
     assert name in wait_logged(lab, "endpoint.rebuilt")
     described = inspect(lab, name)
     assert described["sandboxKey"] == sandbox
-    assert checked(lab, name) == (0, set()), command(lab, "inspect", "--check", name).stdout
+    assert checked(lab, name) == (0, set()), check(lab, name).stdout
     (address, *_) = get_strings(described, "addresses")
     lab.run("iptables", "-D", "CNI-FORWARD", "-s", f"{address.partition('/')[0]}/32", "-j", "ACCEPT")
     assert checked(lab, name) == (1, {"firewall"})

@@ -2,6 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge doctor`: examines a host, before and after the installation; needs no daemon and changes nothing.
 
-Each module has one subject: it reads facts from the host (`gather_…`), changes nothing there, and turns facts into findings
-(`check_…`, pure). `facts` has the facts of all, and `report` renders the findings.
+Each module has one subject: it reads facts from the host (`gather_…`), and turns facts into findings (`check_…`, pure).
+`facts` has the facts of all, and `report` renders the findings.
 """

@@ -169,7 +169,6 @@ class ConfiguredNetwork:
         stale: The files of its reservations that no container has; empty if no daemon answers.
         dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
         elsewhere: The plugins that no directory of the daemon has, and another usual directory has: type → file.
-        text: The text of its file; None if it has no file, or several.
         is_section: Whether it is a section.
     """
 
@@ -180,7 +179,6 @@ class ConfiguredNetwork:
     stale: Sequence[str] = ()
     dhcp: DhcpFault | None = None
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
-    text: str | None = None
     is_section: bool = False
 
     @property
@@ -262,19 +260,6 @@ class InstallationFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockFacts:
-    """The clock.
-
-    Attributes:
-        now: Its time, in seconds since 1970.
-        newest_state: The time of the newest file of the state; None if there is none.
-    """
-
-    now: float
-    newest_state: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All that is known about a host.
 
@@ -287,11 +272,9 @@ class Facts:
         routes: The routes of the host.
         links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
-        lost_neighbors: The neighbours of FRR's BGP without an established session, by address or name.
         conf_dirs: The directories of configurations.
         bin_dirs: The directories of plugins.
         installation: The installation of the daemon.
-        clock: The clock.
     """
 
     kernel: KernelFacts
@@ -302,8 +285,6 @@ class Facts:
     conf_dirs: Sequence[Path]
     bin_dirs: Sequence[Path]
     installation: InstallationFacts
-    clock: ClockFacts
     sections: Sequence[ConfiguredNetwork] = ()
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
-    lost_neighbors: Sequence[str] = ()

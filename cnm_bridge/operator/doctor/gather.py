@@ -16,7 +16,6 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.options.cni_options import ATTACH, list_name
 from cnm_bridge.core.planning.plugin_needs import needed_modules
 from cnm_bridge.core.settings import AttachOption, Scope, Settings
-from cnm_bridge.operator.doctor.commands import read_lines
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
@@ -28,7 +27,6 @@ from cnm_bridge.operator.doctor.facts import (
 from cnm_bridge.operator.doctor.firewall import gather_firewall
 from cnm_bridge.operator.doctor.installation import (
     find_daemon,
-    gather_clock,
     gather_paths,
     gather_space,
     gather_units,
@@ -73,7 +71,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
-        lost_neighbors=lost_neighbors(await read_lines("vtysh", "-c", "show bgp neighbors json") or ()),
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
         installation=InstallationFacts(
@@ -89,7 +86,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed
             ),
         ),
-        clock=gather_clock(settings.state_dir),
     )
 
 
@@ -119,25 +115,6 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         test_containers=find_left_behind(one.name for one in containers),
     )
     return facts, containers
-
-
-def lost_neighbors(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the neighbours whose session should be established and is not.
-
-    Args:
-        lines: What FRR's `show bgp neighbors json` prints; without an instance of BGP that is no JSON.
-    """
-    try:
-        shown = as_object(parse_json("\n".join(lines).encode()), "BGP neighbours")
-    except JsonError:
-        return ()
-    return tuple(
-        name
-        for name, neighbor in shown.items()
-        if isinstance(neighbor, Mapping)
-        and neighbor.get("bgpState") not in (None, "Established")
-        and not neighbor.get("adminShutDown")
-    )
 
 
 def _is_of_silence(error: str, settings: Settings) -> bool:

@@ -4,7 +4,6 @@
 
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -18,7 +17,6 @@ from cnm_bridge.operator.doctor.facts import (
     DOCKER,
     SERVICE,
     SOCKET,
-    ClockFacts,
     Facts,
     PathFacts,
     UnitFacts,
@@ -119,21 +117,6 @@ def gather_space(settings: Settings) -> dict[Path, int]:
     }
 
 
-def gather_clock(state_dir: Path) -> ClockFacts:
-    """Return facts about the clock."""
-    return ClockFacts(now=time.time(), newest_state=_newest(state_dir))
-
-
-def _newest(state_dir: Path) -> float | None:
-    times = []
-    for file in state_dir.glob("leveldb/*"):
-        try:
-            times.append(file.stat().st_mtime)
-        except OSError:  # LevelDB removes files
-            continue
-    return max(times, default=None)
-
-
 def read_selinux() -> str:
     """Return `enforcing` or `permissive`, "" without SELinux."""
     try:
@@ -144,12 +127,10 @@ def read_selinux() -> str:
 
 _DROP_IN: Final = f"/etc/systemd/system/{SOCKET}.d/before-docker.conf"
 _LITTLE_BYTES: Final = 16 << 20
-_CLOCK_S: Final = 60.0
-"""How much younger than now a file may seem: the clock may just have been corrected."""
 
 
 def check_installation(facts: Facts) -> Iterator[Finding]:
-    """Find a daemon that does not run or starts late, foreign hands, a full disk and a wrong clock."""
+    """Find a daemon that does not run or starts late, foreign hands and a full disk."""
     if not facts.installation.is_root:
         yield Finding(
             severity=Severity.WARNING,
@@ -170,7 +151,6 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
     yield from _check_units(facts)
     yield from _check_permissions(facts)
     yield from _check_space(facts)
-    yield from _check_clock(facts)
     if facts.installation.selinux == "enforcing":
         yield Finding(
             severity=Severity.NOTE,
@@ -291,16 +271,3 @@ def _check_space(facts: Facts) -> Iterator[Finding]:
                 text=f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
                 advice=f"free space on the file system of {path}: df -h {path}",
             )
-
-
-def _check_clock(facts: Facts) -> Iterator[Finding]:
-    clock = facts.clock
-    if clock.newest_state is not None and clock.newest_state > clock.now + _CLOCK_S:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="clock-behind",
-            subject="clock",
-            text=f"the state was written {clock.newest_state - clock.now:.0f} s after now: the clock was set back. "
-            "Times in the log cannot be compared, and certificates may seem not to be valid yet",
-            advice="set it, e.g. date --set '2026-01-31 12:00'; an NTP client such as chrony keeps it right",
-        )

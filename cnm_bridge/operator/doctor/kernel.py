@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.plugin_needs import fix_of_setting, forwarding_links, has_plugin, needed_modules
+from cnm_bridge.core.planning.plugin_needs import fix_of_setting, forwarding_links, needed_modules
 from cnm_bridge.operator.doctor.facts import Facts, KernelFacts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 
@@ -18,10 +18,8 @@ _SYSCTLS: Final = (
     "net.ipv4.ip_forward",
     "net.ipv6.conf.all.forwarding",
     "net.ipv6.conf.all.disable_ipv6",
-    "net.ipv4.conf.default.rp_filter",
     "net.bridge.bridge-nf-call-iptables",
     "net.bridge.bridge-nf-call-ip6tables",
-    "user.max_net_namespaces",
 )
 _OPTIONS: Final = {
     "bridge": "BRIDGE",
@@ -99,7 +97,6 @@ def _read(path: Path) -> str:
 
 _NEEDED: Final = (5, 5)
 """The first release with alternative names of links."""
-_FEW_NAMESPACES: Final = 1000
 _IPV4, _IPV6 = 4, 6
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
@@ -152,7 +149,7 @@ def _check_sysctls(facts: Facts) -> Iterator[Finding]:
     for version, name in ((_IPV4, "net.ipv4.ip_forward"), (_IPV6, "net.ipv6.conf.all.forwarding")):
         if version in used and sysctls.get(name) == "0":
             text = f"the host does not forward the packets of containers, e.g. of network {used[version]}"
-            yield _setting(name, "0", "1", Severity.ERROR, text)
+            yield _setting(name, "0", "1", text)
     ipv6 = [
         one.network.name
         for one in forwarded
@@ -160,20 +157,12 @@ def _check_sysctls(facts: Facts) -> Iterator[Finding]:
     ]
     if ipv6 and sysctls.get("net.ipv6.conf.all.disable_ipv6") == "1":
         text = f"the ADD of {', '.join(ipv6)} fails: links accept no IPv6 address"
-        yield _setting("net.ipv6.conf.all.disable_ipv6", "1", "0", Severity.ERROR, text)
-    routed = [one.network.name for one in facts.networks if has_plugin(one.network, "sbr")]
-    if routed and sysctls.get("net.ipv4.conf.default.rp_filter") == "1":
-        text = f"containers of {', '.join(routed)}, with routes by source, may lose answers that come by another link"
-        yield _setting("net.ipv4.conf.default.rp_filter", "1", "2", Severity.NOTE, text)
-    limit = sysctls.get("user.max_net_namespaces")
-    if limit is not None and limit.isdigit() and int(limit) < _FEW_NAMESPACES:
-        text = "each container and each attachment needs a network namespace"
-        yield _setting("user.max_net_namespaces", limit, "65536", Severity.WARNING, text)
+        yield _setting("net.ipv6.conf.all.disable_ipv6", "1", "0", text)
 
 
-def _setting(name: str, value: str, wanted: str, severity: Severity, text: str) -> Finding:
+def _setting(name: str, value: str, wanted: str, text: str) -> Finding:
     return Finding(
-        severity=severity,
+        severity=Severity.ERROR,
         code="sysctl",
         subject=f"setting {name}",
         text=f"it is {value}: {text}",

@@ -2,15 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the host's links fit the lists, and the rules of running containers exist."""
 
-import json
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject, find_int, find_object, find_str, parse_json
+from cni_bridge_spec import JsonError, JsonObject, find_int, find_object, find_str
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.model.dhcp import find_dhcp
@@ -82,7 +79,6 @@ def _check_mtu(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]
         uplink = min(known, key=lambda name: (known[name], name))
         users = [one for one in facts.engine.networks if one.configuration == network.name]
         containers = sorted({name for one in users for name in one.containers})
-        edit = _edit_mtu(configured, plugin.type, known[uplink])
         yield Finding(
             severity=Severity.ERROR if on_parent else Severity.WARNING,
             code="mtu-above-uplink",
@@ -93,11 +89,8 @@ def _check_mtu(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]
                 if on_parent
                 else "large packets to the outside are lost where messages of ICMP are dropped"
             ),
-            fix=" && ".join(filter(None, (edit, f"docker restart {' '.join(containers)}" if containers else "")))
-            if edit
-            else "",
-            advice=f'set "mtu": {known[uplink]} for the plugin {plugin.type} in {network.source or network.name}, and '
-            "restart its containers",
+            advice=f'set "mtu": {known[uplink]} for the plugin {plugin.type} in {network.source or network.name}'
+            + (f", then: docker restart {' '.join(containers)}" if containers else ""),
         )
 
 
@@ -106,24 +99,6 @@ def _find_mtu(document: JsonObject) -> int | None:
         return find_int(document, "mtu")
     except JsonError:  # the plugin refuses it
         return None
-
-
-def _edit_mtu(configured: ConfiguredNetwork, plugin_type: str, mtu: int) -> str:
-    """Return the command that sets the MTU of a plugin in the file of a list; "" if the file has another shape."""
-    text, source = configured.text, configured.network.source
-    if text is None or source is None:
-        return ""
-    document = json.loads(json.dumps(configured.network.document))
-    (plugin,) = (one for one in document.get("plugins", [document]) if one.get("type") == plugin_type)
-    old = f'"mtu": *{plugin["mtu"]}' if "mtu" in plugin else f'"type": *"{plugin_type}"'
-    new = f'"mtu": {mtu}' if "mtu" in plugin else f'"type": "{plugin_type}", "mtu": {mtu}'
-    plugin["mtu"] = mtu
-    edited, count = re.subn(old, new, text)
-    try:
-        is_right = count == 1 and parse_json(edited.encode()) == document
-    except JsonError:
-        is_right = False
-    return f"sed -i {shlex.quote(f's/{old}/{new}/')} {shlex.quote(str(source))}" if is_right else ""
 
 
 def _check_rules(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:

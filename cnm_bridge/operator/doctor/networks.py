@@ -132,7 +132,6 @@ async def _gather(
         stale=() if used is None else find_stale(network, used),
         dhcp=dhcp,
         elsewhere=elsewhere,
-        text=_read_text(network.source),
     )
 
 
@@ -140,16 +139,6 @@ def _find_elsewhere(plugin_type: str) -> Path | None:
     """Return the executable of a plugin in one of the usual directories."""
     files = (directory / plugin_type for directory in _USUAL)
     return next((file for file in files if file.is_file() and os.access(file, os.X_OK)), None)
-
-
-def _read_text(source: Path | None) -> str | None:
-    """Return the text of a list that is in one file."""
-    if source is None or source.with_suffix("").is_dir():
-        return None
-    try:
-        return source.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, release: EngineRelease | None) -> str | None:
@@ -290,8 +279,8 @@ def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
             severity=Severity.WARNING,
             code="reservations-stale",
             subject=configured.subject,
-            text=f"{len(configured.stale)} of its reserved addresses belong to no container, such as "
-            f"{configured.stale[0]}",
+            text=f"{len(configured.stale)} of its reserved addresses belong to no container that Docker or libcni's "
+            f"cache knows, such as {configured.stale[0]}; containers of runtimes without that cache are not seen here",
             fix=shlex.join(("rm", *configured.stale)),
             advice="keep them if a runtime without libcni's cache has their containers",
         )

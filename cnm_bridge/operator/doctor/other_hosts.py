@@ -20,7 +20,7 @@ _Subnet = IPv4Network | IPv6Network
 
 
 def check_other_hosts(facts: Facts) -> Iterator[Finding]:
-    """Find networks that a packet filter or a lost session of BGP splits, and networks of a swarm without names."""
+    """Find networks that a packet filter splits, and networks of a swarm without names."""
     for configured in facts.networks:
         yield from _check_bridged(facts, configured)
         yield from _check_routed(facts, configured)
@@ -34,16 +34,6 @@ def check_other_hosts(facts: Facts) -> Iterator[Finding]:
             "overlaps one of another network of the swarm",
             advice=f"docker network rm {name}, and make it with a free subnet; the leader's dockerd logs why "
             "(Failed allocation for network)",
-        )
-    if facts.networks and facts.lost_neighbors:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="bgp-session-down",
-            subject="FRR",
-            text=f"there is no BGP session with {', '.join(facts.lost_neighbors)}: what FRR tells these hosts about "
-            "containers, and learns from them, is missing, so connections to their containers time out",
-            advice='see vtysh -c "show bgp summary"; both hosts need FRR with bgpd=yes, each other as neighbour, and '
-            "TCP port 179 open",
         )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.operator.doctor.facts import (
-    ClockFacts,
     ConfiguredNetwork,
     DockerNetwork,
     EngineFacts,
@@ -54,7 +53,7 @@ HEALTHY = Facts(
     kernel=KernelFacts(
         release="6.1.0-31-amd64",
         modules={"bridge": ModuleState.USABLE, "veth": ModuleState.USABLE},
-        sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1", "user.max_net_namespaces": "63481"},
+        sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"},
     ),
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),
     engine=EngineFacts(
@@ -72,7 +71,6 @@ HEALTHY = Facts(
             "docker.service": UnitFacts(state="enabled"),
         },
     ),
-    clock=ClockFacts(now=1000.0, newest_state=900.0),
 )
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import (
-    ClockFacts,
     EngineFacts,
     Facts,
     FirewallFacts,
@@ -148,7 +147,6 @@ def test_a_missing_module(state: ModuleState, code: str) -> None:
         ("net.ipv4.ip_forward", "0"),
         ("net.ipv6.conf.all.forwarding", "0"),
         ("net.ipv6.conf.all.disable_ipv6", "1"),
-        ("user.max_net_namespaces", "10"),
     ],
 )
 def test_a_setting(name: str, value: str) -> None:
@@ -272,11 +270,10 @@ def test_permissions_on_the_way(owner: int, mode: int, expected: list[str]) -> N
         assert only(facts).advice == "move /opt/cni/bin/bridge to where only root can write"
 
 
-def test_space_and_clock_and_rights() -> None:
-    """A full disk, a clock that was set back, and a doctor without rights."""
+def test_space_and_rights() -> None:
+    """A full disk, and a doctor without rights."""
     installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
     assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
-    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, newest_state=2000.0))) == ["clock-behind"]
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, selinux="enforcing"))) == [
         "selinux-enforcing"

@@ -100,11 +100,3 @@ def test_a_network_to_which_the_swarm_gives_no_subnet() -> None:
         "network shared",
     )
     assert "its tasks stay New" in finding.text
-
-
-def test_a_lost_session_of_bgp() -> None:
-    """The finding names the neighbours; on a host without networks, FRR serves something else."""
-    finding = only(replace(with_network(BRIDGE, FIREWALL), lost_neighbors=("10.99.0.2", "fd00::2")))
-    assert (finding.code, finding.severity) == ("bgp-session-down", Severity.WARNING)
-    assert "no BGP session with 10.99.0.2, fd00::2" in finding.text
-    assert "bgp-session-down" not in codes(replace(HEALTHY, networks=(), lost_neighbors=("10.99.0.2",)))
