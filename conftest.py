@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--attach",
         dest="lab_attach",
-        choices=("auto", "fast", "hybrid", "direct", "move"),
+        choices=("auto", "fast", "move"),
         default=os.environ.get("LAB_ATTACH", "fast"),
         help="how the daemon attaches containers; default: $LAB_ATTACH or fast, which mixes the modes",
     )

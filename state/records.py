@@ -35,6 +35,11 @@ class AttachMode(StrEnum):
     """All plugins run in the sandbox at Join; Docker does not know the addresses."""
 
     @property
+    def shown(self) -> str:
+        """What users see: `move` or `sandbox`; the list decides between the mechanisms of the latter."""
+        return "sandbox" if self.in_sandbox else "move"
+
+    @property
     def in_sandbox(self) -> bool:
         """Whether plugins run in the sandbox at Join, and make the link there."""
         return self is not AttachMode.MOVE

@@ -14,12 +14,13 @@ class AttachOption(StrEnum):
     """The values of `cni.attach`: how endpoints are attached."""
 
     AUTO = "auto"
-    """The first of `move`, `hybrid` and `direct` that can do what the list and the options need."""
+    """`move` if it can do what the list and the options need, else `sandbox`."""
     FAST = "fast"
-    """In the sandbox where Docker learns the same addresses and MAC as with `move`; it does not know such a link."""
-    HYBRID = "hybrid"
-    DIRECT = "direct"
+    """`sandbox` where Docker learns the same addresses and MAC as with `move`; it does not know such a link."""
     MOVE = "move"
+    """Plugins run in a staging namespace, and Docker moves the link into the sandbox."""
+    SANDBOX = "sandbox"
+    """Plugins run in the sandbox."""
 
 
 class Scope(StrEnum):

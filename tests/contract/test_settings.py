@@ -84,13 +84,14 @@ async def test_explain_shows_what_the_daemon_would_do(tmp_path: Path) -> None:
     plugin = {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
     conf.write_text(json.dumps({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]}))
     file.write_text("attach = 'move'\nplugin-timeout = 0")
-    async with serving(tmp_path, Settings(attach=AttachOption.DIRECT)) as served:
+    async with serving(tmp_path, Settings(attach=AttachOption.SANDBOX)) as served:
         given = ("--config", str(file), "--admin-socket", str(served.admin), "--json", "blue")
         done = await asyncio.to_thread(CliRunner().invoke, main, ["explain", *given])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["source"] == str(conf)
-    assert found["attach"] == {"mode": "direct", "reason": "the daemon's --attach=direct"}
+    reason = "the daemon's --attach=sandbox; Docker does not know the addresses: plugin static is not installed"
+    assert found["attach"] == {"mode": "sandbox", "reason": reason}
     assert found["plugins"][0]["environment"]["CNI_NETNS"].startswith(str(tmp_path / "run"))
     assert f"unix://{tmp_path}/no-docker.sock" in done.stderr
     assert "key plugin-timeout" in done.stderr

@@ -20,7 +20,7 @@ class Way(StrEnum):
     @property
     def option(self) -> str:
         """The value of `cni.attach`."""
-        return "hybrid" if self is Way.LATE_MOVE else self.value
+        return "move" if self is Way.MOVE else "sandbox"
 
     @property
     def endpoint_options(self) -> JsonObject:

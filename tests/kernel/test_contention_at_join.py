@@ -151,15 +151,17 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     take = f"[ -e {token} ] && ! {is_owner} && {{ {REFUSAL}; }}\necho $CNI_CONTAINERID >{token}; exec {real}/ptp"
     wait = f"while [ -e {stuck} ] || {{ [ -e {held} ] && {is_owner}; }}; do sleep 0.05; done"
     tarry = f"[ -e {slow} ] && ! {is_owner} && {{ sleep {UNDO_LIMIT_S + 0.5}; echo >>{slow}; }}"
+    # Docker does not learn the addresses of a plugin that is not known to leave them to its IPAM plugin.
+    first = "other" if mode == "direct" else "ptp"
     write_plugin(
-        bin_dir / "ptp",
+        bin_dir / first,
         f'[ "$CNI_COMMAND" = DEL ] || {{ {take}; }}\n{wait}\n{tarry}\n'
         f"{real}/ptp || exit $?\n{is_owner} && rm {token}; exit 0",
     )
     write_plugin(bin_dir / "host-local", f'echo "$CNI_COMMAND $CNI_CONTAINERID" >>{leased}; exec {real}/host-local')
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]], "dataDir": str(tmp_path / "ips")}
     conf_dir.joinpath("token.conflist").write_bytes(
-        render_json({"cniVersion": "1.0.0", "name": "token", "plugins": [{"type": "ptp", "ipam": ipam}]})
+        render_json({"cniVersion": "1.0.0", "name": "token", "plugins": [{"type": first, "ipam": ipam}]})
     )
     settings = Settings(
         state_dir=tmp_path / "state",
@@ -171,7 +173,7 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     )
     await store.put_engine_release("28.5")
     daemon = assemble(settings, store)
-    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "token", "cni.attach": mode}}
+    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "token", "cni.attach": AttachMode(mode).shown}}
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:

@@ -47,7 +47,7 @@ def _play(scene: Scene) -> int:
         lan.start_daemon()
         lan.start_server(lease="2m")
         main: JsonObject = {"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": {"type": "dhcp"}}
-        container = scene.run(scene.network(scene.configure([main]), "-o", "cni.attach=direct"))
+        container = scene.run(scene.network(scene.configure([main]), "-o", "cni.attach=sandbox"))
         address = _address(container)
         for order in permutations(restarts):
             acknowledged = lan.count("DHCPACK")

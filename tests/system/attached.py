@@ -45,7 +45,7 @@ def read_attached(log: str) -> Attached:
     events = [json.loads(line) for line in log.splitlines() if _CREATED in line or _MOVED in line]
     modes = Counter(str(event["mode"]) for event in events if event["event"] == "endpoint.created")
     reasons = [str(event["reason"]) for event in events if event["event"] == "endpoint.moved_instead"]
-    modes[AttachOption.HYBRID.value] -= len(reasons)
+    modes[AttachOption.SANDBOX.value] -= len(reasons)
     modes[AttachOption.MOVE.value] += len(reasons)
     return Attached(modes=+modes, doubts=[reason for reason in reasons if reason not in _BY_DESIGN])
 

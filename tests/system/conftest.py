@@ -19,7 +19,6 @@ from cnm_bridge.core.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, MAIN_ENGINE, Engine, Lab, Plugins, find_engine, find_plugins, main_engine
 from tests.skipped import report_not_tested
 from tests.system.attached import Attached, describe, has_moved_too_many, read_attached
-from tests.system.impossible import judge
 from tests.system.scene import Scene
 
 __all__ = [
@@ -68,10 +67,8 @@ def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:
 @pytest.fixture(scope="session")
 def attach(request: pytest.FixtureRequest, engine: Engine) -> AttachOption:
     """The mode in which the daemon attaches a container on a single network with a list such as `bridge`."""
-    option = AttachOption(request.config.getoption("--attach", AttachOption.MOVE))
-    if option is AttachOption.FAST and engine.version >= (28,):
-        return AttachOption.HYBRID
-    return AttachOption.MOVE if option in {AttachOption.AUTO, AttachOption.FAST} else option
+    is_fast = request.config.getoption("--attach", AttachOption.MOVE) == AttachOption.FAST
+    return AttachOption.SANDBOX if is_fast and engine.version >= (28,) else AttachOption.MOVE
 
 
 @pytest.fixture(scope="session")
@@ -178,12 +175,9 @@ def private_scene(fresh_lab: Lab) -> Iterator[Scene]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judge refusals; add the end of each log of the test's labs to the report of a failure."""
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the end of each log of the test's labs to the report of a failure."""
     report = yield
-    judge(item, call, report)
     if report.failed and isinstance(item, pytest.Function):
         labs = {id(value): value for value in item.funcargs.values() if isinstance(value, Lab)}
         for found in labs.values():

@@ -7,6 +7,7 @@ The guard checks afterwards that everything is gone, down to the last rule.
 
 import itertools
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachMode
 from tests.lab import CommandFailed, Container, Lab, LabError
 from tests.system.calls import wait_torn_down
 
@@ -161,13 +163,38 @@ class Scene:
         self._files.append(path)
         self.lab.write(path, f"#!/bin/sh\n{version}\n{script}\n", mode=0o755)
 
-    def network(self, configuration: str | None, *options: str, name: str | None = None) -> str:
-        """Make a Docker network, bound to `configuration` or, without one, by its own name."""
+    def network(
+        self, configuration: str | None, *options: str, name: str | None = None, mode: str | None = None
+    ) -> str:
+        """Make a Docker network, bound to `configuration` or, without one, by its own name.
+
+        Args:
+            configuration: The name of the list.
+            options: For `docker network create`.
+            name: The name of the network; by default a new one.
+            mode: How containers are attached: a value of `AttachMode`, whatever the list allows.
+        """
         name = name or f"net{next(_numbers)}"
+        if mode is not None:
+            options = (*options, "-o", f"cni.attach={AttachMode(mode).shown}")
+        if mode == AttachMode.DIRECT:
+            self._hide_addresses(configuration or name)
         binding = ("-o", f"cni.network={configuration}") if configuration else ()
         self._networks.append(name)
         self.lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", *binding, *options, name)
         return name
+
+    def _hide_addresses(self, configuration: str) -> None:
+        """Change a list so that Docker cannot learn its addresses in advance: another plugin has an IPAM section, too.
+
+        That plugin does not use it, and changes nothing.
+        """
+        path = f"{CONFIGURATIONS}/{configuration}.conflist"
+        document = json.loads(self.lab.read(path))
+        if document["plugins"][-1]["type"] != "aside":
+            self.plugin("aside", f"[ $CNI_COMMAND = ADD ] || exit 0; exec python3 -c {shlex.quote(PREV_RESULT)}")
+            document["plugins"].append({"type": "aside", "ipam": {"type": "static"}})
+            self.lab.write(path, document)
 
     def adopt_network(self, name: str) -> None:
         """Remove a network at the end that the test makes itself."""

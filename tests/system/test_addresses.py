@@ -46,7 +46,6 @@ def assert_addresses(container: Container, network: str, *addresses: str) -> Non
     assert sorted(map(str, container.endpoint(network).addresses)) == wanted
 
 
-@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid", only="no IPAM plugin")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
     """`driver-opt=cni.ips=…` gives the container that address, by whichever input the list's plugins take it."""
@@ -64,7 +63,6 @@ def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
         assert reaches(container, subnet.gateway)
 
 
-@pytest.mark.addresses_in_docker
 def test_a_static_address_without_prefix(scene: Scene) -> None:
     """host-local adds the prefix of its subnet; the option of a network is the default of its containers."""
     subnet = scene.subnet()
@@ -145,7 +143,6 @@ def test_link_local_addresses(scene: Scene) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.impossible("is not in", "direct")
 def test_a_link_local_address_of_a_running_container(scene: Scene) -> None:
     """`docker network connect --link-local-ip` has its effect, also if the container has no other network."""
     network, _ = scene.bridge_network()
@@ -156,7 +153,6 @@ def test_a_link_local_address_of_a_running_container(scene: Scene) -> None:
     assert "169.254.7.8/16" in addresses, f"it is not in {addresses}"
 
 
-@pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""
     subnet = scene.subnet()
@@ -170,7 +166,6 @@ def test_dual_stack(scene: Scene) -> None:
     assert len(other.link().addresses) == 2
 
 
-@pytest.mark.addresses_in_docker
 def test_ipv6_only(scene: Scene) -> None:
     """An address can be requested on an IPv6-only network."""
     subnet = scene.subnet()
@@ -202,7 +197,6 @@ def test_an_ipv4_pool_that_docker_adds(scene: Scene, attach: AttachOption) -> No
     assert wait_logged(scene.lab, "network.pool_unused")
 
 
-@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid", only="no IPAM plugin")
 @pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])
 def test_dockers_own_ipam(scene: Scene, way: str) -> None:
     """With `--subnet` Docker chooses addresses, `--ip` works, and the plugins receive its choice."""
@@ -235,7 +229,6 @@ def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
     assert len(container.endpoint(network).addresses) == 2
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_addresses_for_network_connect(scene: Scene) -> None:
     """`docker network connect` takes the same options: `--ip`, `--ip6`, and `--driver-opt`."""
     container = scene.run(scene.bridge_network()[0])
@@ -254,7 +247,6 @@ def test_addresses_for_network_connect(scene: Scene) -> None:
     assert found >= {f"{ipv4}/24", f"{ipv6}/64", *map(str, container.endpoint(dockers).addresses)}
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.engine_since("25", "starts a container on several networks")
 def test_several_networks_at_once(scene: Scene) -> None:
     """`--network name=N,ip=…` gives the container the requested address on each network."""
@@ -295,7 +287,7 @@ def test_dockers_ipam_and_ptp(scene: Scene) -> None:
 def test_dockers_ipam_and_ptp_in_the_sandbox(scene: Scene) -> None:
     """In mode *hybrid* `ptp` makes the link as Docker knows it, also if the link is moved after all."""
     subnet = scene.subnet()
-    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}", "-o", "cni.attach=hybrid")
+    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}", "-o", "cni.attach=sandbox")
     network = scene.docker_network(scene.configure(ptp(subnet)), *options)
     for number, further in ((98, ()), (99, ("--pid=host",))):
         container = scene.run(network, f"--ip=10.80.{subnet.number}.{number}", *further)
@@ -310,7 +302,6 @@ def test_dockers_ipam_and_the_option_for_addresses(scene: Scene) -> None:
     assert "--ip" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.50")
 
 
-@pytest.mark.impossible("IPAM plugin stubborn-ipam is not known to work without a link", "hybrid")
 def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     """The error names both addresses, and the attachment is undone."""
     subnet = scene.subnet()

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import get_str
-from cnm_bridge.core.settings import AttachOption
+from cni_bridge_state import AttachMode
 from tests.lab import Engine, Lab, LabError, wait_until
 from tests.system.scene import Scene, Subnet, bridge
 
@@ -69,15 +69,15 @@ def second_host(lab: Lab, subnet: Subnet) -> Iterator[SecondHost]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("mode", [AttachOption.MOVE, AttachOption.HYBRID, AttachOption.DIRECT])
-def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: AttachOption) -> None:
+@pytest.mark.parametrize("mode", [AttachMode.MOVE, AttachMode.HYBRID, AttachMode.DIRECT])
+def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: AttachMode) -> None:
     """It learns that of the IPv4 and the IPv6 address after a start and after a restart, in each mode."""
-    if mode is not AttachOption.MOVE and engine.version < (28,):
+    if mode is not AttachMode.MOVE and engine.version < (28,):
         pytest.skip("before Engine 28 the sandbox does not exist at Join")
     subnet = scene.subnet()
     addresses = (subnet.ipv4.replace("0/24", "9"), subnet.ipv6.replace("::/64", "::9"))
-    options = ("-o", f"cni.attach={mode}", "-o", f"cni.ips={','.join(addresses)}")
-    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *options)
+    options = ("-o", f"cni.ips={','.join(addresses)}")
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *options, mode=mode)
     with second_host(scene.lab, subnet) as second:
         container = scene.lab.container(scene.create(network))
         for command in (("start",), ("restart", "--time=0")):
@@ -90,7 +90,7 @@ def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: Attach
 def test_a_link_in_the_sandbox_keeps_its_mac(scene: Scene) -> None:
     """In mode *hybrid* an address determines the MAC, so that no neighbour has to learn another one."""
     subnet = scene.subnet()
-    options = ("-o", "cni.attach=hybrid", "-o", f"cni.ips={subnet.ipv4.replace('0/24', '9')}")
+    options = ("-o", "cni.attach=sandbox", "-o", f"cni.ips={subnet.ipv4.replace('0/24', '9')}")
     network = scene.network(scene.configure(bridge(subnet)), *options)
     container = scene.run(network)
     before = container.link().mac

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from cni_bridge_spec import get_objects, get_str
+from cni_bridge_spec import get_object, get_objects, get_str
 from tests.lab import Container, Engine, wait_until
 from tests.lab.programs import CNI_BIN_DIRS
 from tests.system.calls import ask_status, wait_torn_down
@@ -17,8 +17,7 @@ from tests.system.plugin_lists import LISTS
 from tests.system.scene import LISTS as SINGLE
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
-HYBRID = ("-o", "cni.attach=hybrid")
-DIRECT = ("-o", "cni.attach=direct")
+SANDBOX = ("-o", "cni.attach=sandbox")
 STUCK = "/run/stuck"
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 """The end of a plugin that changes nothing."""
@@ -26,8 +25,8 @@ PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).ge
 
 def modes(scene: Scene) -> list[str]:
     """Return the mode of each endpoint, as it is stored."""
-    status = scene.lab.run("cni-bridge", "status", "--json").stdout
-    return sorted(get_str(endpoint, "mode") for endpoint in get_objects(json.loads(status), "endpoints"))
+    endpoints = get_objects(json.loads(scene.lab.run("cni-bridge", "state", "export").stdout), "endpoints")
+    return sorted(get_str(get_object(endpoint, "attachment"), "mode") for endpoint in endpoints)
 
 
 def inspect(scene: Scene, container: Container) -> str:
@@ -45,10 +44,10 @@ def names(container: Container) -> set[str]:
 def test_a_container_on_a_single_network(scene: Scene) -> None:
     """Its link is made in the sandbox: `eth0`, with the addresses and the MAC that Docker shows; peers reach it."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *HYBRID)
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *SANDBOX)
     container, peer = scene.run(network), scene.run(network)
     assert modes(scene) == ["hybrid", "hybrid"]
-    assert "hybrid, because cni.attach=hybrid\n" in inspect(scene, container)
+    assert "sandbox, because cni.attach=sandbox\n" in inspect(scene, container)
     shown, link = container.endpoint(network), container.link()
     assert (shown.addresses, shown.mac) == (link.addresses, link.mac)
     for name in (subnet.gateway, subnet.gateway_ipv6, container.name, *(str(one.ip) for one in link.addresses)):
@@ -59,8 +58,8 @@ def test_a_container_on_a_single_network(scene: Scene) -> None:
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_container_on_several_networks(scene: Scene) -> None:
     """All links are moved, because Docker numbers only links that it knows."""
-    first = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
-    second = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
+    first = scene.network(scene.configure(bridge(scene.subnet())), *SANDBOX)
+    second = scene.network(scene.configure(bridge(scene.subnet())), *SANDBOX)
     container = scene.run(first, "--network", second, "--network", scene.builtin_network())
     assert modes(scene) == ["move", "move"]
     assert inspect(scene, container).count("move, because the container has further networks\n") == 2
@@ -75,7 +74,7 @@ def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, 
     chosen = LISTS[kind]
     name = scene.configure(chosen.plugins(scene.subnet()), cni_version=chosen.cni_version)
     wanted = run_directly(scene.lab, name, chosen.capability_args)
-    network = scene.network(name, *HYBRID)
+    network = scene.network(name, *SANDBOX)
     container = scene.run(network, "--pid=host")
     assert modes(scene) == ["move"]
     assert_equivalent(scene.lab, container, wanted)
@@ -85,7 +84,7 @@ def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, 
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_name_that_a_link_of_the_container_has(scene: Scene) -> None:
     """The connect is refused, and the container keeps its link, although neither has a MAC."""
-    network = scene.network(scene.configure(bridge(scene.subnet())), *DIRECT)
+    network = scene.network(scene.configure(bridge(scene.subnet())), mode="direct")
     container = scene.run(scene.builtin_network())
     pid = scene.lab.docker("inspect", "-f", "{{.State.Pid}}", container.name)
     inside = ("nsenter", f"--net=/proc/{pid}/ns/net", "ip")
@@ -101,8 +100,8 @@ def test_a_name_that_a_link_of_the_container_has(scene: Scene) -> None:
 def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
     """A second link is moved, under a name that is free; the first one leaves the container at once."""
     one, two = scene.subnet(), scene.subnet()
-    first = scene.network(scene.configure(bridge(one)), *HYBRID)
-    second = scene.network(scene.configure(bridge(two)), "-o", f"cni.attach={mode}")
+    first = scene.network(scene.configure(bridge(one)), *SANDBOX)
+    second = scene.network(scene.configure(bridge(two)), mode=mode)
     container = scene.run(first)
     scene.lab.docker("network", "connect", second, container.name)
     assert names(container) == {"eth0", "cni0"}
@@ -117,7 +116,7 @@ def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
 def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
     """Docker needs a name for its link; without it Docker fails, and the container keeps its network."""
     subnet = scene.subnet()
-    network, builtin = scene.network(scene.configure(bridge(subnet)), *HYBRID), scene.builtin_network()
+    network, builtin = scene.network(scene.configure(bridge(subnet)), *SANDBOX), scene.builtin_network()
     container = scene.run(network)
     assert "file exists" in scene.refusal("network", "connect", builtin, container.name)
     assert "eth0" in names(container)  # beside it Docker leaves its own link, unnamed and without an address
@@ -130,9 +129,9 @@ def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
 @pytest.mark.smoke
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_without_an_address_known_to_docker(scene: Scene) -> None:
-    """In mode *direct* all plugins run at Join; Docker shows no address, and the network works."""
+    """All plugins run at Join; Docker shows no address, and the network works."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *DIRECT)
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), mode="direct")
     container = scene.run(network)
     assert modes(scene) == ["direct"]
     assert container.endpoint(network).addresses == ()
@@ -146,7 +145,7 @@ def test_without_an_address_known_to_docker(scene: Scene) -> None:
 def test_a_direct_network_beside_a_link_of_docker(scene: Scene) -> None:
     """Both would be `eth0`; the error names the option that gives it another name, and with that it works."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)), *DIRECT)
+    network = scene.network(scene.configure(bridge(subnet)), mode="direct")
     container = scene.run(scene.builtin_network())
     option = "com.docker.network.endpoint.ifname="
     assert f"driver-opt={option}NAME" in scene.refusal("network", "connect", network, container.name)
@@ -161,7 +160,7 @@ def test_a_direct_network_beside_a_link_of_docker(scene: Scene) -> None:
 def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> None:
     """In the life of a container, neither this driver nor Docker moves a link, except in mode *move*, where both do."""
     lab = scene.lab
-    network = scene.network(scene.configure(bridge(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(bridge(scene.subnet(), ipv6=True)), mode=mode)
     assert lab.daemon is not None
     assert lab.dockerd is not None
     with tracing(lab, lab.daemon) as ours, tracing(lab, lab.dockerd) as dockers:
@@ -174,7 +173,7 @@ def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> Non
 def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
     """The container does not start, Docker shows the plugin's error, and nothing is left of the endpoint."""
     scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *HYBRID)
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *SANDBOX)
     scene.lab.docker("rm", "-f", scene.run(scene.bridge_network()[0]).name)  # chains that plugins never remove
     before = scene.lab.state()
     assert "out of order" in scene.run_refusal(network)
@@ -188,7 +187,7 @@ def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mod
     """Nothing is left in the container, and a network that is connected next keeps its link."""
     scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
     plugins = [*SINGLE[kind](scene.subnet()), {"type": "broken"}]
-    network = scene.network(scene.configure(plugins), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(plugins), mode=mode)
     builtin = scene.builtin_network()
     container = scene.run(builtin)
     scene.lab.docker("network", "disconnect", builtin, container.name)
@@ -203,7 +202,7 @@ def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mod
 def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
     """The link leaves the container at once, whenever the plugins complete their DEL."""
     scene.plugin("stuck", f"[ $CNI_COMMAND = DEL ] && [ -e {STUCK} ] && exit 1; {PASS}")
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "stuck"}]), *HYBRID)
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "stuck"}]), *SANDBOX)
     builtin = scene.builtin_network()
     container = scene.run(network)
     scene.lab.write(STUCK, "")
@@ -219,9 +218,9 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
 def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> None:
     """The kernel does not remove them with the link, as it does with routes."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]), *HYBRID)
+    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]), *SANDBOX)
     container = scene.run(network)
-    plain = scene.run(scene.network(scene.configure(bridge(scene.subnet())), *HYBRID))
+    plain = scene.run(scene.network(scene.configure(bridge(scene.subnet())), *SANDBOX))
     assert f"10.80.{subnet.number}." in container.in_network("ip", "rule").stdout
     scene.lab.docker("network", "disconnect", network, container.name)
     assert container.in_network("ip", "rule").stdout == plain.in_network("ip", "rule").stdout
@@ -235,9 +234,7 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
     `host-local` releases an address only with the name that it was given for, `firewall` finds its rules by address.
     """
     scene, lab = private_scene, private_scene.lab
-    network = scene.network(
-        scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", "-o", f"cni.attach={mode}"
-    )
+    network = scene.network(scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", mode=mode)
     before = lab.state()
     container = scene.run(network)
     assert names(container) == {"lan0"}
@@ -252,7 +249,7 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
 def test_a_second_link_after_a_lost_state(private_scene: Scene) -> None:
     """The rebuilt record names the sandbox, so it gets no second link: with two of ours, dockerd may panic."""
     scene, lab = private_scene, private_scene.lab
-    first, second = (scene.network(scene.configure(bridge(scene.subnet())), *DIRECT) for _ in range(2))
+    first, second = (scene.network(scene.configure(bridge(scene.subnet())), mode="direct") for _ in range(2))
     container = scene.run(first)
     lab.stop_daemon()
     lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
@@ -270,8 +267,8 @@ def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     """Dockerd survives the removal of a container with two networks of ours, of which it does not know one link."""
     scene, lab = private_scene, private_scene.lab
     one, two = scene.subnet(), scene.subnet()
-    first = scene.network(scene.configure(bridge(one)), *HYBRID)
-    second = scene.network(scene.configure(bridge(two)), *HYBRID)
+    first = scene.network(scene.configure(bridge(one)), *SANDBOX)
+    second = scene.network(scene.configure(bridge(two)), *SANDBOX)
     before = lab.state()
     lab.stop_dockerd()
     lab.start_dockerd("--live-restore")
@@ -289,31 +286,31 @@ def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
 
 
 def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
-    """An unknown mode is refused, and a mode that the list cannot do, with the plugin and a mode that is possible."""
+    """An unknown mode is refused, and one that the engine cannot do, with the reason and a mode that is possible."""
     unknown = scene.configure([{"type": "bridge", "isGateway": True}])
     given = ("--ipam-driver=null", "-o", f"cni.network={unknown}", "-o")
-    assert "auto, fast, hybrid, direct, move" in scene.creation_refusal(*given, "cni.attach=quick")
-    error = scene.creation_refusal(*given, "cni.attach=hybrid")
-    reason = "plugin bridge has no IPAM plugin" if engine.version >= (28,) else "makes the sandbox after Join"
-    assert reason in error
-    assert "move is possible" in error
+    assert "auto, fast, move, sandbox" in scene.creation_refusal(*given, "cni.attach=quick")
+    if engine.version < (28,):
+        error = scene.creation_refusal(*given, "cni.attach=sandbox")
+        assert "makes the sandbox after Join" in error
+        assert "move is possible" in error
     network = scene.network(scene.configure(bridge(scene.subnet())))
-    assert "auto, fast, hybrid, direct, move" in scene.run_refusal(f"name={network},driver-opt=cni.attach=quick")
+    assert "auto, fast, move, sandbox" in scene.run_refusal(f"name={network},driver-opt=cni.attach=quick")
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
-    """Mode *hybrid* is refused, and *fast* moves; both name the plugin."""
+    """Docker does not learn the addresses in the sandbox, and *fast* moves; the reason names the plugin."""
     scene, lab = private_scene, private_scene.lab
     for directory in CNI_BIN_DIRS:
         if lab.path(f"{directory}/static").exists():
             lab.run("mount", "--bind", "/dev/null", f"{directory}/static")
     name = scene.configure(bridge(scene.subnet()))
-    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", *HYBRID)
-    assert "plugin static is not installed; move is possible" in error
+    scene.run(scene.network(name, *SANDBOX))
+    assert modes(scene) == ["direct"]
     network = scene.network(name, "-o", "cni.attach=fast")
     scene.run(network)
-    assert modes(scene) == ["move"]
+    assert modes(scene) == ["direct", "move"]
     assert "plugin static is not installed" in lab.run("cni-bridge", "explain", network).stdout
 
 
@@ -330,9 +327,7 @@ def test_del_receives_the_path_of_add(scene: Scene, engine: Engine, mode: str, l
     if mode != "move" and engine.version < (28,):
         pytest.skip("before Engine 28 the sandbox does not exist at Join")
     scene.plugin("demanding", f"{DEMANDS}\n{PASS}")
-    network = scene.network(
-        scene.configure([*bridge(scene.subnet()), {"type": "demanding"}]), "-o", f"cni.attach={mode}"
-    )
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "demanding"}]), mode=mode)
     container = scene.run(network)
     added_in = scene.lab.read("/run/added-in")
     if leaves == "link lost":

@@ -48,8 +48,8 @@ def make_scene(private_scene: Scene) -> Iterator[Scene]:
 def make_network(scene: Scene, mode: str) -> str:
     """Type the command of the page, with a mode."""
     (block,) = read_blocks(_PAGE, section="Calico")
-    assert "cni.attach=hybrid" in block.text
-    scene.shell(block.text.replace("cni.attach=hybrid", f"cni.attach={mode}"))
+    assert "cni.attach=sandbox" in block.text
+    scene.shell(block.text.replace("cni.attach=sandbox", f"cni.attach={mode}"))
     return "calico"
 
 
@@ -66,7 +66,7 @@ def endpoint(scene: Scene, container: Container) -> JsonObject:
     return as_object(found, "endpoint")
 
 
-@pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
+@pytest.mark.parametrize("mode", ["move", "sandbox"])
 def test_containers_reach_each_other(scene: Scene, mode: str) -> None:
     """With a /32 each and the MAC that felix knows, also after a kill and a restart; policy gets the labels."""
     lab = scene.lab
@@ -77,7 +77,7 @@ def test_containers_reach_each_other(scene: Scene, mode: str) -> None:
         (address,) = (str(found) for found in container.link().addresses if found.version == 4)
         assert address.endswith("/32")
         shown = [str(found) for found in container.endpoint(network).addresses]
-        assert shown == ([] if mode == "direct" else [address])
+        assert shown == [address]
     told = [] if mode == "move" else [{"key": "tier", "value": "front"}]
     assert endpoint(scene, one)["labels"] == told
     assert endpoint(scene, other)["labels"] == []
@@ -94,7 +94,7 @@ def test_containers_reach_each_other(scene: Scene, mode: str) -> None:
 
 def test_a_chosen_address(scene: Scene) -> None:
     """The IPAM plugin gives it; the link has it as /32."""
-    network = make_network(scene, "hybrid")
+    network = make_network(scene, "sandbox")
     container = scene.run(f"name={network},driver-opt=cni.ips=10.65.0.40")
     assert [str(found) for found in container.link().addresses if found.version == 4] == ["10.65.0.40/32"]
     refusal = scene.run_refusal(network, "--mac-address", "02:00:00:00:00:05")
@@ -103,7 +103,7 @@ def test_a_chosen_address(scene: Scene) -> None:
 
 def test_the_agent_is_not_there(scene: Scene) -> None:
     """Without `nodename` a container is refused with the plugin's text, and a DEL is done when it is back."""
-    network = make_network(scene, "hybrid")
+    network = make_network(scene, "sandbox")
     container = scene.run(network)
     scene.lab.remove(_NODENAME)
     assert "check that the calico/node container is running" in scene.run_refusal(network)
@@ -116,7 +116,7 @@ def test_the_agent_is_not_there(scene: Scene) -> None:
 def test_a_pod_is_refused(scene: Scene) -> None:
     """With the arguments of Kubernetes the plugin asks a cluster; nothing is left."""
     pod = ("-o", "cni.args.K8S_POD_NAME=web", "-o", "cni.args.K8S_POD_NAMESPACE=shop")
-    network = scene.network(None, "-o", "cni.attach=hybrid", *pod, name="calico")
+    network = scene.network(None, "-o", "cni.attach=sandbox", *pod, name="calico")
     refusal = scene.run_refusal(network)
     assert "in-cluster configuration" in refusal
     wait_until(lambda: stored(scene, "endpoints") == stored(scene, "addresses") == [], "the end of DEL", 30)

@@ -48,7 +48,6 @@ def up(
         compose(scene, program, "--profile", "*", "down", "--timeout", "0", "--volumes")
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_recipe(scene: Scene, program: str) -> None:
     """The recipe's container is on both networks, with the address that it requests."""
     for section in ("A static address", "IPv6"):
@@ -79,7 +78,6 @@ def test_a_network_that_names_no_configuration(scene: Scene, program: str) -> No
         assert reaches(web, subnet.gateway)
 
 
-@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid")
 def test_a_driver_and_nothing_else(scene: Scene, program: str) -> None:
     """It is enough for a list that leaves the addresses to Docker; for others the error has the spelling of compose."""
     front, own = scene.subnet(), scene.subnet()
@@ -104,7 +102,7 @@ def test_a_driver_and_nothing_else(scene: Scene, program: str) -> None:
         pass
 
 
-def test_a_project_that_grows(scene: Scene, program: str, attach: AttachOption) -> None:
+def test_a_project_that_grows(scene: Scene, program: str) -> None:
     """Several containers of a service, a profile, fixed addresses and a network of another project take effect."""
     front, shared = scene.subnet(), scene.subnet()
     scene.configure(bridge(front), name="front")
@@ -122,7 +120,6 @@ def test_a_project_that_grows(scene: Scene, program: str, attach: AttachOption) 
           front: {{ driver: cni-bridge, ipam: {{ driver: "null" }} }}
           shared: {{ external: true, name: {other} }}
     """
-    by_name = attach is not AttachOption.DIRECT  # Docker does not know the addresses
     with up(scene, program, dedent(text), "web", "db", "peer", options=("--scale", "web=3")) as (first, db, peer):
         webs = [first, *(scene.lab.container(f"shop-web-{number}") for number in (2, 3))]
         addresses = [str(address.ip) for web in webs for address in web.link().addresses]
@@ -130,7 +127,7 @@ def test_a_project_that_grows(scene: Scene, program: str, attach: AttachOption) 
         assert f"10.80.{front.number}.40" in {str(address.ip) for address in db.link().addresses}
         for address in addresses:
             assert reaches(db, address)
-        assert reaches(webs[2], "db" if by_name else f"10.80.{front.number}.40")
+        assert reaches(webs[2], "db")
         assert reaches(peer, shared.gateway)
         assert "shop-shell-1" not in scene.lab.docker("ps", "--format", "{{.Names}}").split()
         compose(scene, program, "--profile", "debug", "up", "--detach", "--no-recreate", "shell")
@@ -141,7 +138,6 @@ def test_a_project_that_grows(scene: Scene, program: str, attach: AttachOption) 
     assert other in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_every_option_of_a_services_networks(scene: Scene, program: str, engine: Engine) -> None:
     """Names, aliases, fixed addresses, ports, a MAC, an internal network and priorities take effect."""
     front, back, home = scene.subnet(), scene.subnet(), scene.subnet()

@@ -26,7 +26,6 @@ def containers(lab: Lab) -> list[str]:
     return lab.docker("ps", "--all", "--filter", "name=cni-bridge-test", "--format", "{{.Names}}").split()
 
 
-@pytest.mark.addresses_in_docker
 def test_a_network_that_works(scene: Scene) -> None:
     """Every step passes, with both families; nothing is left, not even the image."""
     lab = scene.lab

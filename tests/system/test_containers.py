@@ -18,7 +18,6 @@ def assert_inspect_is_right(container: Container, network: str, link: str = "eth
     assert docker.mac == inside.mac
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", LISTS)
 def test_inspect_shows_what_ip_addr_shows(scene: Scene, kind: str) -> None:
@@ -49,7 +48,6 @@ def has_ipv6(container: Container) -> bool:
     return any(address.version == 6 for address in container.link().addresses)
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_gateway_is_the_default_route(scene: Scene) -> None:
     """The gateway that Docker shows is the one that the container uses, in both families."""
@@ -69,7 +67,6 @@ def test_ptp_has_the_routes_that_ptp_made(scene: Scene) -> None:
     assert routes == {("default", subnet.gateway), (subnet.ipv4, subnet.gateway), (subnet.gateway, None)}
 
 
-@pytest.mark.addresses_in_docker
 def test_containers_know_each_other_by_name(scene: Scene) -> None:
     """Docker's embedded DNS knows the addresses that the plugins gave."""
     network, _ = scene.bridge_network()
@@ -78,7 +75,6 @@ def test_containers_know_each_other_by_name(scene: Scene) -> None:
     assert str(bob.link().addresses[0].ip) in alice.exec("nslookup", bob.name)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     """A running container joins a second CNI network and leaves it again, twice."""
@@ -105,7 +101,6 @@ def test_disconnect_from_the_only_network(scene: Scene) -> None:
     assert reaches(container, subnet.gateway)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_two_cni_networks_at_start(scene: Scene) -> None:
     """A container made with two CNI networks starts on both."""
     first, one = scene.bridge_network()
@@ -119,7 +114,6 @@ def test_two_cni_networks_at_start(scene: Scene) -> None:
     assert reaches(container, two.gateway)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_beside_a_builtin_network(scene: Scene, attach: AttachOption) -> None:
     """A CNI network and one of Docker's own share a container, whichever comes first.
@@ -145,7 +139,6 @@ def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
     assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_nothing_of_the_daemon_is_visible(scene: Scene) -> None:
     """A container has no mount, file, descriptor or socket of the daemon, and no link of another container."""
@@ -200,7 +193,6 @@ def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_mac_address(scene: Scene) -> None:
     """The link has the MAC of `--mac-address`, and Docker shows it."""

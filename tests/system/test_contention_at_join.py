@@ -25,7 +25,7 @@ def running(lab: Lab) -> set[str]:
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_many_containers_restart_at_once(scene: Scene, mode: str) -> None:
     """Each gets its MAC again, although eight links are being deleted and each call sees all of them."""
-    network = scene.network(scene.configure(macvlan(scene.subnet())), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(macvlan(scene.subnet())), mode=mode)
     containers = [scene.run(network, "--mac-address", mac) for mac in MACS]
     restarts = " ".join(f"docker restart -t 0 {container.name} &" for container in containers)
     scene.lab.run("sh", "-c", f"{restarts} wait")
@@ -37,7 +37,7 @@ def test_restart_policies_after_a_crash_of_docker(private_scene: Scene) -> None:
     """Links that Docker has forgotten have the MACs; they are torn down first."""
     lab = private_scene.lab
     configuration = private_scene.configure(macvlan(private_scene.subnet()))
-    network = private_scene.network(configuration, "-o", "cni.attach=hybrid")
+    network = private_scene.network(configuration, "-o", "cni.attach=sandbox")
     before = lab.state()
     names = {private_scene.run(network, "--mac-address", mac, "--restart", "always").name for mac in MACS}
     lab.restart_dockerd(signal.SIGKILL)

@@ -187,8 +187,6 @@ def test_the_port_of_a_leaving_container_is_chosen_first(slow: Scene) -> None:
     lab.docker("rm", "-f", container.name)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct", only="[2]")
-@pytest.mark.impossible("as mode direct demands", "direct", only="[3]")
 @pytest.mark.parametrize("count", [2, 3])
 def test_stopping_a_container_does_not_wait_for_del(slow: Scene, count: int) -> None:
     """Engines before 29 publish its ports on each of its networks in turn; none waits for the previous one's DEL."""
@@ -205,7 +203,6 @@ def test_stopping_a_container_does_not_wait_for_del(slow: Scene, count: int) -> 
     assert "--dport 8403" not in lab.run("iptables", "-t", "nat", "-S").stdout
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
     """They are published on another one of its networks, and reachable, before the first DEL has completed."""
     lab = slow.lab

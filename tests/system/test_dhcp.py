@@ -12,7 +12,7 @@ from tests.system.calls import ask_status, wait_torn_down
 from tests.system.dhcp_lan import DHCP_SOCKET, Lan
 from tests.system.scene import Scene, reaches, wait_logged
 
-DIRECT = ("-o", "cni.attach=direct")
+SANDBOX = ("-o", "cni.attach=sandbox")
 IPAM: JsonObject = {"type": "dhcp"}
 NO_LEASE = "IPAM plugin dhcp: no DHCP server gave an address"
 MACVLAN: JsonObject = {"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": IPAM}
@@ -58,7 +58,7 @@ def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
     else:
         main = MACVLAN
     lan.start_server()
-    container = scene.run(scene.network(scene.configure([main]), *DIRECT))
+    container = scene.run(scene.network(scene.configure([main]), *SANDBOX))
     leased = address(container)
     assert lan.leases() == [leased]
     assert f"default via {lan.subnet.gateway}" in container.in_network("ip", "route").stdout
@@ -75,7 +75,7 @@ def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> Non
     scene = private_scene
     lan.start_daemon()
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     scene.run(network)
     named = f"name={network},driver-opt=cni.dhcp.client-id=web"
     container = scene.run(named)
@@ -92,7 +92,7 @@ def test_an_outage_of_the_daemon(private_scene: Scene, lan: Lan) -> None:
     lab = scene.lab
     lan.start_daemon()
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     named = f"name={network},driver-opt=cni.dhcp.client-id=web"
     container = scene.run(named)
     before = address(container)
@@ -118,7 +118,7 @@ def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -
     scene = private_scene
     lan.start_daemon()
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     container = scene.run(network)
     leased = address(container)
     scene.lab.docker("network", "disconnect", network, container.name)
@@ -130,7 +130,7 @@ def test_the_host_name(private_scene: Scene, lan: Lan) -> None:
     scene = private_scene
     lan.start_daemon()
     lan.start_server()
-    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT, "-o", "cni.identity=docker"))
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *SANDBOX, "-o", "cni.identity=docker"))
     assert lan.hostnames() == [container.name]
 
 
@@ -138,7 +138,7 @@ def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
     """The container does not start; the error says what to start, and nothing is left."""
     scene = private_scene
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     before = scene.lab.state()
     assert "CNI DHCP daemon does not answer at /run/cni/dhcp.sock" in scene.run_refusal(network)
     assert scene.lab.wait_clean(before) == ""
@@ -149,7 +149,7 @@ def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
     scene = private_scene
     lan.start_daemon()
     lan.start_server(first=10, last=10)
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     container = scene.run(network)
     before = scene.lab.state()
     assert NO_LEASE in scene.run_refusal(network)
@@ -162,7 +162,7 @@ def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None
     scene = private_scene
     lan.start_daemon(with_unit=False)
     bridge: JsonObject = {"type": "bridge", "bridge": lan.subnet.bridge, "ipam": IPAM}
-    network = scene.network(scene.configure([bridge]), *DIRECT)
+    network = scene.network(scene.configure([bridge]), *SANDBOX)
     error = scene.run_refusal(network)
     assert f"{NO_LEASE} within 25 s" in error
     assert f"a server answers on the LAN of {lan.subnet.bridge}" in error
@@ -177,7 +177,7 @@ def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: boo
     lab = scene.lab
     lan.start_daemon()
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     container = scene.run(network)
     before = address(container)
     acks = lan.count("DHCPACK")
@@ -200,7 +200,7 @@ def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
     lab = scene.lab
     lan.start_daemon()
     lan.start_server()
-    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *SANDBOX))
     leased, acks = address(container), lan.count("DHCPACK")
     lab.restart_daemon()
     wait_until(lambda: get_objects(ask_status(lab), "dhcp") != (), "the daemon is connected")
@@ -215,7 +215,7 @@ def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     lab = scene.lab
     lan.start_daemon()
     lan.start_server(first=10, last=10)
-    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *SANDBOX))
     before = address(container)
     lan.stop_daemon()
     lan.stop_server()
@@ -234,7 +234,7 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     lab = scene.lab
     lan.start_daemon()
     lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
     container = scene.run(network)
     before = address(container)
     lan.stop_server()

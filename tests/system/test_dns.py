@@ -23,7 +23,7 @@ def make_configuration(private_scene: Scene) -> str:
 def test_search_domains_are_added(private_scene: Scene, configuration: str, mode: str) -> None:
     """The first process of the container sees them; containers' names are resolved as before, also after a restart."""
     scene = private_scene
-    network = scene.network(configuration, "-o", "cni.dns=search", "-o", f"cni.attach={mode}")
+    network = scene.network(configuration, "-o", "cni.dns=search", mode=mode)
     peer, name = scene.run(network), scene.create(network)
     for _ in range(2):
         scene.lab.docker("start", name)
@@ -38,7 +38,7 @@ def test_search_domains_are_added(private_scene: Scene, configuration: str, mode
 def test_name_servers_are_replaced(private_scene: Scene, configuration: str) -> None:
     """Before the process starts; not where the user gave some, and not in a file of the user."""
     scene = private_scene
-    network = scene.network(configuration, "-o", "cni.dns=replace", "-o", "cni.attach=hybrid")
+    network = scene.network(configuration, "-o", "cni.dns=replace", "-o", "cni.attach=sandbox")
     shown = scene.lab.docker("run", "--rm", "--net", network, "busybox", "cat", "/etc/resolv.conf")
     assert {"nameserver 10.99.0.53", "search lan.example"} <= set(shown.splitlines())
     assert "127.0.0.11" not in shown
@@ -113,6 +113,6 @@ def test_a_container_that_shares_the_sandbox(private_scene: Scene, configuration
 def test_a_read_only_container(private_scene: Scene, configuration: str) -> None:
     """Docker itself writes the file, so the name servers are replaced as in any other container."""
     scene = private_scene
-    network = scene.network(configuration, "-o", "cni.dns=replace", "-o", "cni.attach=hybrid")
+    network = scene.network(configuration, "-o", "cni.dns=replace", "-o", "cni.attach=sandbox")
     container = scene.run(network, "--read-only")
     assert "nameserver 10.99.0.53" in container.exec("cat", "/etc/resolv.conf")

@@ -30,7 +30,6 @@ def check_network(scene: Scene, network: str, gateway: str) -> None:
     assert reaches(first, second.name)  # Docker's DNS knows the name
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.engine_since("28", "has --ipv4")
 @pytest.mark.smoke
 def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene) -> None:
@@ -42,7 +41,6 @@ def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene) -> None:
     check_network(scene, scene.docker_network(name, "-o", f"{IPV4}=false"), subnet.gateway)
 
 
-@pytest.mark.addresses_in_docker
 @pytest.mark.engine_since("24", "has default-network-opts")
 @pytest.mark.smoke
 def test_default_network_options_of_the_engine(private_scene: Scene, engine: Engine) -> None:

@@ -143,7 +143,7 @@ def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
     lab = scene.lab
     pass_on = f'exec python3 -c "{PREV_RESULT}"'
     scene.plugin("moody", f'[ "$CNI_COMMAND" = ADD ] || exit 0; [ -e /run/moody ] && exit 1; {pass_on}')
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "moody"}]), "-o", "cni.attach=hybrid")
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "moody"}]), "-o", "cni.attach=sandbox")
     name = scene.create(network)
     lab.run("touch", "/run/moody")
     error = scene.refusal("start", name)
@@ -158,7 +158,6 @@ def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
     assert container.link().addresses
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
     """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.

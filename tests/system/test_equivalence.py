@@ -24,7 +24,6 @@ from tests.system.scene import Scene, Subnet
 SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
 
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid", only="wrapper")
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind in SMOKE)) for kind in LISTS])
 def test_a_container_equals_a_namespace_with_the_same_list(
     scene: Scene, cni_plugins: Plugins | None, kind: str
@@ -69,6 +68,6 @@ def _compare_chained(scene: Scene, mode: str, kind: str, make: Callable[[Subnet]
     main = dual(subnet, kind=kind) if kind != "macvlan" else simple(subnet, kind=kind)
     name = scene.configure([main, {"type": "chained"}])
     wanted = run_directly(scene.lab, name, further=view_beside_link)
-    container = scene.run(scene.network(name, "-o", f"cni.attach={mode}"))
+    container = scene.run(scene.network(name, mode=mode))
     assert_equivalent(scene.lab, container, wanted, further=view_beside_link)
     return wanted

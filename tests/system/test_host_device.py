@@ -22,7 +22,7 @@ def make_network(scene: Scene, request: pytest.FixtureRequest) -> str:
     scene.lab.run("ip", "link", "add", DEVICE, "type", "veth", "peer", "name", f"{DEVICE}-end")
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": scene.subnet().ipv4}]]}
     device: JsonObject = {"type": "host-device", "device": DEVICE, "ipam": ipam}
-    return scene.network(scene.configure([device]), "-o", f"cni.attach={request.param}")
+    return scene.network(scene.configure([device]), mode=request.param)
 
 
 def test_starts_without_the_device(scene: Scene, network: str) -> None:

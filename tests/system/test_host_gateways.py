@@ -31,7 +31,7 @@ def flags(scene: Scene, address: str) -> Sequence[JsonObject]:
 def test_a_gateway_answers_at_once(scene: Scene, attach: str, kind: Callable[..., Sequence[JsonObject]]) -> None:
     """The kernel does not look for duplicates first, which takes one to two seconds, on a link that was just made."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(kind(subnet, ipv6=True)), "-o", f"cni.attach={attach}")
+    network = scene.network(scene.configure(kind(subnet, ipv6=True)), mode=attach)
     container = scene.run(network)
     (gateway,) = flags(scene, subnet.gateway_ipv6)
     assert gateway["nodad"]
@@ -44,7 +44,7 @@ def test_a_bridge_of_the_operator_stays_as_it_is(scene: Scene, attach: str) -> N
     """Others may have the address on the LAN behind it, so the kernel looks for duplicates."""
     subnet = scene.subnet()
     scene.lab.run("ip", "link", "add", subnet.bridge, "type", "bridge")
-    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), "-o", f"cni.attach={attach}")
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), mode=attach)
     container = scene.run(network)
     (gateway,) = flags(scene, subnet.gateway_ipv6)
     assert "nodad" not in gateway

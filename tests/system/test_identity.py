@@ -106,7 +106,7 @@ def is_refused(container: Container) -> bool:
 def test_parallel_starts(private_scene: Scene, network: str, mode: str) -> None:
     """Each container's plugins receive its own name, whichever of them starts first."""
     scene = private_scene
-    name = scene.network(network, "-o", f"cni.attach={mode}", "-o", "cni.identity=docker")
+    name = scene.network(network, "-o", "cni.identity=docker", mode=mode)
     created = [scene.create(name, "--label", f"number={number}") for number in range(STARTS)]
     with ThreadPoolExecutor(STARTS) as pool:
         list(pool.map(lambda one: scene.lab.docker("start", one), created))
@@ -119,7 +119,7 @@ def test_selected_labels(private_scene: Scene, network: str) -> None:
     """Plugins receive those that the network names, and no others."""
     scene = private_scene
     options = ("-o", "cni.identity=docker", "-o", "cni.identity-required=true", "-o", "cni.identity-labels=app*")
-    name = scene.network(network, "-o", "cni.attach=hybrid", *options)
+    name = scene.network(network, "-o", "cni.attach=sandbox", *options)
     container = scene.run(name, "--label", "app=shop", "--label", "secret=x")
     (record,) = received(scene)
     assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
@@ -131,7 +131,7 @@ def test_selected_labels(private_scene: Scene, network: str) -> None:
 def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
     """On several networks, its plugins run in the staging namespace, and receive the identity all the same."""
     scene = private_scene
-    name = scene.network(network, "-o", "cni.attach=hybrid", "-o", "cni.identity=docker")
+    name = scene.network(network, "-o", "cni.attach=sandbox", "-o", "cni.identity=docker")
     container = scene.run(name, "--network", scene.builtin_network())
     (record,) = received(scene)
     assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
@@ -143,7 +143,7 @@ def test_the_ipam_plugin_of_a_reservation(private_scene: Scene, is_moved: bool) 
     scene = private_scene
     scene.plugin("whereabouts", RESERVE)
     plugin: JsonObject = {"type": "ptp", "ipam": {"type": "whereabouts"}}
-    options = ("-o", "cni.attach=hybrid", "-o", "cni.identity=docker", "-o", "cni.identity-labels=tier")
+    options = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker", "-o", "cni.identity-labels=tier")
     name = scene.network(scene.configure([plugin]), *options)
     further = ("--network", scene.builtin_network()) if is_moved else ()
     before = scene.lab.state()
@@ -160,7 +160,7 @@ def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, m
     """They are left out with a warning, the others are passed, and the address is free when the container is gone."""
     scene = private_scene
     options = ("-o", "cni.identity=docker", "-o", "cni.identity-labels=*")
-    name = scene.network(network, "-o", f"cni.attach={mode}", *options)
+    name = scene.network(network, *options, mode=mode)
     before = scene.lab.state()
     labels = (f"{PROJECT}=a=b", f"{SERVICE}={'x' * LONGEST_LABEL}", "tier=front")
     container = scene.run(name, *(word for label in labels for word in ("--label", label)))
@@ -183,7 +183,7 @@ def test_a_container_that_shares_the_sandbox(private_scene: Scene, network: str,
     scene, lab = private_scene, private_scene.lab
     owner = scene.run(scene.builtin_network(), *(("--pid=host",) if pid == "host" else ()))
     scene.run(f"container:{owner.name}")
-    name = scene.network(network, "-o", "cni.attach=direct", "-o", "cni.identity=docker")
+    name = scene.network(network, "-o", "cni.identity=docker", mode="direct")
     lab.docker("network", "connect", "--driver-opt", "com.docker.network.endpoint.ifname=lan0", name, owner.name)
     (record,) = received(scene)
     if pid == "host":
@@ -198,7 +198,7 @@ def test_the_end_of_a_container_that_shares_the_sandbox(private_scene: Scene) ->
     owner = scene.run(scene.builtin_network("--internal"), "-p", "8080:80")
     partner = scene.run(f"container:{owner.name}")
     subnet = scene.subnet()
-    ours = scene.network(scene.configure([*bridge(subnet), PORTMAP]), "-o", "cni.attach=direct")
+    ours = scene.network(scene.configure([*bridge(subnet), PORTMAP]), mode="direct")
     link = ("--driver-opt", "com.docker.network.endpoint.ifname=lan0")
     lab.docker("network", "connect", *link, ours, owner.name)
     assert published(scene) == ["8080->80/tcp"]
@@ -215,11 +215,11 @@ def test_a_required_identity_that_is_not_known(private_scene: Scene, network: st
     assert "in mode move" in scene.creation_refusal(
         "--ipam-driver=null", "-o", f"cni.network={network}", "-o", "cni.attach=move", *required
     )
-    hidden = scene.network(network, "-o", "cni.attach=hybrid", *required)
+    hidden = scene.network(network, "-o", "cni.attach=sandbox", *required)
     before = scene.lab.state()
     assert "the container's identity is not known" in scene.run_refusal(hidden, "--pid=host")
     assert scene.lab.wait_clean(before) == ""
-    scene.run(scene.network(network, "-o", "cni.attach=hybrid", "-o", "cni.identity=docker"), "--pid=host")
+    scene.run(scene.network(network, "-o", "cni.attach=sandbox", "-o", "cni.identity=docker"), "--pid=host")
     assert [str(one["args"]) for one in received(scene)] == [""]
 
 
@@ -227,7 +227,7 @@ def test_calls_that_wait_at_the_socket(private_scene: Scene, network: str, daemo
     """The first calls after a start of the daemon come before it has looked at the engine, which does not boot."""
     scene, lab = private_scene, private_scene.lab
     required = ("-o", "cni.identity=docker", "-o", "cni.identity-required=true")
-    names = [scene.network(network, "-o", "cni.attach=direct", *required) for _ in range(WAITING)]
+    names = [scene.network(network, *required, mode="direct") for _ in range(WAITING)]
     created = [scene.create(name) for name in names]  # dockerd makes one call at a time for each network
     lab.stop_daemon()
     with ThreadPoolExecutor() as pool:
@@ -250,7 +250,7 @@ def test_restart_policies(private_scene: Scene, network: str, engine: Engine) ->
     One that requires its identity is refused, unless the engine answers already.
     """
     scene, lab = private_scene, private_scene.lab
-    known = ("-o", "cni.attach=hybrid", "-o", "cni.identity=docker")
+    known = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker")
     optional = scene.network(network, *known)
     started = [scene.run(optional, "--restart=always") for _ in range(STARTS)]
     required = scene.network(network, *known, "-o", "cni.identity-required=true")

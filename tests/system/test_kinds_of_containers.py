@@ -20,7 +20,6 @@ UNPRIVILEGED = 65534
 """The user and the group, of the host, to which Docker grants these IDs."""
 
 
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 def test_a_shared_network(scene: Scene) -> None:
     """`--network container:` shares the owner's network, with everything that plugins made."""
     subnet = scene.subnet()
@@ -59,7 +58,6 @@ def assert_resolves(client: Container, name: str, wanted: set[str]) -> None:
         pytest.fail(f"{name} is {addresses_of(client, name)}, not {wanted}")
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_container_names_and_aliases(scene: Scene) -> None:
     """Name, short ID and aliases resolve on the network for which they were given, in both families, and no other."""
     blue, _ = scene.bridge_network(ipv6=True)
@@ -93,7 +91,6 @@ def test_an_alias_of_two_containers(scene: Scene) -> None:
     assert_resolves(scene.run(network), "web", found)
 
 
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 def test_a_read_only_unprivileged_container(scene: Scene) -> None:
     """The network needs no write access, capability or root user in the container: it is made from outside."""
     subnet = scene.subnet()
@@ -144,8 +141,6 @@ def without_hidden(wanted: View) -> View:
     return {**wanted, "settings of the namespace": shown}
 
 
-@pytest.mark.impossible("does not have what the plugins made", "direct")
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 def test_remapped_users(remapped: Scene) -> None:
     """A sandbox in another user namespace than the host's has everything that plugins made."""
     subnet = remapped.subnet()

@@ -113,7 +113,7 @@ def test_the_mac_that_the_list_gives(
     """The link has it in every mode, and Docker and cni-bridge show it; `--mac-address` goes before it."""
     if mode != "move" and engine.version < (28,):
         pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
-    network = scene.network(scene.configure(plugins(scene.subnet())), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(plugins(scene.subnet())), mode=mode)
     container = scene.run(network)
     assert container.link().mac == MAC
     assert container.endpoint(network).mac == MAC
@@ -159,7 +159,6 @@ def test_a_mac_and_rules_against_spoofing(scene: Scene) -> None:
     assert "leave out macspoofchk" in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={wrong}")
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.engine_since("25", "has one MAC per network")
 def test_a_mac_for_each_network(scene: Scene) -> None:
     """`--network name=N,mac-address=…` gives each endpoint a MAC of its own, also after a restart."""
@@ -170,7 +169,6 @@ def test_a_mac_for_each_network(scene: Scene) -> None:
     assert macs(container, first, second) == [MAC, OTHER]
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_a_containers_mac_and_two_networks(scene: Scene) -> None:
     """`--mac-address` applies to the network of `docker run` only, not to one that is connected later."""
     first, second = (scene.bridge_network()[0] for _ in range(2))

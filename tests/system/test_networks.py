@@ -165,7 +165,6 @@ def test_dockers_own_ipam(scene: Scene) -> None:
     assert "--ipam-driver null" in scene.creation_refusal("-o", f"cni.network={name}")
 
 
-@pytest.mark.impossible("plugin loopback is not known to leave its addresses", "hybrid")
 def test_a_list_that_makes_no_link(scene: Scene) -> None:
     """The container does not start; the error names the list."""
     name = scene.configure([{"type": "loopback"}])
@@ -198,7 +197,6 @@ RENAMED = "import json, sys; c = json.load(sys.stdin); c['ipam']['type'] = 'host
 """The beginning of a program in Python that turns its input into a configuration of `bridge` with `host-local`."""
 
 
-@pytest.mark.impossible("plugin vnet is not known to leave its addresses", "hybrid")
 @pytest.mark.smoke
 @pytest.mark.parametrize("versions", [{"cniVersion": "1.0.0"}, {"cniVersions": ["0.4.0", "1.0.0"]}])
 def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> None:
@@ -216,7 +214,6 @@ def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> 
     assert "right if vnet does not execute it" in explained
 
 
-@pytest.mark.impossible("plugin modest is not known to leave its addresses", "hybrid")
 def test_a_plugin_that_omits_the_version_of_the_list(scene: Scene) -> None:
     """A list of one version is used in it, as by libcni, even if the plugin does not report that version."""
     scene.plugin("modest", "exec /usr/lib/cni/bridge", supports=["0.4.0"])

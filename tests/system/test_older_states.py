@@ -98,7 +98,7 @@ def test_a_container_whose_partner_stays_in_its_sandbox(private_scene: Scene) ->
     only: JsonObject = {"subnet": subnet.ipv4, "rangeStart": address, "rangeEnd": address}
     ipam: JsonObject = {"type": "host-local", "ranges": [[only]]}
     network = private_scene.network(
-        private_scene.configure([{**main, "ipam": ipam}, *others]), "-o", "cni.attach=hybrid"
+        private_scene.configure([{**main, "ipam": ipam}, *others]), "-o", "cni.attach=sandbox"
     )
     before = lab.state()
     save(lab, "directory")

@@ -92,10 +92,10 @@ def test_what_an_operator_sees(scene: Scene) -> None:
 
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_addresses_that_docker_does_not_know(scene: Scene) -> None:
-    """Of mode *direct*: they are in `ls`, in `events` and, until the container goes, in the metrics."""
+    """They are in `ls`, in `events` and, until the container goes, in the metrics."""
     lab = scene.lab
     configuration = scene.configure(bridge(scene.subnet()))
-    network = scene.network(configuration, "-o", "cni.attach=direct")
+    network = scene.network(configuration, mode="direct")
     container = scene.run(network)
     (address,) = (str(one.ip) for one in container.link().addresses)
     assert container.endpoint(network).addresses == ()
@@ -189,7 +189,7 @@ def test_the_mac_of_a_moved_link(scene: Scene) -> None:
 @pytest.mark.parametrize("mode", ["auto", "fast"])
 def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str], mode: str) -> None:
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
-    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), mode=mode)
     container = scene.run(network, *options)
     assert checked(scene.lab, container.name) == (0, set()), check(scene.lab, container.name).stdout
     assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac
@@ -208,7 +208,7 @@ def test_addresses_that_no_check_can_find(
     if attach == "hybrid" and engine.version < (28,):
         pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     plugins = (*maker(scene.subnet()), *later)
-    network = scene.network(scene.configure(plugins), "-o", f"cni.attach={attach}")
+    network = scene.network(scene.configure(plugins), mode=attach)
     name = scene.run(network).name
     done = check(scene.lab, name)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -93,7 +93,6 @@ def test_bandwidth_limits_traffic(scene: Scene, direction: str) -> None:
     assert seconds > (8 * size - burst) / rate  # without a limit it takes milliseconds
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_options_of_network_connect(scene: Scene) -> None:
     """`docker network connect --driver-opt` takes the same options, and keeps upper-case letters."""
     container = scene.run(scene.bridge_network()[0])

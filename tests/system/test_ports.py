@@ -210,7 +210,6 @@ def test_a_running_container_loses_its_ports_at_once(scene: Scene) -> None:
     assert "--dport 8088" not in scene.lab.run("iptables", "-t", "nat", "-S").stdout
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.parametrize("cni", ["aaa", "zzz"])
 def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
     """On a CNI network and one of Docker's, the gateway publishes the port, and the port is reachable."""
@@ -224,7 +223,6 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
         assert ask(scene.lab, there, HOST_IP, 8086) == name
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_two_cni_networks(scene: Scene) -> None:
     """A port is published once although both networks can publish it, whichever is the gateway."""
     first, _ = port_network(scene)

@@ -32,7 +32,6 @@ def container_on_two(scene: Scene, port_publisher: str, other: str, port: int) -
     return name
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_gateway_can_publish(scene: Scene) -> None:
     """The container's port is reachable after every start."""
     name = container_on_two(scene, "aaa-publishes", "zzz-does-not", 8501)
@@ -46,7 +45,6 @@ def test_the_gateway_can_publish(scene: Scene) -> None:
             scene.lab.docker("stop", "--time", "0", name)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_gateway_cannot_publish(scene: Scene) -> None:
     """The container starts all the same; log and status show which ports are not published, and why."""
     name = container_on_two(scene, "zzz-publishes", "aaa-does-not", 8502)
@@ -61,8 +59,6 @@ def test_the_gateway_cannot_publish(scene: Scene) -> None:
     assert "endpoint.ports_not_published" in scene.lab.daemon.log()
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
-@pytest.mark.impossible("file exists", "direct")  # if ours is joined first
 def test_with_a_network_of_dockers_bridge_driver(scene: Scene) -> None:
     """Docker's bridge driver publishes the port, even if the CNI network is joined first."""
     builtin = scene.builtin_network(name="aaa-builtin")
@@ -77,7 +73,6 @@ def test_with_a_network_of_dockers_bridge_driver(scene: Scene) -> None:
             scene.lab.docker("stop", "--time", "0", name)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> None:
     """The ports move to the network that libnetwork chooses; status shows when that one cannot publish them."""
     port_publisher = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name="zzz-moves")

@@ -6,8 +6,6 @@ import json
 import signal
 import sys
 
-import pytest
-
 from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
@@ -89,7 +87,6 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
-@pytest.mark.addresses_in_docker
 def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:
     """It is torn down: the answer to its CreateEndpoint was lost, and Docker will never delete it."""
     lab = private_scene.lab
@@ -164,7 +161,6 @@ def test_another_engine_changes_nothing(private_scene: Scene) -> None:
     lab.remove("/run/other-engine.sock")
 
 
-@pytest.mark.addresses_in_docker
 def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None:
     """They are found by its staging namespace and its link; its addresses and rules are removed with them."""
     lab = private_scene.lab

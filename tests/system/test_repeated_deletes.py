@@ -89,7 +89,6 @@ def _with_plugins(scene: Scene) -> Iterator[Scene]:
     wait_repeated(scene.lab)
 
 
-@pytest.mark.impossible("plugin late-bridge is not known to leave its addresses", "hybrid")
 def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
     """The next container receives the address; the repeated DEL of the first one does not remove its rules."""
     subnet = broken.subnet()

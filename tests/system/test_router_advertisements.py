@@ -51,11 +51,6 @@ def make_router(scene: Scene, subnet: Subnet) -> Iterator[Router]:
     router.close()
 
 
-def attach(mode: str) -> tuple[str, str]:
-    """Return the options of a network with an attach mode."""
-    return "-o", f"cni.attach={mode}"
-
-
 def wait_announced(router: Router, container: Container) -> str:
     """Wait until a container has an address with the router's prefix, and return it with the prefix's length."""
     wait_until(lambda: router.announced(container) != [], "an address with the announced prefix", 20)
@@ -87,7 +82,7 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
     main = of_lan if kind == "macvlan" else {"type": "bridge", "bridge": subnet.bridge, "ipam": of_lan["ipam"]}
     with on_bridge(lab, subnet.bridge) if kind == "bridge" else nullcontext():
         router.start()
-        network = scene.network(scene.configure([main]), *attach(mode), *SWITCHED_ON)
+        network = scene.network(scene.configure([main]), *SWITCHED_ON, mode=mode)
         container = scene.run(network)
         announced = wait_announced(router, container)
         # Duplicate address detection takes a second, before which the address cannot be used.
@@ -109,7 +104,7 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
 def test_the_address_of_a_plugin_is_dockers(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """With IPv6 in the list the link has both addresses, whatever comes first, and Docker knows that of the plugin."""
     router.start()
-    network = scene.network(scene.configure(macvlan(subnet, ipv6=True)), *attach(mode))
+    network = scene.network(scene.configure(macvlan(subnet, ipv6=True)), mode=mode)
     container = scene.run(network)
     announced = wait_announced(router, container)
     document = listed(scene.lab, container)
@@ -127,7 +122,7 @@ def test_a_router_that_is_faster_than_docker(scene: Scene, router: Router, subne
     router.start()
     scene.plugin("patient", PATIENT)
     plugins = [*macvlan(subnet, ipv6=True), {"type": "patient"}]
-    container = scene.run(scene.network(scene.configure(plugins), *attach("hybrid")))
+    container = scene.run(scene.network(scene.configure(plugins), mode="hybrid"))
     defaults = {route["gateway"] for route in container.ip("-6", "route", "show", "default")}
     assert f"fd80:{subnet.number}::1" in defaults
     setting = "/proc/sys/net/ipv6/conf/eth0/accept_ra_defrtr"
@@ -137,7 +132,7 @@ def test_a_router_that_is_faster_than_docker(scene: Scene, router: Router, subne
 def test_without_ipv6_in_the_list(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """As on Docker's own networks, a link without an IPv6 address has no IPv6, however fast the router answers."""
     router.start()
-    container = scene.run(scene.network(scene.configure(macvlan(subnet)), *attach(mode)))
+    container = scene.run(scene.network(scene.configure(macvlan(subnet)), mode=mode))
     assert link_setting(container) == "1"
     assert router.announced(container) == []
 
@@ -145,7 +140,7 @@ def test_without_ipv6_in_the_list(scene: Scene, router: Router, subnet: Subnet, 
 def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """Its route looks like that of a plugin's address, but Docker does not receive it."""
     router.start("infinite")
-    network = scene.network(scene.configure(macvlan(subnet)), *attach(mode), *SWITCHED_ON)
+    network = scene.network(scene.configure(macvlan(subnet)), *SWITCHED_ON, mode=mode)
     container = scene.run(network)
     announced = wait_announced(router, container)
     assert get_strings(listed(scene.lab, container), "dynamicAddresses") == (announced,)
@@ -154,7 +149,7 @@ def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subne
 
 def test_a_router_that_comes_later(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """A list whose `tuning` switches IPv6 on has it before there is any advertisement."""
-    container = scene.run(scene.network(scene.configure([*macvlan(subnet), TUNING]), *attach(mode)))
+    container = scene.run(scene.network(scene.configure([*macvlan(subnet), TUNING]), mode=mode))
     wait_until(lambda: link_setting(container) == "0", "IPv6 on the link", 10)
     router.start()
     assert wait_announced(router, container)

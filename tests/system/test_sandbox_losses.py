@@ -32,7 +32,6 @@ def shows(container: Container, *command: str, words: str) -> bool:
     return words in container.in_network(*command).stdout
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.parametrize("running", [True, False])
 def test_source_routing_on_two_networks(scene: Scene, *, running: bool) -> None:
     """`sbr` uses the first free table, the same in each staging namespace; in the container each link has its own."""
@@ -57,7 +56,6 @@ def test_source_routing_on_two_networks(scene: Scene, *, running: bool) -> None:
     assert container.in_network("ip", "rule").stdout == before
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_rules_are_removed_with_their_network(scene: Scene) -> None:
     """After `docker network disconnect` no rule of the network is left, and a second connect makes them again."""
     subnet = scene.subnet()
@@ -102,7 +100,6 @@ def test_a_plugins_sysctl_overrides_dockers(scene: Scene) -> None:
     assert container.in_network("cat", name).stdout.strip() == "1024"
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_default_route_of_a_new_gateway_keeps_its_mtu(scene: Scene) -> None:
     """Docker makes a plain default route when a network becomes the gateway; it gets the plugins' MTU each time."""
     subnet = scene.subnet()

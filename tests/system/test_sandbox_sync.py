@@ -12,7 +12,6 @@ from tests.system.plugin_lists import TUNING, commands, defaults, dual, main, si
 from tests.system.scene import Scene
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     """On a second network the link has another name; it is complete when `docker network connect` returns."""
     subnet = scene.subnet()
@@ -29,7 +28,6 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
         scene.lab.docker("network", "disconnect", network, container.name)
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_connect_beside_dockers_own_bridge(scene: Scene) -> None:
     """Of a container with exposed ports, for which older engines do not call; `eth0` is Docker's, so ours is moved."""
     subnet = scene.subnet()
@@ -42,8 +40,6 @@ def test_connect_beside_dockers_own_bridge(scene: Scene) -> None:
     wait_until(lambda: container.in_network("cat", setting).stdout.strip() == "1", "the link is complete", 10)
 
 
-@pytest.mark.impossible("does not have what the plugins made", "direct")
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> None:
     """A rule, an address and a sysctl that were lost while the daemon was stopped are made again."""
     subnet = private_scene.subnet()
@@ -60,8 +56,6 @@ def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> No
     assert_equivalent(private_scene.lab, container, wanted)
 
 
-@pytest.mark.impossible("did not fail", "direct")
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -78,7 +72,6 @@ def test_what_cannot_be_carried_is_refused(scene: Scene, script: str, words: str
     assert words in error
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 def test_several_networks_at_the_start(scene: Scene) -> None:
     """Libnetwork joins them in any order, so the gateway may change before the links are placed."""
     lab = scene.lab

@@ -82,7 +82,7 @@ def remove(lab: Lab, container: Container) -> None:
 def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
     """Addresses and MAC are the same in the next container with the key, however soon it comes."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(LISTS[kind](subnet)), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(LISTS[kind](subnet)), mode=mode)
     first = scene.run(sticky(network, "Web"))
     before = facts(first)
     remove(scene.lab, first)
@@ -101,7 +101,7 @@ def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
 def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> None:
     """Another container may get the address; the next one with the key gets another, and `ls` and the log say so."""
     name = scene.configure(host_local(scene.subnet(), 10, 11))
-    network = scene.network(name, "-o", f"cni.attach={mode}")
+    network = scene.network(name, mode=mode)
     first = scene.run(sticky(network, "web"))
     before, taken = facts(first), ip_of(first)
     remove(scene.lab, first)
@@ -119,7 +119,7 @@ def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> Non
 
 def test_a_key_of_two_containers(scene: Scene, mode: str) -> None:
     """The second one gets another address and another MAC, and both work."""
-    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)), mode=mode)
     first = scene.run(sticky(network, "web"))
     remove(scene.lab, first)
     first, second = (scene.run(sticky(network, "web")) for _ in range(2))
@@ -216,7 +216,7 @@ def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None
     scene.plugin("picky", '[ "$CNI_COMMAND" = ADD ] || exit 0; exit 1')
     plugins = host_local(scene.subnet(), 10, 20)
     name = scene.configure(plugins)
-    network = scene.network(name, "-o", f"cni.attach={mode}")
+    network = scene.network(name, mode=mode)
     first = scene.run(sticky(network, "web"))
     before = facts(first)
     remove(scene.lab, first)
@@ -231,7 +231,7 @@ def test_compose_recreates(scene: Scene, mode: str) -> None:
     program = find_program("compose")
     if program is None:
         pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_programs compose`")
-    network = scene.network(scene.configure(bridge(scene.subnet())), "-o", f"cni.attach={mode}")
+    network = scene.network(scene.configure(bridge(scene.subnet())), mode=mode)
     text = f"""
         services:
           web:

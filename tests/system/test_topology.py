@@ -134,8 +134,6 @@ def assert_gateways(container: Container, gateways: set[str]) -> None:
         pytest.fail(f"the gateways are {found[0]}, not {gateways}")
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
-@pytest.mark.impossible("file exists", "direct")
 @pytest.mark.parametrize("kind", TOPOLOGIES)
 def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
     """The default routes use the expected networks, and the neighbours on all networks are reachable."""
@@ -155,10 +153,6 @@ def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
     assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
-@pytest.mark.impossible(
-    "as mode direct demands", "direct", besides=("Docker's before ours", "[Docker's default bridge")
-)
-@pytest.mark.impossible("assert 1 == 2", "direct", only="IPv6 of Docker's neighbour")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "one for each family")) for kind in TOPOLOGIES]
 )
@@ -181,7 +175,6 @@ def test_the_gateway_of_a_running_container(scene: Scene, kind: str, beside_ours
         assert_gateways(container, networks.gateways_of(container))
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.engine_since("28", "has gateway priorities")
 @pytest.mark.smoke
 def test_gateway_priority(scene: Scene) -> None:
@@ -217,8 +210,6 @@ def test_an_internal_network_has_no_gateway(scene: Scene, kind: str) -> None:
 ORDERS = list(itertools.permutations(("tuned", "wrapped", "builtin")))
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
-@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid")
 @pytest.mark.parametrize("order", [pytest.param(order, id=" ".join(order)) for order in ORDERS[::2]])
 def test_networks_connected_in_any_order(scene: Scene, order: tuple[str, ...], beside_ours: Sequence[str]) -> None:
     """What plugins made for a network stays complete, whichever others come and go and whichever is the gateway.

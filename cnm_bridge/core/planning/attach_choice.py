@@ -4,16 +4,18 @@
 
 | `cni.attach` | mode |
 | --- | --- |
-| `move` | *move* |
-| `hybrid` | *hybrid*; refused if the list or the engine cannot do it |
-| `direct` | *direct*; refused if the engine cannot do it |
-| `auto` | the first of *move*, *hybrid* and *direct* that can do what the list and the options need |
-| `fast` | *hybrid* if Docker then learns the same addresses and MAC; *direct* for what *move* refuses; else *move* |
+| `move` | *move*; refused if the list or an option needs the sandbox |
+| `sandbox` | *sandbox*; refused if the engine makes the sandbox too late |
+| `auto` | *move* if it can do what the list and the options need, else *sandbox* |
+| `fast` | *sandbox* if Docker then learns the same addresses and MAC, and for what *move* refuses; else *move* |
+
+Mode *sandbox* has two mechanisms (`AttachMode`): *hybrid*, in which the IPAM plugin runs first, so that Docker knows
+the addresses, and *direct* for lists that do not allow that.
 
 Docker knows all of a link only if it moves it, so `auto` prefers *move*
 (docs/decisions/move-links-from-a-staging-namespace.md).
 
-The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
+The sandbox is known at Join only. So a *hybrid* endpoint that cannot be attached in its sandbox is moved there
 after all, if its link can be moved (`driver/attach/sandbox_attacher.py`).
 """
 
@@ -58,7 +60,7 @@ class AttachRequest:
         network: The negotiated list.
         options: The options of the network and the endpoint.
         default: The daemon's mode for endpoints without the option `cni.attach`.
-        release: The engine's release, None if it is not known. In mode *hybrid* the sandbox is looked for at Join then.
+        release: The engine's release, None if it is not known; the sandbox is looked for at Join then.
         has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
@@ -101,16 +103,14 @@ class AttachChoice:
 
 
 def depends_on_static(request: AttachRequest) -> bool:
-    """Return whether the mode, or the error, depends on the versions of the plugin `static`."""
+    """Return whether the mode depends on the versions of the plugin `static`."""
     match request.option:
         case AttachOption.AUTO:
             return find_unsuitable(request.network) is not None or _find_need(request) is not None
-        case AttachOption.FAST | AttachOption.HYBRID:
+        case AttachOption.FAST | AttachOption.SANDBOX:
             return True
-        case AttachOption.DIRECT:
-            return False
         case AttachOption.MOVE:
-            return request.requires_identity  # the error names a mode that is possible
+            return False
         case _ as never:
             assert_never(never)
 
@@ -144,8 +144,8 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
             f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
         )
     if request.requires_identity:
-        other = _find_sandbox_mode(request, static_versions)
-        remedy = _NEWER_ENGINE if other is None else f"choose cni.attach={other}"
+        is_new = _find_engine_obstacle(release) is None
+        remedy = f"choose cni.attach={AttachOption.SANDBOX}" if is_new else _NEWER_ENGINE
         raise Refused(
             "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
             f"says which it is; the mode is move because {choice.reason}; {remedy}, or leave out cni.identity-required"
@@ -162,25 +162,19 @@ def can_choose_mac(network: NetworkConfigurationList) -> bool:
 def _choose_by_option(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     network = request.network
     old = _find_engine_obstacle(request.release)
-    obstacle = old or _find_obstacle(network, static_versions)
-    unsuitable = find_unsuitable(network)
+    obstacle = _find_obstacle(network, static_versions)
     match request.option:
         case AttachOption.AUTO:
-            return _choose_auto(request, obstacle)
+            return _choose_auto(request, old, obstacle)
         case AttachOption.FAST:
-            return _choose_fast(request, obstacle)
-        case AttachOption.HYBRID:
-            if obstacle is not None:
-                raise Refused(
-                    f"{request} is not possible for CNI configuration {network.name}: {obstacle}; "
-                    f"{_describe_remedy(request)}"
-                )
-            return AttachChoice(mode=AttachMode.HYBRID, reason=str(request))
-        case AttachOption.DIRECT:
+            return _choose_fast(request, old, obstacle)
+        case AttachOption.SANDBOX:
             if old is not None:
-                raise Refused(f"{request} is not possible: {old}; {_describe_remedy(request)}")
-            return AttachChoice(mode=AttachMode.DIRECT, reason=str(request))
+                remedy = f"{AttachOption.MOVE} is possible" if _can_move(request) else _NEWER_ENGINE
+                raise Refused(f"{request} is not possible: {old}; {remedy}")
+            return _in_sandbox(str(request), obstacle)
         case AttachOption.MOVE:
+            unsuitable = find_unsuitable(network)
             if unsuitable is not None:
                 raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
             return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
@@ -188,19 +182,26 @@ def _choose_by_option(request: AttachRequest, static_versions: Collection[str] |
             assert_never(never)
 
 
-def _choose_auto(request: AttachRequest, obstacle: str | None) -> AttachChoice:
-    """Return the mode in which Docker knows most of the link: *move*, then *hybrid*, then *direct*."""
+def _in_sandbox(reason: str, obstacle: str | None) -> AttachChoice:
+    """Return the mechanism of mode *sandbox*; with an obstacle, Docker cannot learn the addresses."""
+    if obstacle is None:
+        return AttachChoice(mode=AttachMode.HYBRID, reason=reason)
+    return AttachChoice(mode=AttachMode.DIRECT, reason=f"{reason}; Docker does not know the addresses: {obstacle}")
+
+
+def _choose_auto(request: AttachRequest, old: str | None, obstacle: str | None) -> AttachChoice:
+    """Return the mode in which Docker knows most of the link."""
     unsuitable = _find_unmovable(request)
     need = _find_need(request) if unsuitable is None else f"of {unsuitable}"
     if need is None:
         return AttachChoice(mode=AttachMode.MOVE, reason="Docker knows all of a link that it moves itself")
-    if obstacle is None:
-        return AttachChoice(mode=AttachMode.HYBRID, reason=need)
-    if request.release is None:
+    if old is not None:
+        return AttachChoice(mode=AttachMode.MOVE, reason=old)
+    if obstacle is not None and request.release is None:
         return AttachChoice(mode=AttachMode.MOVE, reason=_UNKNOWN_RELEASE)
-    if request.release.makes_sandbox_first and not _can_move(request):
-        return AttachChoice(mode=AttachMode.DIRECT, reason=f"{need}; hybrid is not possible: {obstacle}")
-    return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
+    if obstacle is not None and _can_move(request):
+        return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
+    return _in_sandbox(need, obstacle)
 
 
 def _can_move(request: AttachRequest) -> bool:
@@ -208,14 +209,6 @@ def _can_move(request: AttachRequest) -> bool:
     if not request.requires_identity:
         request = replace(request, options=replace(request.options, identity=None))
     return find_unsuitable(request.network) is None and _find_need(request) is None
-
-
-def _describe_remedy(request: AttachRequest) -> str:
-    """Return what to do if a mode that was asked for is not possible."""
-    if _can_move(request):
-        return f"{AttachMode.MOVE} is possible"
-    direct = f"{AttachMode.DIRECT} is possible"
-    return direct if _find_engine_obstacle(request.release) is None else f"{_NEWER_ENGINE}, where {direct}"
 
 
 def _find_need(request: AttachRequest) -> str | None:
@@ -228,16 +221,16 @@ def _find_need(request: AttachRequest) -> str | None:
     return None if request.options.identity is None else "cni.identity needs plugins that run in the sandbox"
 
 
-def _choose_fast(request: AttachRequest, obstacle: str | None) -> AttachChoice:
+def _choose_fast(request: AttachRequest, old: str | None, obstacle: str | None) -> AttachChoice:
     """Return the fastest mode in which Docker learns the same addresses and MAC as in mode *move*."""
     unsuitable = _find_unmovable(request)
     if unsuitable is not None:
-        return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
-    # move would refuse the name, so hybrid loses nothing
-    reason = obstacle or (None if request.has_ifname else _find_unknown_to_docker(request))
+        return _in_sandbox(f"of {unsuitable}", obstacle)
+    # move would refuse the name, so the sandbox loses nothing
+    reason = old or obstacle or (None if request.has_ifname else _find_unknown_to_docker(request))
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
-    return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
+    return _in_sandbox("all plugins of the list can run in the sandbox", None)
 
 
 def _find_unmovable(request: AttachRequest) -> str | None:
@@ -253,15 +246,8 @@ def _find_unmovable(request: AttachRequest) -> str | None:
     return unsuitable
 
 
-def _find_sandbox_mode(request: AttachRequest, static_versions: Collection[str] | None) -> AttachMode | None:
-    """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join."""
-    if _find_engine_obstacle(request.release) is not None:
-        return None
-    return AttachMode.HYBRID if _find_obstacle(request.network, static_versions) is None else AttachMode.DIRECT
-
-
 def _find_unknown_to_docker(request: AttachRequest) -> str | None:
-    """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
+    """Return what *move* can do and *sandbox* may refuse, because Docker learns addresses and MAC in advance."""
     if request.release is None:
         return _UNKNOWN_RELEASE
     main, *others = request.network.plugins
@@ -275,7 +261,7 @@ def _describe_change(plugin: PluginConfiguration) -> str | None:
     """Return what a chained plugin may change of what Docker has learnt, None if nothing."""
     if plugin.type in _KEEP_RESERVATION:
         return None
-    return f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=hybrid is possible"
+    return f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=sandbox is possible"
 
 
 def _find_engine_obstacle(release: EngineRelease | None) -> str | None:

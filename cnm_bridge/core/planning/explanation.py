@@ -19,7 +19,7 @@ from cnm_bridge.core.planning.ports import CAPABILITY
 
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
-"""The number of the IPAM plugin that runs at CreateEndpoint, in mode *hybrid*."""
+"""The number of the IPAM plugin that runs at CreateEndpoint, if Docker learns the addresses."""
 _NAME_SERVERS: Final = {
     DnsOption.SEARCH: "search: Docker's stay; search domains of the result are added, and options that it alone has",
     DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
@@ -64,7 +64,7 @@ class Explanation:
             "identity": self._identity(),
             "dhcp": self._dhcp(),
             "dns": None if self.plan.options.dns is None else self.plan.options.dns.value,
-            "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
+            "attach": {"mode": self.plan.attach.mode.shown, "reason": self.plan.attach.reason},
             "plugins": [
                 {
                     "type": request.plugin,
@@ -86,7 +86,7 @@ class Explanation:
             f"configuration  {configuration.name} ({origin_of(configuration)})",
             f"CNI version    {configuration.cni_version}",
             f"link           {self.plan.options.ifname or f'{self.plan.options.ifname_prefix}N'} in the container",
-            f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
+            f"attach mode    {self.plan.attach.mode.shown}, because {self.plan.attach.reason}",
         ]
         if self.plan.attach.mode.falls_back_to_move and self.plan.options.ifname is None:
             is_movable = find_unsuitable(configuration) is None

@@ -15,7 +15,7 @@ from cnm_bridge.core.link_state import NotCarriable, Observation, Sysctl
 from cnm_bridge.core.model.endpoint import Endpoint
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
-    "dhcp": "its daemon loses a link that is moved, and the lease expires; mode direct, from Engine 28 on, moves none",
+    "dhcp": "its daemon loses a link that is moved, and the lease expires; mode sandbox, from Engine 28 on, moves none",
     "vrf": "a VRF cannot be moved into the container",
 }
 

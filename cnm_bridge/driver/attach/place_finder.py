@@ -231,7 +231,7 @@ def refuse_to_move(record: EndpointRecord, reason: str) -> None:
     """
     refused = f"CNI configuration {record.attachment.network} cannot be attached in the sandbox"
     if not record.attachment.mode.falls_back_to_move:
-        raise Refused(f"{refused}, as mode direct demands: {reason}")
+        raise Refused(f"{refused}: {reason}; its link cannot be moved there: Docker does not know its addresses")
     unsuitable = find_unsuitable(Endpoint(record).network)
     if unsuitable is not None:
         raise Refused(

@@ -167,7 +167,7 @@ class EndpointService:
             with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
                 await self.store.put_endpoint(planned)
                 record = await self._attacher(planned).prepare(planned, plan)
-            log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.value)
+            log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.shown)
             self._warn_of_mac(record, plan)
             _warn_of_missed(record)
             return record

@@ -142,7 +142,7 @@ def _reach_outside(pair: Pair, outside: Address | None, *, has_route: bool) -> S
 def _resolve(pair: Pair, peers: tuple[Address, ...]) -> Step:
     first, second = pair.names
     if not pair.has_docker_address(second):
-        return _skipped("names", "Docker does not know the containers' addresses (attach mode direct)")
+        return _skipped("names", "Docker does not know the containers' addresses; cni-bridge explain says why")
     done = pair.inside(first, "nslookup", second, "127.0.0.11")
     found = [peer for peer in peers if str(peer) in done.output.split()]
     if not found:

@@ -89,7 +89,6 @@ class DockerNetwork:
         configuration: The name of its network configuration list; None if the list is in the network's own options.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
         is_of_swarm: Whether it is a swarm's.
-        is_direct: Whether its containers are attached in mode *direct*.
         containers: The names of its containers on this host that run.
     """
 
@@ -97,7 +96,6 @@ class DockerNetwork:
     configuration: str | None
     pools: Sequence[PoolRecord] = ()
     is_of_swarm: bool = False
-    is_direct: bool = False
     containers: Sequence[str] = ()
 
 

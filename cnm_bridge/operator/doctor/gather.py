@@ -13,9 +13,9 @@ from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.options.cni_options import ATTACH, list_name
+from cnm_bridge.core.planning.options.cni_options import list_name
 from cnm_bridge.core.planning.plugin_needs import needed_modules
-from cnm_bridge.core.settings import AttachOption, Scope, Settings
+from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
@@ -108,7 +108,7 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         version=found.version,
         is_rootless=found.is_rootless,
         is_hidden=engine.is_hidden(),
-        networks=tuple(_docker_network(network, settings.attach, lists) for network in found_networks),
+        networks=tuple(_docker_network(network, lists) for network in found_networks),
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
         unallocated=unallocated,
         needs_forwarding=needs_forwarding,
@@ -136,14 +136,12 @@ def _uses_nftables() -> bool:
         return False
 
 
-def _docker_network(network: EngineNetwork, default: AttachOption, lists: Collection[str]) -> DockerNetwork:
-    mode = network.options.get(ATTACH, default)
+def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNetwork:
     return DockerNetwork(
         name=network.name,
         configuration=list_name(network, lists),
         pools=network.pools,
         is_of_swarm=network.is_of_swarm,
-        is_direct=mode == AttachOption.DIRECT,
         containers=tuple(sorted(one.name for one in network.endpoints.values() if one.name)),
     )
 

@@ -95,16 +95,14 @@ def _check_names(facts: Facts) -> Iterator[Finding]:
     lists = {one.network.name: one.network for one in facts.networks}
     for network in facts.engine.networks:
         found = lists.get(network.configuration or "")
-        has_dhcp = found is not None and find_dhcp(found) is not None
-        if network.is_of_swarm and (network.is_direct or has_dhcp):
+        if network.is_of_swarm and found is not None and find_dhcp(found) is not None:
             yield Finding(
                 severity=Severity.WARNING,
                 code="names-missing",
                 subject=f"network {network.name}",
-                text="its containers are attached in mode direct, in which Docker knows no address, so the names of "
-                "its services do not resolve on any node",
-                advice="make the nodes' networks of settings without cni.attach=direct, with an IPAM plugin such as "
-                "host-local",
+                text="its addresses come by DHCP, and Docker does not know them, so the names of its services do not "
+                "resolve on any node",
+                advice="give the lists of the nodes an IPAM plugin such as host-local",
             )
 
 

@@ -157,7 +157,8 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         EngineUnavailable: The engine does not answer.
         KernelError: The host's links cannot be read.
     """
-    given = {CONFIGURATION: wanted.name, **({_ATTACH: AttachOption.DIRECT.value} if wanted.has_dhcp else {}), **options}
+    mode = {_ATTACH: AttachOption.SANDBOX.value} if wanted.has_dhcp else {}
+    given = {CONFIGURATION: wanted.name, **mode, **options}
     parse_options(given)
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
     release = await _release(engine)

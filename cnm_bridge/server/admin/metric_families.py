@@ -112,7 +112,7 @@ def _families(counts: EventCounts, figures: Figures) -> Iterator[Metric]:
     yield _value("pending_releases", "Such addresses whose release has failed.", figures.pending_releases)
     yield _gauge(
         "direct_address_info",
-        "An address that Docker does not know, of attach mode direct; the value is 1.",
+        "An address that Docker does not know; the value is 1.",
         figures.direct_addresses,
         "network",
         "address",

@@ -4,11 +4,11 @@
 
 from tests.system.attached import describe, has_moved_too_many, read_attached
 
-LOG = """{"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "a"}
-{"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "b"}
-{"event": "endpoint.created", "mode": "direct", "endpoint_id": "c"}
+LOG = """{"event": "endpoint.created", "mode": "sandbox", "endpoint_id": "a"}
+{"event": "endpoint.created", "mode": "sandbox", "endpoint_id": "b"}
+{"event": "endpoint.created", "mode": "sandbox", "endpoint_id": "c"}
 a plugin printed "endpoint.torn_down"
-{"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "d"}
+{"event": "endpoint.created", "mode": "sandbox", "endpoint_id": "d"}
 {"event": "endpoint.moved_instead", "reason": "the first process in the sandbox is not known", "endpoint_id": "b"}
 {"event": "endpoint.moved_instead", "reason": "the container has further networks", "endpoint_id": "d"}
 """
@@ -17,7 +17,7 @@ a plugin printed "endpoint.torn_down"
 def test_an_endpoint_that_is_moved_instead_counts_as_moved() -> None:
     """The mode at Join counts, not the one at CreateEndpoint."""
     found = read_attached(LOG)
-    assert found.modes == {"hybrid": 1, "direct": 1, "move": 2}
+    assert found.modes == {"sandbox": 2, "move": 2}
 
 
 def test_a_container_on_several_networks_is_no_doubt() -> None:
@@ -27,12 +27,12 @@ def test_a_container_on_several_networks_is_no_doubt() -> None:
 
 def test_a_run_that_moved_too_many_links() -> None:
     """A few endpoints say nothing."""
-    assert has_moved_too_many({"hybrid": 30, "move": 70})
-    assert not has_moved_too_many({"hybrid": 60, "move": 40})
+    assert has_moved_too_many({"sandbox": 30, "move": 70})
+    assert not has_moved_too_many({"sandbox": 60, "move": 40})
     assert not has_moved_too_many({"move": 40})
 
 
 def test_the_line_of_a_run() -> None:
     """It has the modes in alphabetical order."""
-    assert describe({"move": 1, "hybrid": 30}) == "endpoints by attach mode: hybrid 30, move 1"
+    assert describe({"move": 1, "sandbox": 30}) == "endpoints by attach mode: move 1, sandbox 30"
     assert describe({}) == "endpoints by attach mode: none"

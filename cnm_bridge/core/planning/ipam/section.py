@@ -24,7 +24,7 @@ SUFFIX: Final = ".ipam"
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "it needs the container's link, and Docker asks for the address before there is one; use a network of "
-    "driver cni-bridge with --ipam-driver null, whose mode direct runs dhcp",
+    "driver cni-bridge with --ipam-driver null, which runs dhcp in the sandbox",
     "static": "it gives every container the same addresses; use host-local",
 }
 

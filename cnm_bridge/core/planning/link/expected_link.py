@@ -209,7 +209,7 @@ def refuse_changed(
         raise Refused(
             f"the plugins of CNI configuration {configuration.name} changed what their IPAM plugin "
             f"{configuration.plugins[0].type} had reserved: {difference}; make the network with "
-            f"{network_option('cni.attach', 'move')}, or direct if its list cannot be moved"
+            f"{network_option('cni.attach', 'move')} if its list can be moved, or change the list"
         )
 
 

@@ -67,10 +67,10 @@ def choose(
     return choose_mode(asking(option, need, *plugins, release=release), static_versions)
 
 
-# `auto`: the first of move, hybrid and direct that can do what the list and the options need
+# `auto`: move if it can do what the list and the options need, else in the sandbox
 
 NEEDS_SANDBOX = "needs plugins that run in the sandbox"
-TO_EXPLAIN = "; hybrid is not possible: "
+TO_EXPLAIN = "; Docker does not know the addresses: "
 
 
 @pytest.mark.parametrize("release", [OLD, NEW, None])
@@ -175,7 +175,7 @@ def test_auto_while_the_release_is_not_known() -> None:
         choose(*VRF, release=None)
     with pytest.raises(BadOption, match="the release of the Docker Engine was not known"):
         choose(ACME, release=None, need=NAMED)
-    with pytest.raises(Refused, match=r"choose cni.attach=direct, or leave out cni.identity-required"):
+    with pytest.raises(Refused, match=r"choose cni.attach=sandbox, or leave out cni.identity-required"):
         choose(ACME, release=None, need=REQUIRED)
 
 
@@ -189,10 +189,9 @@ def test_auto_while_the_release_is_not_known() -> None:
         (AttachOption.AUTO, [BRIDGE], POOL, False),
         (AttachOption.AUTO, [BRIDGE], KNOWN, True),
         (AttachOption.FAST, [BRIDGE], None, True),
-        (AttachOption.HYBRID, [BRIDGE], None, True),
-        (AttachOption.DIRECT, VRF, REQUIRED, False),
+        (AttachOption.SANDBOX, [BRIDGE], None, True),
         (AttachOption.MOVE, [BRIDGE], KNOWN, False),
-        (AttachOption.MOVE, [BRIDGE], REQUIRED, True),
+        (AttachOption.MOVE, [BRIDGE], REQUIRED, False),
     ],
 )
 def test_static_is_asked_only_if_the_mode_depends_on_it(
@@ -215,11 +214,11 @@ def test_fast_prefers_hybrid(plugin: str) -> None:
 
 
 def test_fast_moves_while_the_release_is_not_known() -> None:
-    """The engine may be an older one; with the option `hybrid`, the sandbox is looked for at Join."""
+    """The engine may be an older one; with the option `sandbox`, it is looked for at Join."""
     choice = choose(BRIDGE, release=None, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert "was not known" in choice.reason
-    assert choose(BRIDGE, release=None, option=AttachOption.HYBRID).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, release=None, option=AttachOption.SANDBOX).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(
@@ -254,16 +253,17 @@ def test_fast_moves_on_older_engines() -> None:
     [(None, "static is not installed"), (["0.4.0"], "does not support CNI version 1.0.0")],
 )
 def test_hybrid_needs_static(static_versions: Collection[str] | None, reason: str) -> None:
-    """Without it `fast` moves, and `hybrid` is refused."""
+    """Without it `fast` moves, and with `sandbox` Docker does not know the addresses."""
     assert reason in choose(BRIDGE, static_versions=static_versions, option=AttachOption.FAST).reason
-    with pytest.raises(Refused, match=reason):
-        choose(BRIDGE, static_versions=static_versions, option=AttachOption.HYBRID)
+    choice = choose(BRIDGE, static_versions=static_versions, option=AttachOption.SANDBOX)
+    assert choice.mode is AttachMode.DIRECT
+    assert reason in choice.reason
 
 
-@pytest.mark.parametrize("plugins", [VRF, [DHCP]])
-def test_fast_attaches_directly_what_cannot_be_moved(plugins: list[JsonObject]) -> None:
+@pytest.mark.parametrize(("plugins", "mode"), [(VRF, AttachMode.HYBRID), ([DHCP], AttachMode.DIRECT)])
+def test_fast_attaches_in_the_sandbox_what_cannot_be_moved(plugins: list[JsonObject], mode: AttachMode) -> None:
     """On an engine that is old or unknown it is refused, as with the option `move`."""
-    assert choose(*plugins, option=AttachOption.FAST).mode is AttachMode.DIRECT
+    assert choose(*plugins, option=AttachOption.FAST).mode is mode
     for release in (OLD, None):
         with pytest.raises(Refused, match="blue cannot be used: plugin"):
             choose(*plugins, release=release, option=AttachOption.FAST)
@@ -274,58 +274,41 @@ def test_fast_attaches_directly_what_cannot_be_moved(plugins: list[JsonObject]) 
 # modes that are demanded
 
 
-@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT])
-def test_an_option_that_the_engine_cannot_do_is_refused(option: AttachOption) -> None:
+def test_an_option_that_the_engine_cannot_do_is_refused() -> None:
     """The error names the engine, and the mode that is possible."""
-    with pytest.raises(Refused, match=rf"cni.attach={option} is not possible.*Docker Engine 27.5.*move is possible"):
-        choose(BRIDGE, option=option, release=OLD)
+    with pytest.raises(Refused, match=r"cni.attach=sandbox is not possible.*Docker Engine 27.5.*move is possible"):
+        choose(BRIDGE, option=AttachOption.SANDBOX, release=OLD)
 
 
-@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT])
 @pytest.mark.parametrize(
     ("plugins", "need"), [(VRF, None), ([DHCP], None), ([BRIDGE], NAMED), ([BRIDGE], REQUIRED), ([PTP], POOL)]
 )
-def test_an_older_engine_is_the_only_obstacle(
-    option: AttachOption, plugins: list[JsonObject], need: IdentityRequest | str | None
-) -> None:
+def test_an_older_engine_is_the_only_obstacle(plugins: list[JsonObject], need: IdentityRequest | str | None) -> None:
     """If mode *move* is not possible either, the error names no mode of this engine."""
-    with pytest.raises(
-        Refused, match=r"Docker Engine 27.5 .*; use Docker Engine 28 or newer, where direct is possible$"
-    ):
-        choose(*plugins, option=option, release=OLD, need=need)
-    assert choose(*plugins, option=AttachOption.DIRECT, need=need).mode is AttachMode.DIRECT
+    with pytest.raises(Refused, match=r"Docker Engine 27.5 .*; use Docker Engine 28 or newer$"):
+        choose(*plugins, option=AttachOption.SANDBOX, release=OLD, need=need)
+    assert choose(*plugins, option=AttachOption.SANDBOX, need=need).mode.in_sandbox
 
 
-@pytest.mark.parametrize("release", [NEW, None])
-@pytest.mark.parametrize("need", [NAMED, REQUIRED, POOL])
-def test_the_mode_instead_of_hybrid_does_what_the_options_need(
-    release: EngineRelease | None, need: IdentityRequest | str
+@pytest.mark.parametrize(
+    ("plugins", "mode", "reason"),
+    [
+        ([BRIDGE], AttachMode.HYBRID, ""),
+        ([{"type": "vlan", "ipam": HOST_LOCAL}], AttachMode.HYBRID, ""),  # Docker does not learn the MAC
+        ([DHCP], AttachMode.DIRECT, f"{TO_EXPLAIN}IPAM plugin dhcp is not known to work without a link"),
+        ([ACME], AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme is not known to leave its addresses to an IPAM plugin"),
+        (TWICE, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme has an IPAM plugin as well"),
+    ],
+)
+def test_the_list_chooses_the_mechanism_in_the_sandbox(
+    plugins: list[JsonObject], mode: AttachMode, reason: str
 ) -> None:
-    """Mode *move* would refuse the whole name, the required identity, and the prefix of Docker's IPAM."""
-    plugins: list[JsonObject] = [{"type": "ptp"}]
-    with pytest.raises(Refused, match=r"plugin ptp has no IPAM plugin; direct is possible$"):
-        choose(*plugins, option=AttachOption.HYBRID, release=release, need=need)
-    assert choose(*plugins, option=AttachOption.DIRECT, release=release, need=need).mode is AttachMode.DIRECT
+    """Docker knows the addresses wherever the IPAM plugin can run by itself, and else the reason says why not."""
+    choice = choose(*plugins, option=AttachOption.SANDBOX)
+    assert (choice.mode, choice.reason) == (mode, f"cni.attach=sandbox{reason}")
 
 
-def test_hybrid_is_refused_for_a_list_that_cannot_do_it() -> None:
-    """The error names the plugin, the reason, and the mode that is possible."""
-    with pytest.raises(Refused, match=r"blue: IPAM plugin dhcp is not known .*; direct is possible"):
-        choose({"type": "macvlan", "ipam": {"type": "dhcp"}}, option=AttachOption.HYBRID)
-    with pytest.raises(Refused, match=r"blue: plugin acme is not known .*; move is possible"):
-        choose({"type": "acme"}, option=AttachOption.HYBRID)
-    with pytest.raises(Refused, match=r"blue: plugin acme has an IPAM plugin as well; move is possible"):
-        choose(*TWICE, option=AttachOption.HYBRID)
-
-
-@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
-def test_a_mode_can_be_demanded(option: AttachOption) -> None:
-    """Also *hybrid* for a plugin with which Docker does not learn the MAC."""
-    choice = choose({"type": "vlan", "ipam": HOST_LOCAL}, option=option)
-    assert (choice.mode, choice.reason) == (AttachMode(option), f"cni.attach={option}")
-
-
-@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
+@pytest.mark.parametrize("option", [AttachOption.SANDBOX, AttachOption.MOVE])
 def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
     """The reason and an error name the daemon's setting, not the option of the network."""
     listed = network({"type": "vlan", "ipam": HOST_LOCAL})
@@ -362,10 +345,10 @@ def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
 @pytest.mark.parametrize(
     ("option", "plugins", "release", "remedy"),
     [
-        (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=hybrid"),
-        (AttachOption.MOVE, TWICE, NEW, "because cni.attach=move; choose cni.attach=direct"),
-        (AttachOption.FAST, TWICE, NEW, "because plugin acme has an IPAM plugin as well; choose cni.attach=direct"),
-        (AttachOption.FAST, [ACME], NEW, "; choose cni.attach=direct"),
+        (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=sandbox"),
+        (AttachOption.MOVE, TWICE, NEW, "because cni.attach=move; choose cni.attach=sandbox"),
+        (AttachOption.FAST, TWICE, NEW, "because plugin acme has an IPAM plugin as well; choose cni.attach=sandbox"),
+        (AttachOption.FAST, [ACME], NEW, "; choose cni.attach=sandbox"),
         (AttachOption.FAST, [BRIDGE], OLD, "; use Docker Engine 28 or newer"),
     ],
 )
@@ -379,8 +362,7 @@ def test_a_required_identity_in_mode_move(
     assert choose(*plugins, option=option, release=release, need=KNOWN).mode is AttachMode.MOVE
     named = remedy.partition("choose cni.attach=")[2]
     if named:
-        possible = choose(*plugins, option=AttachOption(named), release=release, need=REQUIRED)
-        assert possible.mode is AttachMode(named)
+        assert choose(*plugins, option=AttachOption(named), release=release, need=REQUIRED).mode.in_sandbox
 
 
 @pytest.mark.parametrize("plugin", sorted({"bandwidth", "firewall", "portmap", "sbr", "tuning"}))

@@ -102,7 +102,7 @@ async def test_another_network_of_that_name_stays_and_is_reported_once(change: M
     "container",
     [
         {"cni.network": "other"},
-        {"cni.attach": "direct"},
+        {"cni.attach": "sandbox"},
         {"cni.args.k8s_pod_name": "web"},
         {"cni.bandwidth.ingress-rate": "10G", "cni.ips": "10.1.0.9"},
     ],

@@ -65,10 +65,10 @@ async def test_the_options_of_the_call(plugins: FakePlugins, options: Options, m
 
 async def test_the_option_precedes_the_setting(plugins: FakePlugins) -> None:
     """The reason says which of them it was."""
-    choice = await choose(plugins, Options(), default=AttachOption.DIRECT)
-    assert (choice.mode, choice.reason) == (AttachMode.DIRECT, "the daemon's --attach=direct")
-    choice = await choose(plugins, Options(attach=AttachOption.HYBRID), default=AttachOption.DIRECT)
-    assert (choice.mode, choice.reason) == (AttachMode.HYBRID, "cni.attach=hybrid")
+    choice = await choose(plugins, Options(), default=AttachOption.MOVE)
+    assert (choice.mode, choice.reason) == (AttachMode.MOVE, "the daemon's --attach=move")
+    choice = await choose(plugins, Options(attach=AttachOption.SANDBOX), default=AttachOption.MOVE)
+    assert (choice.mode, choice.reason) == (AttachMode.HYBRID, "cni.attach=sandbox")
 
 
 async def test_name_servers_need_an_engine_that_calls_in_time(plugins: FakePlugins) -> None:

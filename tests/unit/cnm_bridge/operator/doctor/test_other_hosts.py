@@ -77,18 +77,17 @@ def test_a_routed_network_that_accepts_them() -> None:
     assert codes(replace(routed("10.22.1.0/28"), networks=masqueraded)) == []
 
 
-def swarm(*, is_direct: bool, is_of_swarm: bool = True, ipam: str = "host-local") -> Facts:
+def swarm(*, is_of_swarm: bool = True, ipam: str = "host-local") -> Facts:
     """Return a node with a network of a swarm."""
-    network = DockerNetwork(name="lan", configuration="blue", is_of_swarm=is_of_swarm, is_direct=is_direct)
+    network = DockerNetwork(name="lan", configuration="blue", is_of_swarm=is_of_swarm)
     listed = configured({"type": "macvlan", "ipam": {"type": ipam}})
     return replace(HEALTHY, networks=(listed,), engine=replace(HEALTHY.engine, networks=(network,)))
 
 
 def test_a_network_of_a_swarm_without_names() -> None:
-    """In mode *direct*, and with DHCP, which needs it, Docker knows no address."""
-    assert only(swarm(is_direct=True)).code == "names-missing"
-    assert only(swarm(is_direct=False, ipam="dhcp")).code == "names-missing"
-    assert codes(swarm(is_direct=False)) == codes(swarm(is_direct=True, is_of_swarm=False)) == []
+    """With DHCP Docker knows no address."""
+    assert only(swarm(ipam="dhcp")).code == "names-missing"
+    assert codes(swarm()) == codes(swarm(is_of_swarm=False, ipam="dhcp")) == []
 
 
 def test_a_network_to_which_the_swarm_gives_no_subnet() -> None:

@@ -89,7 +89,7 @@ def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "is_said"),
-    [((), True), (("-o", "cni.attach=direct"), True), (("--attach=fast", "-o", "cni.attach=move"), False)],
+    [((), True), (("-o", "cni.attach=sandbox"), True), (("--attach=fast", "-o", "cni.attach=move"), False)],
 )
 def test_the_release_of_the_engine_is_not_known(
     tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], *, is_said: bool
@@ -141,17 +141,17 @@ def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlug
 def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
     """Its networks are known at Join only."""
     plugins.install("static")
-    hybrid = ("-o", "cni.attach=hybrid")
-    lines = explain(tmp_path, *hybrid, "blue").output.splitlines()
-    index = lines.index("attach mode    hybrid, because cni.attach=hybrid")
+    sandbox = ("-o", "cni.attach=sandbox")
+    lines = explain(tmp_path, *sandbox, "blue").output.splitlines()
+    index = lines.index("attach mode    sandbox, because cni.attach=sandbox")
     assert lines[index + 1] == "               and move for a container on several networks"
     assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
     named = ("-o", "com.docker.network.endpoint.ifname=wan7")
-    assert "several networks" not in explain(tmp_path, *hybrid, *named, "blue").output
+    assert "several networks" not in explain(tmp_path, *sandbox, *named, "blue").output
     plugins.install("vrf")
     document = {**LIST, "name": "red", "plugins": [*get_objects(LIST, "plugins"), {"type": "vrf"}]}
     (tmp_path / "conf" / "red.conflist").write_text(json.dumps(document))
-    shown = explain(tmp_path, *hybrid, "red").output
+    shown = explain(tmp_path, *sandbox, "red").output
     assert "refused for a container on several networks, unless its link has a name of its own" in shown
 
 
@@ -193,18 +193,18 @@ def test_options_are_rejected_as_by_docker_calls(
 @pytest.mark.parametrize(
     ("arguments", "mode", "asked"),
     [
-        (("--attach=hybrid",), "hybrid", True),
+        (("--attach=sandbox",), "sandbox", True),
         (("--attach=fast",), "move", True),
         (("--attach=auto",), "move", False),
-        (("--attach=auto", "-o", "cni.identity=docker"), "hybrid", True),
+        (("--attach=auto", "-o", "cni.identity=docker"), "sandbox", True),
         (("--attach=move",), "move", False),
-        (("--attach=auto", "-o", "cni.attach=direct"), "direct", False),
+        (("--attach=auto", "-o", "cni.attach=sandbox"), "sandbox", True),
     ],
 )
 def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
     tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], mode: str, *, asked: bool
 ) -> None:
-    """Without an engine hybrid and direct are possible, and fast chooses move; the option overrides the setting."""
+    """Without an engine sandbox is possible, and fast chooses move; the option overrides the setting."""
     plugins.install("static")
     done = explain(tmp_path, *arguments, "--json", "blue")
     assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output

@@ -23,7 +23,7 @@ STATUS: JsonObject = {
             "id": "77" * 32,
             "networkId": "6f" * 32,
             "phase": "joined",
-            "mode": "hybrid",
+            "mode": "sandbox",
             "configuration": "lan",
             "addresses": ["10.1.2.3/24", "fd00::3/64"],
             "sandboxKey": None,
@@ -59,7 +59,7 @@ def test_networks_and_endpoints_have_tables() -> None:
         "6f6f6f6f6f6f  blue  lan",
         "",
         "ENDPOINT      NETWORK  PHASE     MODE    ADDRESSES",
-        "777777777777  blue     joined    hybrid  10.1.2.3/24 fd00::3/64",
+        "777777777777  blue     joined    sandbox  10.1.2.3/24 fd00::3/64",
         "888888888888  -        deleting  move    -",
     ]
 
