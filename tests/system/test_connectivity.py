@@ -54,8 +54,8 @@ def test_a_planted_fault(scene: Scene) -> None:
     finally:
         lab.run("iptables", "-D", *rule)
     assert done.returncode == 1
-    table, _, hints = done.stdout.partition("\n\n")
-    rows = {line.split()[0]: line.split()[1] for line in table.splitlines()[1:]}
+    lines, _, hints = done.stdout.partition("\n\n")
+    rows = {step: outcome for outcome, step, *_ in map(str.split, lines.splitlines())}
     assert (rows["peer"], rows["gateway"], rows["cleanup"]) == ("passed", "failed", "passed")
     assert rows["port"] == "skipped"
     assert hints.startswith("gateway failed; look at")
@@ -96,3 +96,4 @@ def test_an_unknown_network(scene: Scene) -> None:
     done = scene.lab.run(*TEST, f"{network}x", check=False)
     assert done.returncode == 2
     assert f"did you mean {network}?" in done.stderr
+    assert "did you mean" not in scene.lab.run(*TEST, "nope", check=False).stderr  # such as none

@@ -1,21 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The two containers of a connectivity test."""
+"""The two containers of a connectivity test, made of the host's own static busybox, so that no registry is needed."""
 
+import io
 import json
 import socket
+import struct
+import subprocess
+import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
-from cnm_bridge.operator.connectivity.docker_command import DockerCommand
-from cnm_bridge.operator.connectivity.view import parse_addresses
+from cnm_bridge.operator.connectivity.probe_output import parse_addresses
 from cnm_bridge.operator.probe_containers import MARK, new_names
 from cnm_bridge.system.commands import CompletedCommand
+
+_LIMIT_S: Final = 120.0
+"""Longer than a plugin may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class DockerCommand:
+    """The docker command for one engine.
+
+    A command that has begun runs to its end, also after Ctrl-C: an interrupted `docker create` could make its container
+    after everything was removed.
+
+    Attributes:
+        host: The address of the engine.
+    """
+
+    host: str
+
+    def run(self, *arguments: str, content: bytes | None = None) -> CompletedCommand:
+        """Run a command; its output is stripped, and its errors are on one line.
+
+        Raises:
+            Refused: docker is not installed, or did not end in time.
+        """
+        try:
+            process = subprocess.Popen(
+                ("docker", "--host", self.host, *arguments),  # noqa: S607 - the operator's own docker
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C does not reach it
+            )
+        except OSError as exc:
+            raise Refused(f"cannot run docker: {exc.strerror}") from exc
+        with process:
+            try:
+                output, errors = process.communicate(content, timeout=_LIMIT_S)
+            except KeyboardInterrupt:
+                process.communicate(timeout=_LIMIT_S)
+                raise
+            except subprocess.TimeoutExpired as exc:
+                process.kill()
+                raise Refused(f"docker {arguments[0]} did not end within {_LIMIT_S:g} s") from exc
+        text = " ".join(errors.decode("utf-8", "replace").split())
+        return CompletedCommand(
+            succeeded=process.returncode == 0,
+            output=output.decode("utf-8", "replace").strip(),
+            error=text or f"exit status {process.returncode}",
+        )
+
+
+_MAGIC: Final = b"\x7fELF"
+_CLASS_64: Final = 2
+_PT_INTERP: Final = 3  # elf(5): the segment that names the dynamic loader
+
+
+def busybox_tar(busybox: Path) -> bytes:
+    """Return a tar with busybox and a link for each of its applets in /bin, and the directories a container expects.
+
+    Raises:
+        Refused: It cannot be read, is not an executable, or needs shared libraries.
+    """
+    try:
+        program = busybox.read_bytes()
+    except OSError as exc:
+        raise Refused(f"cannot read {busybox}: {exc.strerror}") from exc
+    if not program.startswith(_MAGIC):
+        raise Refused(f"{busybox} is not an executable; install the package busybox-static")
+    if _is_dynamic(program):
+        raise Refused(f"{busybox} needs shared libraries; install the package busybox-static")
+    applets = subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for directory in ("bin", "dev", "etc", "proc", "root", "sys", "tmp"):
+            tar.addfile(_entry(directory, tarfile.DIRTYPE))
+        tar.addfile(_entry("bin/busybox", tarfile.REGTYPE, size=len(program)), io.BytesIO(program))
+        for applet in applets:
+            if applet != "busybox":
+                tar.addfile(_entry(f"bin/{applet}", tarfile.SYMTYPE, linkname="busybox"))
+    return buffer.getvalue()
+
+
+def _entry(name: str, kind: bytes, *, size: int = 0, linkname: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode, entry.size, entry.linkname = kind, 0o755, size, linkname
+    return entry
+
+
+def _is_dynamic(program: bytes) -> bool:
+    """Return whether an ELF program of this machine's byte order has an interpreter segment (elf(5))."""
+    is_64_bit = program[4] == _CLASS_64
+    headers, size, count = struct.unpack_from("@32xQ14xHH" if is_64_bit else "@28xI10xHH", program)
+    types = (struct.unpack_from("@I", program, headers + i * size)[0] for i in range(count))
+    return _PT_INTERP in types
+
 
 PORT: Final = 8080
 _SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"

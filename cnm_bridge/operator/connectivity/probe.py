@@ -3,8 +3,9 @@
 """The steps of a connectivity test: what each finds, and what to look at if it fails."""
 
 import subprocess
+import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.operator.connectivity.pair import PORT, Pair
-from cnm_bridge.operator.connectivity.view import parse_gateways, parse_mtu, url
+from cnm_bridge.operator.connectivity.probe_output import parse_gateways, parse_mtu, url
 from cnm_bridge.operator.probe_containers import MARK
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
+_PAUSE_S: Final = 0.1
 _FETCH: Final = f"""
 for attempt in 1 2 3 4 5; do
     answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w {_LIMIT_S} "$1" {PORT}) && printf %s "$answer" && exit
@@ -39,6 +41,7 @@ LOOK_AT: Final = {
     "names": "docker exec CONTAINER cat /etc/resolv.conf, and dockerd's log",
     "port": "iptables -t nat -S, or nft list ruleset, for the port; the plugin portmap in the list",
     "mtu": "the MTU of the bridge or parent link: ip link; a tunnel below it needs a smaller one (mtu in the list)",
+    "interrupt": "the steps above; cni-bridge test NETWORK runs all of them again",
     "cleanup": "cni-bridge status, which shows why a teardown is pending",
 }
 """Step → what to look at if it fails."""
@@ -68,11 +71,6 @@ class Step:
     detail: str
 
 
-def failed_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps that have failed."""
-    return tuple(step for step in steps if step.outcome is Outcome.FAILED)
-
-
 def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: str) -> Iterator[Step]:
     """Yield the steps as they end, `cleanup` excepted. If the containers do not start, there are no others.
 
@@ -88,7 +86,7 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
         return
     yield _passed("start", "both containers run")
     first, second = pair.names
-    mine, peers = pair.addresses(first), pair.addresses(second)
+    mine, peers = _wait_addresses(pair, first), _wait_addresses(pair, second)
     if not mine or not peers or set(mine) & set(peers):
         yield _failed("addresses", f"{_join(mine) or 'none'} and {_join(peers) or 'none'}")
         return
@@ -104,6 +102,14 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
         yield _send_full_packets(pair, peers[0])
     else:
         yield _skipped("mtu", "the other container is not reached at all")
+
+
+def _wait_addresses(pair: Pair, name: str) -> tuple[Address, ...]:
+    """Return the addresses inside a container; before Engine 28 it may start some milliseconds before it has all."""
+    deadline = time.monotonic() + _LIMIT_S
+    while not (found := pair.addresses(name)) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    return found
 
 
 def _reach_peer(pair: Pair, peers: tuple[Address, ...]) -> Step:

@@ -229,7 +229,7 @@ def describe_endpoint(endpoint: Endpoint, unpublished: Unpublished) -> JsonObjec
         "id": record.id,
         "networkId": record.network_id,
         "phase": record.phase.value,
-        "mode": record.attachment.mode.value,
+        "mode": record.attachment.mode.shown,
         "configuration": record.attachment.network or None,
         "addresses": [str(address) for address in known_addresses(endpoint)],
         "notPublished": unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,

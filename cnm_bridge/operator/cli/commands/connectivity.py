@@ -5,6 +5,7 @@
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_address
@@ -13,24 +14,26 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, get_objects, get_str
+from cni_bridge_spec import get_objects, get_str
 from cni_invoker import CniError, ConfigurationDirectories
+from cni_invoker.cli.echo import echo
+from cni_invoker.printable import printable
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.completion import networks
-from cnm_bridge.operator.cli.output import Shown, Table, shows
+from cnm_bridge.operator.cli.output import with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
-from cnm_bridge.operator.connectivity.docker_command import DockerCommand
-from cnm_bridge.operator.connectivity.pair import Pair
-from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, failed_steps, run_steps
+from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
+from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_steps
 
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a stop by a service manager, a terminal that is closed."""
-_COLUMNS: Final = (("STEP", "step"), ("RESULT", "result"), ("DETAIL", "detail"))
+_NOT_TESTED: Final = frozenset({"none", "host"})
+"""Docker's networks that are never meant."""
 
 
 class _UnknownNetwork(Refused):
@@ -60,10 +63,17 @@ class _UnknownNetwork(Refused):
 @click.argument("network", shell_complete=networks)
 @click.pass_context
 @exits
-@shows
+@with_json
 def test(
-    context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
-) -> tuple[Shown, ExitStatus]:
+    context: click.Context,
+    /,
+    *,
+    outside: str | None,
+    busybox: Path | None,
+    network: str,
+    as_json: bool,
+    **given: object,
+) -> ExitStatus:
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
@@ -71,40 +81,61 @@ def test(
     """
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)
-    steps, is_interrupted = _run(settings, network, outside, busybox)
-    has_failed = is_interrupted or bool(failed_steps(steps))
-    return _shown(steps, network), ExitStatus.FINDINGS if has_failed else ExitStatus.FINE
+    steps = _run(settings, network, outside, busybox, _discard if as_json else _show)
+    failed = [step for step in steps if step.outcome is Outcome.FAILED]
+    if as_json:
+        rows = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
+        echo(json.dumps(rows, indent=2))
+    else:
+        for step in failed:
+            echo(f"\n{step.name} failed; look at {LOOK_AT[step.name].replace('NETWORK', network)}")
+    return ExitStatus.FINDINGS if failed else ExitStatus.FINE
 
 
-def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> tuple[list[Step], bool]:
-    """Run all steps, and clean up; return them, and whether one of `_ENDS` interrupted them."""
+def _show(step: Step) -> None:
+    echo(f"{step.outcome:<8} {step.name:<10} {printable(step.detail)}")
+
+
+def _discard(_: Step) -> None:
+    pass
+
+
+def _run(
+    settings: Settings, network: str, outside: str | None, busybox: Path | None, show: Callable[[Step], None]
+) -> list[Step]:
+    """Run all steps, and clean up, also if one of `_ENDS` interrupts them; show each as it ends, and return all."""
     try:
         target = None if outside is None else ip_address(outside)
     except ValueError as exc:
         raise Refused(f"--outside {outside}: not an IP address") from exc
     found = busybox or shutil.which("busybox")
     if found is None:
-        raise Refused("there is no busybox in PATH; install the package busybox-static, or set --busybox")
+        raise Refused("there is no busybox in PATH: apt-get install busybox-static, or set --busybox")
     docker = DockerCommand(settings.docker_host)
     no_ports = _why_no_ports(docker, settings, network)
     pair = Pair(docker, network, publishes=not no_ports, is_torn_down=partial(_are_torn_down, settings.admin_path))
     steps: list[Step] = []
-    is_interrupted = False
+
+    def add(step: Step) -> None:
+        steps.append(step)
+        show(step)
+
     for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP after nohup
             signal.signal(number, signal.default_int_handler)
     try:
         for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports):
-            steps.append(step)  # noqa: PERF402 - an interruption keeps those that have ended
+            add(step)
     except KeyboardInterrupt:
-        is_interrupted = True
+        steps.append(Step(name="interrupt", outcome=Outcome.FAILED, detail="the other steps were left out"))
     finally:
         for number in _ENDS:
             signal.signal(number, signal.SIG_IGN)
         left = pair.remove()
-    outcome = Outcome.FAILED if left else Outcome.PASSED
-    steps.append(Step(name="cleanup", outcome=outcome, detail=left or "everything is removed"))
-    return steps, is_interrupted
+    add(
+        Step(name="cleanup", outcome=Outcome.FAILED if left else Outcome.PASSED, detail=left or "everything is removed")
+    )
+    return steps
 
 
 def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> str:
@@ -118,7 +149,7 @@ def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> st
         listed = docker.run("network", "ls", "--format", "{{.Name}}")
         if not listed.succeeded:
             raise Refused(f"docker network ls: {listed.error}")
-        near = get_close_matches(network, listed.output.split(), n=1)
+        near = get_close_matches(network, set(listed.output.split()) - _NOT_TESTED, n=1)
         hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"
         raise _UnknownNetwork(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
@@ -141,11 +172,3 @@ def _are_torn_down(socket: Path, endpoints: frozenset[str]) -> bool:
     except DaemonError:
         return True
     return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
-
-
-def _shown(steps: list[Step], network: str) -> Shown:
-    rows: list[JsonObject] = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
-    look_at = (
-        f"{step.name} failed; look at {LOOK_AT[step.name].replace('NETWORK', network)}" for step in failed_steps(steps)
-    )
-    return Shown(document=rows, parts=[Table(columns=_COLUMNS, rows=rows), *look_at])

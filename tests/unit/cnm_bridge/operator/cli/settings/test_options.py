@@ -14,7 +14,7 @@ from cnm_bridge.operator.cli.main import main
     ("command", "own"),
     [
         ("doctor", ("--quick", "--no-trunc", "--json")),
-        ("test", ("--outside", "--no-trunc", "--json")),
+        ("test", ("--outside", "--busybox", "--json")),
         ("explain", ("--option", "--json")),
     ],
 )
