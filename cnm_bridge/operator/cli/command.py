@@ -18,6 +18,11 @@ from click.shell_completion import CompletionItem
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BadOption, BridgeError
 
+_UNLIMITED: Final = 1 << 16
+_WHOLE_WORDS: Final = 30
+"""Columns of a list's first column, at most; longer terms have a line of their own."""
+NAME: Final = "cni-bridge"
+
 
 class ExitStatus(IntEnum):
     """What a command's exit status means."""
@@ -58,12 +63,6 @@ def describe_failure(error: Exception) -> str:
         return str(error)
     return f"run as root (sudo): {error.strerror}: {error.filename}"
 
-
-_UNLIMITED: Final = 1 << 16
-_WHOLE_WORDS: Final = 30
-"""Columns of a list's first column, at most; longer terms have a line of their own."""
-
-NAME: Final = "cni-bridge"
 
 NO_DAEMON: Final[Mapping[int, str]] = {
     ExitStatus.NO_DAEMON: "No daemon answers, or this user, who is not root, may not ask it."

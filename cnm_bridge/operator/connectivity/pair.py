@@ -22,6 +22,13 @@ from cnm_bridge.system.commands import CompletedCommand
 
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
+_MAGIC: Final = b"\x7fELF"
+_CLASS_64: Final = 2
+_PT_INTERP: Final = 3  # elf(5): the segment that names the dynamic loader
+PORT: Final = 8080
+_SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"
+_GONE_S: Final = 30.0
+_PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,6 @@ class DockerCommand:
         )
 
 
-_MAGIC: Final = b"\x7fELF"
-_CLASS_64: Final = 2
-_PT_INTERP: Final = 3  # elf(5): the segment that names the dynamic loader
-
-
 def busybox_tar(busybox: Path) -> bytes:
     """Return a tar with busybox and a link for each of its applets in /bin, and the directories a container expects.
 
@@ -113,12 +115,6 @@ def _is_dynamic(program: bytes) -> bool:
     headers, size, count = struct.unpack_from("@32xQ14xHH" if is_64_bit else "@28xI10xHH", program)
     types = (struct.unpack_from("@I", program, headers + i * size)[0] for i in range(count))
     return _PT_INTERP in types
-
-
-PORT: Final = 8080
-_SERVE: Final = f"mkdir -p /tmp/www && echo {MARK} >/tmp/www/index.html && exec httpd -f -p {PORT} -h /tmp/www"
-_GONE_S: Final = 30.0
-_PAUSE_S: Final = 0.2
 
 
 class Pair:

@@ -25,6 +25,9 @@ _FIREWALLD: Final = "firewalld"
 _TRUSTED: Final = ("firewall-cmd", "--zone=trusted", "--list-sources")
 _ACCEPTING: Final = frozenset({"accept", "goto", "jump", "queue", "vmap"})
 _BY_DOCKER: Final = "docker-bridges"
+_IPV4: Final = 4
+_FAMILIES: Final = {_IPV4: "iptables", 6: "ip6tables"}
+_PACKAGES: Final = {"iptables": "iptables", "nft": "nftables"}
 
 
 async def gather_firewall() -> FirewallFacts:
@@ -97,11 +100,6 @@ def _legacy_tables() -> tuple[str, ...]:
         return tuple(_LEGACY.read_text("utf-8").split())
     except OSError:  # the module of the older backend is not loaded
         return ()
-
-
-_IPV4: Final = 4
-_FAMILIES: Final = {_IPV4: "iptables", 6: "ip6tables"}
-_PACKAGES: Final = {"iptables": "iptables", "nft": "nftables"}
 
 
 def check_firewall(facts: Facts) -> Iterator[Finding]:

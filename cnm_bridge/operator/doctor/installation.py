@@ -26,6 +26,8 @@ from cnm_bridge.operator.doctor.finding import Finding, Severity
 _UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, DOCKER)
 _SYSTEMD: Final = Path("/run/systemd/system")
 _ENFORCING: Final = Path("/sys/fs/selinux/enforce")
+_DROP_IN: Final = f"/etc/systemd/system/{SOCKET}.d/before-docker.conf"
+_LITTLE_BYTES: Final = 16 << 20
 
 
 def find_daemon(state_dir: Path) -> int | None:
@@ -123,10 +125,6 @@ def read_selinux() -> str:
         return "enforcing" if _ENFORCING.read_text("ascii").strip() == "1" else "permissive"
     except OSError:
         return ""
-
-
-_DROP_IN: Final = f"/etc/systemd/system/{SOCKET}.d/before-docker.conf"
-_LITTLE_BYTES: Final = 16 << 20
 
 
 def check_installation(facts: Facts) -> Iterator[Finding]:

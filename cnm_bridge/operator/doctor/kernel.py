@@ -36,6 +36,10 @@ _OPTIONS: Final = {
 """The option of the kernel's configuration that makes each module."""
 _LISTS: Final = ("modules.builtin", "modules.dep")
 _NAME: Final = re.compile(r"([^/\s]+)\.ko")
+_NEEDED: Final = (5, 5)
+"""The first release with alternative names of links."""
+_IPV4, _IPV6 = 4, 6
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 def gather_kernel(needed: Iterable[str], *, root: Path = Path("/")) -> KernelFacts:
@@ -93,12 +97,6 @@ def _read(path: Path) -> str:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
-
-
-_NEEDED: Final = (5, 5)
-"""The first release with alternative names of links."""
-_IPV4, _IPV6 = 4, 6
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 def check_kernel(facts: Facts) -> Iterator[Finding]:

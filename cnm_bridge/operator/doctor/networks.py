@@ -50,6 +50,7 @@ _USUAL: Final = tuple(
     )
 )
 """Where distributions, nerdctl, Podman and k3s install plugins."""
+_NEARLY_FULL: Final = 0.9
 
 
 async def gather_networks(
@@ -181,9 +182,6 @@ def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Addr
         for one in find_reservations(Path(directory), network.name).owned
         if one.address
     )
-
-
-_NEARLY_FULL: Final = 0.9
 
 
 def check_networks(facts: Facts) -> Iterator[Finding]:

@@ -39,6 +39,8 @@ _UNUSABLE: Final = {
 _SMALLEST_MTU: Final = {4: 68, 6: 1280}
 """RFC 791 and RFC 8200."""
 _LARGEST_MTU: Final = 65535
+_NAME_CHARACTERS: Final = 255 - len(".conflist")
+"""A file's name has at most 255 bytes."""
 
 
 class ParentType(StrEnum):
@@ -150,10 +152,6 @@ def whole_range(subnet: _Subnet, gateway: _Address | None = None) -> AddressRang
     """Return the range of all addresses of a subnet; its gateway is the first of them unless it is given."""
     last = subnet[-2] if subnet.version == _IPV4 else subnet[-1]
     return AddressRange(subnet=subnet, first=subnet[1], last=last, gateway=gateway or subnet[1])
-
-
-_NAME_CHARACTERS: Final = 255 - len(".conflist")
-"""A file's name has at most 255 bytes."""
 
 
 def _check_name(name: str, parent: str | None) -> None:

@@ -19,6 +19,11 @@ from cnm_bridge.core.settings import Settings, option_name
 from cnm_bridge.operator.cli.settings.types import Directory, File, Network, Seconds
 
 TomlValue = str | int | float | bool | list[str] | list[dict[str, Any]]
+_DIRECTORY: Final = Directory()
+FILE: Final = File()
+_SECONDS: Final = Seconds()
+NETWORK: Final = Network()
+_DEFAULTS: Final = Settings()
 
 
 class ValueKind(StrEnum):
@@ -72,14 +77,6 @@ def fits(kind: ValueKind, value: object) -> bool:
             return isinstance(value, list) and all(isinstance(item, dict) for item in value)
         case _:
             assert_never(kind)
-
-
-_DIRECTORY: Final = Directory()
-FILE: Final = File()
-_SECONDS: Final = Seconds()
-NETWORK: Final = Network()
-
-_DEFAULTS: Final = Settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
