@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_o
 from cni_bridge_state import DnsOption
 from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
+from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
@@ -25,8 +26,6 @@ _NAME_SERVERS: Final = {
     DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
     "without any, Docker's stay",
 }
-_MOVED: Final = "move for a container on several networks"
-_REFUSED: Final = "refused for a container on several networks, unless its link has a name of its own"
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
 
@@ -79,52 +78,90 @@ class Explanation:
             "warnings": list(self.warnings),
         }
 
-    def render_text(self) -> str:
-        """Return the explanation as text."""
-        configuration = self.plan.configuration
-        lines = [
-            f"configuration  {configuration.name} ({origin_of(configuration)})",
-            f"CNI version    {configuration.cni_version}",
-            f"link           {self.plan.options.ifname or f'{self.plan.options.ifname_prefix}N'} in the container",
-            f"attach mode    {self.plan.attach.mode.shown}, because {self.plan.attach.reason}",
-        ]
-        if self.plan.attach.mode.falls_back_to_move and self.plan.options.ifname is None:
-            is_movable = find_unsuitable(configuration) is None
-            lines.append(f"               and {_MOVED if is_movable else _REFUSED}")
-        if self.docker_network is not None:
-            lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
+    def render_text(self, *, with_plugins: bool = False) -> str:
+        """Return the explanation as text: a paragraph in plain words, and a line for each option with an effect.
+
+        Args:
+            with_plugins: Whether to add what each plugin receives, and what is synced into the sandbox.
+        """
+        lines = [" ".join(self._sentences()), *self._option_lines()]
+        return "\n".join((*lines, *(self._plugin_lines() if with_plugins else ())))
+
+    def _sentences(self) -> Iterator[str]:
+        """Yield what a container gets: addresses, gateway, link, ports, names, plugins."""
+        plan, configuration = self.plan, self.plan.configuration
+        yield f"A container on {self.docker_network or configuration.name} gets {self._address_words()}."
+        link = plan.options.ifname or f"{plan.options.ifname_prefix}N"
+        how = "is made in it by the plugins" if plan.attach.mode.in_sandbox else "is moved into it by Docker"
+        yield f"Its link {link} {how} (mode {plan.attach.mode.shown}), because {plan.attach.reason}."
+        if plan.attach.mode.falls_back_to_move and plan.options.ifname is None:
+            unless = "refused, unless its link has a name of its own"
+            yield f"On several networks it is {'moved' if find_unsuitable(configuration) is None else unless}."
+        publishers = [one.plugin for one, publishes in zip(self.requests, self._publishers(), strict=True) if publishes]
+        yield f"Ports (-p) are published by {publishers[0]}." if publishers else "It can publish no ports (-p)."
+        if not plan.attach.mode.docker_knows_addresses:
+            yield "Docker does not know its addresses, so other containers do not find it by name."
+        elif plan.options.dns is not DnsOption.REPLACE:
+            yield "Containers find each other by name."
+        plugins = [plugin.type for plugin in configuration.plugins]
+        yield (
+            f"The list {configuration.name} ({origin_of(configuration)}, CNI {configuration.cni_version}) runs "
+            f"{' and '.join(filter(None, (', '.join(plugins[:-1]), plugins[-1])))}; --plugins shows what each receives."
+        )
+
+    def _address_words(self) -> str:
+        """Describe the addresses and the gateway."""
         if self.plan.addresses:
-            lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
-        if self.plan.requested.mac:
-            by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
-            lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
-        elif self.plan.own_mac and self.plan.options.client_id is None:
-            lines.append(f"MAC            {self.plan.own_mac}, which the configuration gives")
-        if self.plan.options.sticky is not None:
-            lines.append(
-                f"key            {self.plan.options.sticky}: plugins are also asked for the addresses and the MAC of "
-                "the last container with it"
+            return f"{' and '.join(map(str, self.plan.addresses))}, or does not start"
+        main = self.plan.configuration.plugins[0]
+        ipam = find_object(main.document, "ipam") or {}
+        if find_dhcp(self.plan.configuration) is not None:
+            return "its address from the DHCP server of the LAN"
+        ranges = find_ranges(self.plan.configuration)
+        if not ranges:
+            return (
+                f"the addresses that {main.ipam_type} gives"
+                if main.ipam_type
+                else "no address: the list has no IPAM plugin"
             )
-        identity = self._identity()
-        if identity is not None:
-            lines.append(f"identity       {identity}")
-        dhcp = self._dhcp()
-        if dhcp is not None:
-            lines.append(f"DHCP           {dhcp}")
-        if self.plan.options.dns is not None:
-            lines.append(f"name servers   {_NAME_SERVERS[self.plan.options.dns]}")
-        lines += [f"warning        {warning}" for warning in self.warnings]
+        words = " and ".join(f"an address from {one.first} to {one.last} ({one.subnet})" for one in ranges)
+        has_gateway = bool(ipam.get("routes")) or main.document.get("isDefaultGateway") is True
+        return f"{words}, with the gateway {' and '.join(str(one.gateway) for one in ranges)}" if has_gateway else words
+
+    def _option_lines(self) -> Iterator[str]:
+        """Yield what options change, and warnings."""
+        plan = self.plan
+        if plan.requested.mac:
+            by = "by the plugins" if plan.passes_mac else "by Docker: no plugin of the list accepts one"
+            yield f"MAC            {plan.requested.mac}, set {by}"
+        elif plan.own_mac and plan.options.client_id is None:
+            yield f"MAC            {plan.own_mac}, which the configuration gives"
+        if plan.options.sticky is not None:
+            yield (
+                f"key            {plan.options.sticky}: plugins are also asked for the addresses and the MAC of the "
+                "last container with it"
+            )
+        dns = plan.options.dns
+        further = {
+            "identity": self._identity(),
+            "DHCP": self._dhcp(),
+            "name servers": None if dns is None else _NAME_SERVERS[dns],
+        }
+        yield from (f"{name:<14} {text}" for name, text in further.items() if text is not None)
+        yield from (f"warning        {warning}" for warning in self.warnings)
+
+    def _plugin_lines(self) -> Iterator[str]:
+        """Yield the request of each plugin, and what is synced into the sandbox."""
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
-            lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
-            lines += [f"   {name}={value}" for name, value in _environment(request).items()]
-            lines += [f"   {line}" for line in _indented(parse_json(request.stdin))]
-            lines += [f"   {note}" for note in self._notes(number)]
+            yield from ("", f"{number}. {request.plugin} ({self.paths[request.plugin]})")
+            yield from (f"   {name}={value}" for name, value in _environment(request).items())
+            yield from (f"   {line}" for line in _indented(parse_json(request.stdin)))
+            yield from (f"   {note}" for note in self._notes(number))
             if publishes:
-                lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
+                yield "   run again with the ports to publish, if any, when the endpoint becomes the gateway"
         if not self.plan.attach.mode.in_sandbox:
-            lines += ["", "after Docker has moved the link into the container:"]
-            lines += [f"   {what}" for what in _preview_sandbox(self.plan) or ("nothing that the configuration shows",)]
-        return "\n".join(lines)
+            yield from ("", "after Docker has moved the link into the container:")
+            yield from (f"   {one}" for one in _preview_sandbox(self.plan) or ("nothing that the configuration shows",))
 
     def _identity(self) -> str | None:
         """Describe what plugins learn about the container, None if nothing is requested."""

@@ -5,9 +5,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -47,38 +46,13 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
 """Stands for the ID that Docker will choose."""
 
 
-class _Interface(click.ParamType[Any]):
-    """An address with a prefix length.
-
-    Args:
-        family: The class of the address.
-        example: An example for the error text.
-    """
-
-    def __init__(self, family: type[IPv4Interface] | type[IPv6Interface], example: str) -> None:
-        self.name = "address/length"
-        self._family = family
-        self._example = example
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> IPv4Interface | IPv6Interface:
-        """Return the address."""
-        try:
-            if "/" not in str(value):
-                raise ValueError
-            return self._family(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not an address with a prefix length, such as {self._example}", param, ctx)
-
-
 @click.command(
     "explain",
     cls=CommandWithSettings,
     examples=(
         "explain blue",
-        "explain --option cni.ips=10.22.0.9 --json blue",
-        "explain --json blue",
+        "explain --option cni.ips=10.22.0.9 blue",
+        "explain --plugins blue",
     ),
     exits={
         ExitStatus.FINE: "It was shown.",
@@ -97,10 +71,8 @@ class _Interface(click.ParamType[Any]):
     help="Option of the network or the endpoint. Repeatable.",
     shell_complete=option_keys,
 )
-@click.option("--ip", type=_Interface(IPv4Interface, "10.1.0.9/24"), help="What Docker's own IPAM would choose.")
-@click.option("--ip6", type=_Interface(IPv6Interface, "fd00::9/64"), help="The same for IPv6.")
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
-@click.option("--internal", is_flag=True, help="As given to docker network create.")
+@click.option("--plugins", is_flag=True, help="Show also what each plugin receives.")
 @click.argument("network", shell_complete=explained)
 @click.pass_context
 @exits
@@ -110,39 +82,32 @@ def explain(
     /,
     *,
     options: tuple[str, ...],
-    ip: IPv4Interface | None,
-    ip6: IPv6Interface | None,
     mac_address: str | None,
-    internal: bool,
+    plugins: bool,
     network: str,
     **given: object,
 ) -> tuple[Shown, ExitStatus]:
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
-    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
+    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration. --json
+    has what each plugin receives, too.
+
     No daemon is needed; if one runs at the --admin-socket, its own settings are used, changed by the options given
     here.
     """
-    requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
+    requested = RequestedInterface(mac=mac_address)
     chosen = dict(_split(option) for option in options)
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)
     try:
-        found = asyncio.run(_explain(settings, network, chosen, requested, internal=internal))
+        found = asyncio.run(_explain(settings, network, chosen, requested))
     except (CniError, OSError) as exc:
         raise Refused(str(exc)) from exc
     document = found.render_json()
-    return Shown(document=document, parts=[found.render_text()]), ExitStatus.FINE
+    return Shown(document=document, parts=[found.render_text(with_plugins=plugins)]), ExitStatus.FINE
 
 
-async def _explain(
-    settings: Settings,
-    name: str,
-    given: dict[str, str],
-    requested: RequestedInterface,
-    *,
-    internal: bool,
-) -> Explanation:
+async def _explain(settings: Settings, name: str, given: dict[str, str], requested: RequestedInterface) -> Explanation:
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     given = with_spelling(given, settings.cni_arg_names)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
@@ -150,7 +115,7 @@ async def _explain(
         echo(f"cni-bridge: {network.doubt}", err=True)
     docker = network.docker
     pools = () if docker is None else docker.pools
-    internal = internal or (docker is not None and docker.internal)
+    internal = docker is not None and docker.internal
     wanted = PlanRequest(
         network=network.configuration, options=network.options, requested=requested, pools=pools, internal=internal
     )
