@@ -142,7 +142,7 @@ def create(
     CONFIGURATION, by default that of its own name.
 
     Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
-    bridges, files, names. Docker gets the flags that this engine needs. The commands that do the same are shown.
+    bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
     """
     pairs = _parse(options)
     of_links = (parent, parent_type, dhcp, no_masquerade, mtu is not None, allow_overlap)
@@ -242,10 +242,9 @@ def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
         "commands": list(planned.commands),
         "isMade": is_made,
     }
-    commands = "\n".join(planned.commands)
-    if is_made:
-        commands = f"Docker network {name} has the list {file}\nThe same by hand:\n{commands}"
-    return Shown(document=document, parts=[commands], notes=planned.notes)
+    made = (f"Docker network {name} has the list {file}", f"next: docker run --network {name} IMAGE")
+    lines = (*made, f"test: cni-bridge test {name}") if is_made else planned.commands
+    return Shown(document=document, parts=["\n".join(lines)], notes=planned.notes)
 
 
 def _parse(options: tuple[str, ...]) -> dict[str, str]:

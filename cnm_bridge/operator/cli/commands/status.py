@@ -66,6 +66,8 @@ _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), 
 
 _DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
 
+_FIRST_NETWORK: Final = "no networks yet; make one: cni-bridge network create blue --subnet 10.22.0.0/16"
+
 _SLOW_S: Final = 10.0
 """The verdict mentions a plugin that runs longer."""
 
@@ -121,10 +123,7 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
 
 
 def show_status(status: JsonObject) -> Shown:
-    """Return a verdict, a table of networks and one of endpoints.
-
-    Running plugins, changed configurations, teardowns, unpublished ports and problems of DHCP have
-    tables if there are any.
+    """Return a verdict, and tables of what there is: networks, endpoints, and whatever needs attention.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -148,15 +147,13 @@ def show_status(status: JsonObject) -> Shown:
         (_NOT_PUBLISHED, not_published),
         (_DHCP, _find_dhcp_problems(status)),
     )
-    return Shown(
-        document=status,
-        parts=[
-            _verdict(status),
-            Table(columns=_NETWORKS, rows=networks, optional=("id",)),
-            Table(columns=_ENDPOINTS, rows=endpoints, optional=("mode", "id")),
-            *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
-        ],
-    )
+    tables = [
+        Table(columns=_NETWORKS, rows=networks, optional=("id",)),
+        Table(columns=_ENDPOINTS, rows=endpoints, optional=("mode", "id")),
+        *(Table(columns=columns, rows=rows) for columns, rows in further),
+    ]
+    found: list[Table | str] = [one for one in tables if one.rows]
+    return Shown(document=status, parts=[_verdict(status), *(found or [_FIRST_NETWORK])])
 
 
 def _has_teardowns(status: JsonObject) -> bool:

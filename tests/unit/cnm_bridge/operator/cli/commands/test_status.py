@@ -58,9 +58,18 @@ def test_networks_and_endpoints_have_tables() -> None:
         "NETWORK       NAME  CONFIGURATION",
         "6f6f6f6f6f6f  blue  lan",
         "",
-        "ENDPOINT      NETWORK  PHASE     MODE    ADDRESSES",
+        "ENDPOINT      NETWORK  PHASE     MODE     ADDRESSES",
         "777777777777  blue     joined    sandbox  10.1.2.3/24 fd00::3/64",
-        "888888888888  -        deleting  move    -",
+        "888888888888  -        deleting  move     -",
+    ]
+
+
+def test_a_new_host() -> None:
+    """There are no tables, and the first network is one command away."""
+    assert render_status({**STATUS, "networks": [], "endpoints": []}).splitlines() == [
+        "fine: the Docker Engine answers; 0 networks, 0 endpoints",
+        "",
+        "no networks yet; make one: cni-bridge network create blue --subnet 10.22.0.0/16",
     ]
 
 
