@@ -85,7 +85,7 @@ class AdminClient:
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield a successful answer, whose body has not been read."""
         target = "/".join((_API, *(quote(part, safe="") for part in path)))
-        connection = _UnixConnection(self._path, limit_s)
+        connection = UnixConnection(self._path, limit_s)
         try:
             connection.request(verb, f"{target}?{urlencode(query)}" if query else target)
             response = connection.getresponse()
@@ -142,12 +142,15 @@ class AdminClient:
         return DaemonError(f"another program answers on {self._path}: {reason}", ExitStatus.NO_DAEMON)
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a server at a Unix socket."""
+
     def __init__(self, path: Path, limit_s: float | None) -> None:
         super().__init__("cni-bridge", timeout=limit_s)
         self._path = path
 
     def connect(self) -> None:
+        """Connect it."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))

@@ -2,25 +2,26 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a shell completes: containers, networks, configurations, and the keys of options.
 
-The daemon and the engine are asked, with little patience; without an answer nothing is completed.
+The daemon and the engine are asked, with little patience; without an answer nothing is completed. What is asked is
+imported when a shell completes: each command imports this module.
 """
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from cni_bridge_spec import get_objects, get_str
-from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.errors import BridgeError
-from cnm_bridge.core.planning.options.cni_options import OPTION_FAMILIES, OPTIONS
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.output import SHORT
+
+if TYPE_CHECKING:
+    from cnm_bridge.operator.cli.containers import Inventory
 
 _PATIENCE_S: Final = 1.0
 
@@ -80,6 +81,8 @@ def cleanup_ids(settings: Settings) -> Iterable[str]:
 @_completes
 def option_keys(_: Settings) -> Iterable[str]:
     """Return the keys of options of networks and endpoints; those of families end with a dot."""
+    from cnm_bridge.core.planning.options.cni_options import OPTION_FAMILIES, OPTIONS  # noqa: PLC0415
+
     return (*(f"{option}=" for option in OPTIONS), *OPTION_FAMILIES)
 
 
@@ -89,9 +92,13 @@ def _settings(context: click.Context) -> Settings:
     return Settings(**{name: given[name] for name in _NEEDED & given.keys()})
 
 
-def _inventory(settings: Settings) -> Inventory:
+def _inventory(settings: Settings) -> "Inventory":
+    from cnm_bridge.operator.cli.containers import take_inventory  # noqa: PLC0415
+
     return take_inventory(AdminClient(settings.admin_path, _PATIENCE_S), settings.docker_host, limit_s=_PATIENCE_S)
 
 
 def _configurations(settings: Settings) -> Iterable[str]:
+    from cni_invoker import ConfigurationDirectories  # noqa: PLC0415
+
     return ConfigurationDirectories(settings.cni_conf_dirs).index().names

@@ -33,7 +33,6 @@ from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import Seconds
 from cnm_bridge.operator.cli.values import changed_text, count
-from cnm_bridge.system.engine import Engine
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
@@ -236,14 +235,17 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
     if not unclear or not get_bool(get_object(document, "engine"), "isUp"):
         return document
     try:
-        known = asyncio.run(_ask_engine(Engine(docker_host, _ENGINE_LIMIT_S), [get_str(one, "id") for one in unclear]))
+        known = asyncio.run(_ask_engine(docker_host, [get_str(one, "id") for one in unclear]))
     except EngineUnavailable:
         return document
     named = (_with_name(one, known.get(get_str(one, "id")), lists) for one in networks)
     return {**document, "networks": [*named]}
 
 
-async def _ask_engine(engine: Engine, ids: Iterable[str]) -> Mapping[str, EngineNetwork]:
+async def _ask_engine(host: str, ids: Iterable[str]) -> Mapping[str, EngineNetwork]:
+    from cnm_bridge.system.engine import Engine  # noqa: PLC0415 - slow, and rarely needed
+
+    engine = Engine(host, _ENGINE_LIMIT_S)
     return {one: network for one in ids if (network := await engine.find_network(one)) is not None}
 
 
