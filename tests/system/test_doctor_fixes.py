@@ -19,6 +19,7 @@ from tests.system.test_doctor import DOCTOR, examine
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 CHECKS = Path(__file__).parents[2] / "cnm_bridge/operator/doctor"
+MAKERS = frozenset({"Finding", "error", "warning", "note"})
 DOCKER_UNIT = """[Unit]
 DefaultDependencies=no
 [Service]
@@ -268,10 +269,11 @@ def typed_codes() -> Iterator[str]:
 def codes_with_fix(module: ast.Module) -> Iterator[str]:
     """Yield the codes of the findings that a module makes with a fix."""
     for call in ast.walk(module):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Finding":
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in MAKERS:
             given = {one.arg: one.value for one in call.keywords}
             if "fix" in given:
-                constants = (one.value for one in ast.walk(given["code"]) if isinstance(one, ast.Constant))
+                code = call.args[0] if call.args else given["code"]
+                constants = (one.value for one in ast.walk(code) if isinstance(one, ast.Constant))
                 yield from (one for one in constants if isinstance(one, str))
 
 

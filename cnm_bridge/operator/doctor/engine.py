@@ -8,7 +8,7 @@ from typing import Final
 
 from cnm_bridge.core.planning.plugin_needs import fix_of_setting
 from cnm_bridge.operator.doctor.facts import Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.installation import start_daemon
 from cnm_bridge.operator.probe_containers import image_of
 
@@ -23,11 +23,10 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
     engine = facts.engine
     subject = f"engine at {engine.address}"
     if engine.version is None:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="engine-silent",
-            subject=subject,
-            text=f"it does not answer ({engine.silence}): what concerns it was not examined, and the daemon compares "
+        yield warning(
+            "engine-silent",
+            subject,
+            f"it does not answer ({engine.silence}): what concerns it was not examined, and the daemon compares "
             "nothing with it",
             fix="" if facts.installation.units is None else "systemctl start docker",
             advice="start dockerd; or correct docker-host in /etc/cni-bridge/config.toml",
@@ -37,47 +36,42 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
     found = _VERSION.match(engine.version)
     version = (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
     if version is not None and version[:2] < _OLDEST:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="engine-old",
-            subject=subject,
-            text=f"it is {engine.version}; cni-bridge is tested with 20.10 and newer",
+        yield error(
+            "engine-old",
+            subject,
+            f"it is {engine.version}; cni-bridge is tested with 20.10 and newer",
             advice="install a newer Docker Engine",
         )
     if version is not None and _CRASHING[0] <= version <= _CRASHING[1]:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="engine-crashes",
-            subject=subject,
-            text=f"it is {engine.version}; 29.0.0 to 29.0.2 crash when a container joins a network of a remote driver "
+        yield error(
+            "engine-crashes",
+            subject,
+            f"it is {engine.version}; 29.0.0 to 29.0.2 crash when a container joins a network of a remote driver "
             "(moby #51558)",
             advice="install Docker Engine 29.0.3 or newer",
         )
     if engine.is_hidden and not engine.is_rootless:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="engine-hidden",
-            subject=subject,
-            text="it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
+        yield warning(
+            "engine-hidden",
+            subject,
+            "it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
             "that seem to be dead stay, as long as their sandboxes are mounted",
             advice="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
         )
     if engine.is_rootless:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="engine-rootless",
-            subject=subject,
-            text="it runs without root, in namespaces of its own, which the daemon does not see",
+        yield error(
+            "engine-rootless",
+            subject,
+            "it runs without root, in namespaces of its own, which the daemon does not see",
             advice="use an engine that runs as root",
         )
     if engine.unstarted:
         names = " ".join(engine.unstarted)
         command = f"docker start {names}"
-        yield Finding(
-            severity=Severity.ERROR,
-            code="containers-not-started",
-            subject=f"containers {names}",
-            text="they do not run: when Docker started them, the driver did not answer",
+        yield error(
+            "containers-not-started",
+            f"containers {names}",
+            "they do not run: when Docker started them, the driver did not answer",
             fix=command
             if facts.installation.daemon_pid is not None
             else f"{start_daemon(facts)} sleep 5; {command}"
@@ -87,11 +81,10 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
     if engine.test_containers:
         names = " ".join(engine.test_containers)
         images = " ".join(dict.fromkeys(map(image_of, engine.test_containers)))
-        yield Finding(
-            severity=Severity.WARNING,
-            code="test-left-behind",
-            subject=f"containers {names}",
-            text="`cni-bridge test` was killed, and left them; they have addresses of their network",
+        yield warning(
+            "test-left-behind",
+            f"containers {names}",
+            "`cni-bridge test` was killed, and left them; they have addresses of their network",
             fix=f"docker rm --force --volumes {names} && docker rmi --force {images}",
         )
 
@@ -100,10 +93,9 @@ def _check_forwarding(facts: Facts) -> Iterator[Finding]:
     """Find a kernel that keeps a silent engine from starting."""
     if facts.engine.needs_forwarding and facts.kernel.sysctls.get("net.ipv4.ip_forward") == "0":
         start = "" if facts.installation.units is None else " && systemctl restart docker"
-        yield Finding(
-            severity=Severity.ERROR,
-            code="engine-needs-forwarding",
-            subject="setting net.ipv4.ip_forward",
-            text="it is 0, and dockerd, which is configured to use nftables, does not start then",
+        yield error(
+            "engine-needs-forwarding",
+            "setting net.ipv4.ip_forward",
+            "it is 0, and dockerd, which is configured to use nftables, does not start then",
             fix=f"{fix_of_setting('net.ipv4.ip_forward', '1')}{start}",
         )

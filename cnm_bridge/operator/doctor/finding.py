@@ -36,3 +36,18 @@ class Finding:
     text: str
     fix: str = ""
     advice: str = ""
+
+
+def error(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that keeps containers, or some of them, from working."""
+    return Finding(severity=Severity.ERROR, code=code, subject=subject, text=text, fix=fix, advice=advice)
+
+
+def warning(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that may do so later, or in other circumstances."""
+    return Finding(severity=Severity.WARNING, code=code, subject=subject, text=text, fix=fix, advice=advice)
+
+
+def note(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that is no fault."""
+    return Finding(severity=Severity.NOTE, code=code, subject=subject, text=text, fix=fix, advice=advice)

@@ -17,7 +17,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.plugin_needs import forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.commands import read_lines
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
 
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
@@ -118,11 +118,10 @@ def _check_commands(facts: Facts) -> Iterator[Finding]:
     for command, package in _PACKAGES.items():
         users = [one.network.name for one in facts.networks if command in packet_filters(one.network)]
         if users and command not in existing:
-            yield Finding(
-                severity=Severity.ERROR,
-                code="command-missing",
-                subject=f"command {command}",
-                text=f"it is not installed, and plugins of {', '.join(users)} run it: their ADD fails",
+            yield error(
+                "command-missing",
+                f"command {command}",
+                f"it is not installed, and plugins of {', '.join(users)} run it: their ADD fails",
                 fix=f"apt-get install {package}",
             )
 
@@ -130,11 +129,10 @@ def _check_commands(facts: Facts) -> Iterator[Finding]:
 def _check_backends(facts: Facts) -> Iterator[Finding]:
     firewall = facts.firewall
     if firewall.iptables is not None and "nf_tables" in firewall.iptables and firewall.legacy_tables:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="backends-mixed",
-            subject="firewall",
-            text=f"iptables uses nf_tables, and the older backend has tables ({', '.join(firewall.legacy_tables)}): "
+        yield warning(
+            "backends-mixed",
+            "firewall",
+            f"iptables uses nf_tables, and the older backend has tables ({', '.join(firewall.legacy_tables)}): "
             "a packet must pass both, and `iptables-save` shows one of them",
             advice="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
             "the older backend: update-alternatives --set iptables /usr/sbin/iptables-legacy",
@@ -155,11 +153,10 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
             verdict = table.judge(Packet(enters=link, source=subnet), has_firewall=has_firewall)
             if verdict.is_accepted:
                 continue
-            yield Finding(
-                severity=Severity.ERROR,
-                code="forward-dropped",
-                subject=f"network {network.name}",
-                text=f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
+            yield error(
+                "forward-dropped",
+                f"network {network.name}",
+                f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
                 "is behind other links of the host, such as the outside, and with br_netfilter not even each other",
                 fix=_mend_forwarding(table, command, link, subnet),
                 advice="" if has_firewall else _add_firewall(network),
@@ -190,11 +187,10 @@ def _check_native_chains(
     name = configured.network.name
     sources = [f"{'ip' if subnet.version == _IPV4 else 'ip6'} saddr {subnet}" for subnet in subnets]
     for chain in facts.firewall.dropping_chains:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="forward-dropped-by-nftables",
-            subject=f"network {name}",
-            text=f"the nftables chain {chain} has the policy drop, and no rule that accepts new connections: what "
+        yield warning(
+            "forward-dropped-by-nftables",
+            f"network {name}",
+            f"the nftables chain {chain} has the policy drop, and no rule that accepts new connections: what "
             "iptables or another table accepts is dropped there",
             fix=" && ".join(
                 f"nft insert rule {chain} {source} accept && "
@@ -205,11 +201,10 @@ def _check_native_chains(
         )
     subnets = tuple(one for one in subnets if not any(includes(source, one) for source in facts.firewall.trusted))
     if facts.firewall.has_firewalld and not has_firewall and subnets:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="firewalld-zone",
-            subject=f"network {name}",
-            text="firewalld runs, and the list has no plugin `firewall`, which would put each container's address into "
+        yield warning(
+            "firewalld-zone",
+            f"network {name}",
+            "firewalld runs, and the list has no plugin `firewall`, which would put each container's address into "
             "the zone trusted: firewalld rejects their packets unless a zone accepts them",
             fix=" && ".join(
                 f"firewall-cmd --zone=trusted --add-source={subnet} && "

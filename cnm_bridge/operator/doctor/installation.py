@@ -21,7 +21,7 @@ from cnm_bridge.operator.doctor.facts import (
     PathFacts,
     UnitFacts,
 )
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
 
 _UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, DOCKER)
 _SYSTEMD: Final = Path("/run/systemd/system")
@@ -130,31 +130,28 @@ def read_selinux() -> str:
 def check_installation(facts: Facts) -> Iterator[Finding]:
     """Find a daemon that does not run or starts late, foreign hands and a full disk."""
     if not facts.installation.is_root:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="not-root",
-            subject="doctor",
-            text="it does not run as root: rules, reservations and permissions may be missing from what it sees",
+        yield warning(
+            "not-root",
+            "doctor",
+            "it does not run as root: rules, reservations and permissions may be missing from what it sees",
             fix="sudo cni-bridge doctor",
         )
     yield from _check_daemon(facts)
     for mistake in facts.installation.mistakes:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="settings-invalid",
-            subject="settings",
-            text=f"{mistake}: the daemon does not start with this file",
+        yield error(
+            "settings-invalid",
+            "settings",
+            f"{mistake}: the daemon does not start with this file",
             advice="correct the file, then: systemctl restart cni-bridge",
         )
     yield from _check_units(facts)
     yield from _check_permissions(facts)
     yield from _check_space(facts)
     if facts.installation.selinux == "enforcing":
-        yield Finding(
-            severity=Severity.NOTE,
-            code="selinux-enforcing",
-            subject="SELinux",
-            text="it is enforcing; cni-bridge has no policy of its own and was not tested with one",
+        yield note(
+            "selinux-enforcing",
+            "SELinux",
+            "it is enforcing; cni-bridge has no policy of its own and was not tested with one",
             advice="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
         )
 
@@ -190,37 +187,33 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
         return  # not installed as a unit
     starts = [unit for unit in (service, socket) if unit is not None and unit.state.startswith("enabled")]
     if docker is not None and docker.state == "enabled" and not starts:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="boot-disabled",
-            subject="boot",
-            text="Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
+        yield error(
+            "boot-disabled",
+            "boot",
+            "Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
             fix=f"systemctl enable --now {SOCKET} {SERVICE}",
         )
     elif starts and not any(DOCKER in unit.before for unit in starts):
-        yield Finding(
-            severity=Severity.ERROR,
-            code="boot-order",
-            subject="boot",
-            text=f"no unit of cni-bridge starts before {DOCKER}: Docker starts containers before their driver exists",
+        yield error(
+            "boot-order",
+            "boot",
+            f"no unit of cni-bridge starts before {DOCKER}: Docker starts containers before their driver exists",
             fix=f"mkdir -p {_DROP_IN.rpartition('/')[0]} && printf '[Unit]\\nBefore={DOCKER}\\n' >{_DROP_IN} && "
             "systemctl daemon-reload",
         )
     elif socket is not None and not socket.state.startswith("enabled"):
-        yield Finding(
-            severity=Severity.WARNING,
-            code="socket-disabled",
-            subject="boot",
-            text=f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
+        yield warning(
+            "socket-disabled",
+            "boot",
+            f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
             fix=f"systemctl enable --now {SOCKET}",
         )
     admin = units.get(ADMIN_SOCKET)
     if starts and admin is not None and admin.state == "disabled":
-        yield Finding(
-            severity=Severity.NOTE,
-            code="admin-socket-disabled",
-            subject="boot",
-            text=f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
+        yield note(
+            "admin-socket-disabled",
+            "boot",
+            f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
             "daemon restarts",
             fix=f"systemctl enable {ADMIN_SOCKET}",
             advice="restart the host: it is used from the next boot on",
@@ -231,21 +224,19 @@ def _check_permissions(facts: Facts) -> Iterator[Finding]:
     for one in facts.installation.paths:
         if _is_writable_by_others(one):
             what = "change" if one.leads_to is None else f"replace {one.leads_to},"
-            yield Finding(
-                severity=Severity.ERROR,
-                code="writable-by-others",
-                subject=str(one.path),
-                text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
+            yield error(
+                "writable-by-others",
+                str(one.path),
+                f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
                 f"{what} what the daemon runs or reads as root",
                 fix=f"chown root:root {one.path} && chmod go-w {one.path}",
                 advice="" if one.leads_to is None else f"move {one.leads_to} to where only root can write",
             )
         elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
-            yield Finding(
-                severity=Severity.WARNING,
-                code="readable-by-others",
-                subject=str(one.path),
-                text=f"its mode is {one.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
+            yield warning(
+                "readable-by-others",
+                str(one.path),
+                f"its mode is {one.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
                 fix=f"chmod go= {one.path}",
             )
 
@@ -262,10 +253,9 @@ def _is_writable_by_others(one: PathFacts) -> bool:
 def _check_space(facts: Facts) -> Iterator[Finding]:
     for path, free in facts.installation.free_bytes.items():
         if free < _LITTLE_BYTES:
-            yield Finding(
-                severity=Severity.ERROR,
-                code="disk-full",
-                subject=str(path),
-                text=f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
+            yield error(
+                "disk-full",
+                str(path),
+                f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
                 advice=f"free space on the file system of {path}: df -h {path}",
             )

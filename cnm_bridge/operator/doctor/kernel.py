@@ -12,7 +12,7 @@ from typing import Final
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.plugin_needs import fix_of_setting, forwarding_links, needed_modules
 from cnm_bridge.operator.doctor.facts import Facts, KernelFacts, ModuleState
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error
 
 _SYSCTLS: Final = (
     "net.ipv4.ip_forward",
@@ -104,11 +104,10 @@ def check_kernel(facts: Facts) -> Iterator[Finding]:
     kernel = facts.kernel
     found = _VERSION.match(kernel.release)
     if found is not None and (int(found[1]), int(found[2])) < _NEEDED:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="kernel-old",
-            subject="kernel",
-            text=f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
+        yield error(
+            "kernel-old",
+            "kernel",
+            f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
             advice="install a newer kernel and restart the host",
         )
     yield from _check_modules(facts)
@@ -159,10 +158,4 @@ def _check_sysctls(facts: Facts) -> Iterator[Finding]:
 
 
 def _setting(name: str, value: str, wanted: str, text: str) -> Finding:
-    return Finding(
-        severity=Severity.ERROR,
-        code="sysctl",
-        subject=f"setting {name}",
-        text=f"it is {value}: {text}",
-        fix=fix_of_setting(name, wanted),
-    )
+    return error("sysctl", f"setting {name}", f"it is {value}: {text}", fix=fix_of_setting(name, wanted))

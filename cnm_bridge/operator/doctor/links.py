@@ -15,7 +15,7 @@ from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.expected_artifacts import find_missing_rules
 from cnm_bridge.core.planning.plugin_needs import bridge_of, bridges, find_missing_links, forwarding_links, has_plugin
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
 from cnm_bridge.operator.host_links import HostLink
 
 _IPV4: Final = 4
@@ -45,11 +45,10 @@ def _check_bridges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
         for address in link.addresses:
             if address in wanted or not any(_excludes(address, one) for one in wanted):
                 continue
-            yield Finding(
-                severity=Severity.ERROR,
-                code="bridge-address",
-                subject=f"network {network.name}",
-                text=f"its bridge {name} has the address {address}, and the plugin bridge refuses to add "
+            yield error(
+                "bridge-address",
+                f"network {network.name}",
+                f"its bridge {name} has the address {address}, and the plugin bridge refuses to add "
                 f"{', '.join(sorted(map(str, wanted)))}: no container starts on it",
                 fix=f"ip address del {address} dev {name}",
                 advice="give the list another bridge, if something else uses this one",
@@ -107,11 +106,10 @@ def _check_rules(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findin
     missing = {one.container: found for one in joined if (found := tuple(_missing_rules(facts, network, one)))}
     if missing:
         first = next(iter(missing.values()))[0]
-        yield Finding(
-            severity=Severity.ERROR,
-            code="rules-missing",
-            subject=f"network {network.name}",
-            text=f"{first} does not exist, as after another program has emptied chains of iptables; concerned are "
+        yield error(
+            "rules-missing",
+            f"network {network.name}",
+            f"{first} does not exist, as after another program has emptied chains of iptables; concerned are "
             f"{', '.join(missing)}",
             fix=f"docker restart {' '.join(missing)}",
             advice="`cni-bridge inspect --check` shows each missing rule, which can be added again by hand",
@@ -172,11 +170,10 @@ def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
 def _check_mac(network: NetworkConfigurationList, name: str, link: HostLink) -> Iterator[Finding]:
     """Find a bridge whose MAC the kernel chooses from those of its ports, also from those of containers' links."""
     if link.is_stretched and not link.keeps_mac and any(not one.is_link_local for one in link.addresses):
-        yield Finding(
-            severity=Severity.WARNING,
-            code="bridge-mac",
-            subject=f"network {network.name}",
-            text=f"its bridge {name}, which has addresses of the host, takes the MAC of one of its ports: it may "
+        yield warning(
+            "bridge-mac",
+            f"network {network.name}",
+            f"its bridge {name}, which has addresses of the host, takes the MAC of one of its ports: it may "
             "change when a container starts or ends, and then others on the LAN lose the host",
             fix=f"ip link set dev {name} address $(cat /sys/class/net/{name}/address)",
             advice=f"set it where {name} is configured, for the next boot as well (systemd-networkd: MACAddress=)",
@@ -191,11 +188,10 @@ def _check_uplink(facts: Facts, network: NetworkConfigurationList, name: str, li
     ipam = find_object(network.plugins[0].document, "ipam") or {}
     has_router = bool(ipam.get("routes")) or find_dhcp(network) is not None
     if taken and has_router and not (link.is_stretched or link.has_machines or routers & (taken | own)):
-        yield Finding(
-            severity=Severity.WARNING,
-            code="bridge-without-uplink",
-            subject=f"network {network.name}",
-            text=f"its bridge {name} has no port that leads out of the host, and the list has a router there: its "
+        yield warning(
+            "bridge-without-uplink",
+            f"network {network.name}",
+            f"its bridge {name} has no port that leads out of the host, and the list has a router there: its "
             "containers reach only each other",
             advice=f"add the host's link to the LAN: ip link set dev LINK master {name}",
         )

@@ -34,7 +34,7 @@ from cnm_bridge.driver.ipam.sections import Sections, read_section, section_file
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.endpoints import find_stale
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DhcpFault, Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
 
 _SYSTEMD: Final = 1
 """Process ID."""
@@ -188,28 +188,22 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
     """Find broken files, missing plugins, ranges that overlap or are full, and Docker networks that do not fit."""
     directories = ", ".join(map(str, facts.conf_dirs))
     if not (facts.networks or facts.sections or facts.installation.broken_files):
-        yield Finding(
-            severity=Severity.NOTE,
-            code="no-configuration",
-            subject="configurations",
-            text=f"there are none in {directories}",
+        yield note(
+            "no-configuration",
+            "configurations",
+            f"there are none in {directories}",
             advice="cni-bridge network create NAME --subnet 10.22.0.0/16 makes one, with its Docker network",
         )
     for file in facts.installation.broken_files:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="configuration-broken",
-            subject="configurations",
-            text=file,
+        yield error(
+            "configuration-broken",
+            "configurations",
+            file,
             advice="correct or remove the file; `cni-invoker list` shows all network configuration lists",
         )
     for file in facts.installation.shadowed_files:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="configuration-shadowed",
-            subject="configurations",
-            text=file,
-            advice="remove one of them, or give it another name",
+        yield warning(
+            "configuration-shadowed", "configurations", file, advice="remove one of them, or give it another name"
         )
     yield from _check_docker_networks(facts)
     yield from _check_elsewhere(facts)
@@ -229,11 +223,10 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
         configuration = known.get(docker.configuration)
         if configuration is None:
             near = get_close_matches(docker.configuration, known, n=1)
-            yield Finding(
-                severity=Severity.ERROR,
-                code="configuration-missing",
-                subject=subject,
-                text=f"there is no network configuration list {docker.configuration!r} in "
+            yield error(
+                "configuration-missing",
+                subject,
+                f"there is no network configuration list {docker.configuration!r} in "
                 f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
                 + (f"; did you mean {near[0]}?" if near else ""),
                 advice=f"put the list there; or docker network rm {docker.name}",
@@ -243,11 +236,10 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
         with suppress(JsonError):  # found as a problem of the list
             problem = find_pool_problem(configuration, docker.pools)
         if problem is not None:
-            yield Finding(
-                severity=Severity.ERROR,
-                code="docker-pool",
-                subject=subject,
-                text=f"{problem.text}: no container starts on it",
+            yield error(
+                "docker-pool",
+                subject,
+                f"{problem.text}: no container starts on it",
                 fix=f"docker network rm {docker.name}; cni-bridge network create {docker.name} {docker.configuration}",
             )
 
@@ -259,11 +251,10 @@ def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
     if files:
         target = facts.bin_dirs[0]
         where = sorted({str(file.parent) for file in files.values()})
-        yield Finding(
-            severity=Severity.ERROR,
-            code="plugins-elsewhere",
-            subject=f"plugins {', '.join(sorted(files))}",
-            text=f"they are in {', '.join(where)}, where the daemon does not look; it looks in "
+        yield error(
+            "plugins-elsewhere",
+            f"plugins {', '.join(sorted(files))}",
+            f"they are in {', '.join(where)}, where the daemon does not look; it looks in "
             f"{', '.join(map(str, facts.bin_dirs))}: no container starts on "
             f"{', '.join(one.network.name for one in users)}",
             fix=f"mkdir -p {target} && ln -s {' '.join(map(str, files.values()))} {target}/",
@@ -273,11 +264,10 @@ def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
     if configured.stale:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="reservations-stale",
-            subject=configured.subject,
-            text=f"{len(configured.stale)} of its reserved addresses belong to no container that Docker or libcni's "
+        yield warning(
+            "reservations-stale",
+            configured.subject,
+            f"{len(configured.stale)} of its reserved addresses belong to no container that Docker or libcni's "
             f"cache knows, such as {configured.stale[0]}; containers of runtimes without that cache are not seen here",
             fix=shlex.join(("rm", *configured.stale)),
             advice="keep them if a runtime without libcni's cache has their containers",
@@ -288,32 +278,18 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     subject = configured.subject
     validate = "" if configured.is_section else f"cni-invoker validate {configured.network.name}"
     for problem in configured.problems:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="plugin-unusable",
-            subject=subject,
-            text=problem,
+        yield error(
+            "plugin-unusable",
+            subject,
+            problem,
             advice="apt-get install containernetworking-plugins, or put the plugin into one of "
             f"{', '.join(map(str, facts.bin_dirs))}{validate and f'; then {validate}'}",
         )
     if configured.dhcp is not None:
         fault = configured.dhcp
-        yield Finding(
-            severity=Severity.ERROR,
-            code="dhcp-daemon",
-            subject=subject,
-            text=fault.text,
-            fix=fault.fix,
-            advice=fault.advice,
-        )
-    for warning in configured.warnings:
-        yield Finding(
-            severity=Severity.WARNING,
-            code="plugin-doubtful",
-            subject=subject,
-            text=warning,
-            advice=validate,
-        )
+        yield error("dhcp-daemon", subject, fault.text, fix=fault.fix, advice=fault.advice)
+    for doubt in configured.warnings:
+        yield warning("plugin-doubtful", subject, doubt, advice=validate)
 
 
 def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
@@ -336,11 +312,10 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 continue
             if route.destination.num_addresses == 1 and one.contains(route.destination.network_address):
                 continue  # of a container, as plugin ptp makes it
-            yield Finding(
-                severity=Severity.ERROR,
-                code="addresses-overlap-route",
-                subject=f"network {network.name}",
-                text=f"its subnet {one.subnet} overlaps the host's route {route.destination}"
+            yield error(
+                "addresses-overlap-route",
+                f"network {network.name}",
+                f"its subnet {one.subnet} overlaps the host's route {route.destination}"
                 + (f" through {route.link}" if route.link else "")
                 + ": packets for one of them go to the other",
                 advice=(
@@ -367,11 +342,10 @@ def _check_overlaps(facts: Facts) -> Iterator[Finding]:
             and overlap(one.subnet, other.subnet)
             and not (one.subnet == other.subnet and one.is_apart(other))
         ):
-            yield Finding(
-                severity=Severity.WARNING,
-                code="addresses-overlap",
-                subject=f"network {name}",
-                text=f"its addresses {one.first} to {one.last} and those of network {other_name}, {other.first} to "
+            yield warning(
+                "addresses-overlap",
+                f"network {name}",
+                f"its addresses {one.first} to {one.last} and those of network {other_name}, {other.first} to "
                 f"{other.last}, overlap: both may assign the same address, and no container can be on both",
                 advice="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
             )

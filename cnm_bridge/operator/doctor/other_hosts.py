@@ -10,7 +10,7 @@ from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links, is_masqueraded
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.finding import Finding, error, note, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, Verdict
 
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
@@ -26,11 +26,10 @@ def check_other_hosts(facts: Facts) -> Iterator[Finding]:
         yield from _check_routed(facts, configured)
     yield from _check_names(facts)
     for name in facts.engine.unallocated:
-        yield Finding(
-            severity=Severity.ERROR,
-            code="network-unallocated",
-            subject=f"network {name}",
-            text="the swarm has given it no subnet, so its tasks stay New. The usual reason is a subnet that "
+        yield error(
+            "network-unallocated",
+            f"network {name}",
+            "the swarm has given it no subnet, so its tasks stay New. The usual reason is a subnet that "
             "overlaps one of another network of the swarm",
             advice=f"docker network rm {name}, and make it with a free subnet; the leader's dockerd logs why "
             "(Failed allocation for network)",
@@ -49,11 +48,10 @@ def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
         verdict = _judge(facts, packet, subnet)
         if verdict is None or verdict.is_accepted:
             continue
-        yield Finding(
-            severity=Severity.WARNING,
-            code="bridged-dropped",
-            subject=f"network {configured.network.name}",
-            text=f"{verdict.where} ({command}) drops what other hosts on bridge {bridge} send to its containers, "
+        yield warning(
+            "bridged-dropped",
+            f"network {configured.network.name}",
+            f"{verdict.where} ({command}) drops what other hosts on bridge {bridge} send to its containers, "
             "because br_netfilter passes bridged packets to it: names resolve, and connections time out",
             fix=_accept(facts, subnet, subnet),
         )
@@ -79,11 +77,10 @@ def _check_routed(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 dropped.append((other, verdict))
         if dropped:
             few = [other for other, _ in dropped[:_FEW]]
-            yield Finding(
-                severity=Severity.NOTE,
-                code="routed-dropped",
-                subject=f"network {configured.network.name}",
-                text=f"{dropped[0][1].where} ({_COMMANDS[subnet.version]}) drops new connections to its containers "
+            yield note(
+                "routed-dropped",
+                f"network {configured.network.name}",
+                f"{dropped[0][1].where} ({_COMMANDS[subnet.version]}) drops new connections to its containers "
                 f"that come by the host's routes, from {', '.join(map(str, few))}"
                 + (f" and {len(dropped) - _FEW} more" if len(dropped) > _FEW else "")
                 + "; the plugin firewall accepts only those that the containers begin",
@@ -96,11 +93,10 @@ def _check_names(facts: Facts) -> Iterator[Finding]:
     for network in facts.engine.networks:
         found = lists.get(network.configuration or "")
         if network.is_of_swarm and found is not None and find_dhcp(found) is not None:
-            yield Finding(
-                severity=Severity.WARNING,
-                code="names-missing",
-                subject=f"network {network.name}",
-                text="its addresses come by DHCP, and Docker does not know them, so the names of its services do not "
+            yield warning(
+                "names-missing",
+                f"network {network.name}",
+                "its addresses come by DHCP, and Docker does not know them, so the names of its services do not "
                 "resolve on any node",
                 advice="give the lists of the nodes an IPAM plugin such as host-local",
             )
