@@ -5,7 +5,7 @@
 from pathlib import Path
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.operator.connectivity.busybox_image import busybox_tar
+from cnm_bridge.operator.connectivity.pair import busybox_tar
 from tests.lab.errors import MissingPrograms
 
 __all__ = ["image_tar"]

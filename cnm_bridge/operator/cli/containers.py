@@ -253,10 +253,10 @@ def _ask(host: str, limit_s: float) -> tuple[tuple[EngineContainer, ...], Mappin
     except TimeoutError as exc:
         raise EngineUnavailable(f"Docker Engine at {host} did not answer within {limit_s:g} s") from exc
     except OSError as exc:
-        why = os.strerror(exc.errno) if (exc.errno or 0) > 0 else str(exc)
+        why = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else str(exc)
         raise EngineUnavailable(f"Docker Engine at {host} cannot be reached: {why}") from exc
     except (http.client.HTTPException, JsonError) as exc:
-        raise EngineUnavailable(f"Docker Engine at {host} sent an invalid answer: {exc or type(exc).__name__}") from exc
+        raise EngineUnavailable(f"Docker Engine at {host} sent an invalid answer: {exc!r}") from exc
     finally:
         connection.close()
 

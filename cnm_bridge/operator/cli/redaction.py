@@ -172,7 +172,8 @@ def _redact_object(text: str) -> str | None:
 
 
 def _has_secret_name(text: str) -> bool:
-    return any(is_secret_name(name[0]) for name in _NAME.finditer(text, 0, _LINE_CHARACTERS))
+    names = _NAME.finditer(text, 0, _LINE_CHARACTERS)
+    return any(is_secret_name(name[0]) for name in names if not (name[0] in _PAIR and _ASSIGNS.match(text, name.end())))
 
 
 def _find_secret(text: str, *, has_names: bool) -> int | None:
