@@ -189,7 +189,7 @@ def test_the_mac_of_a_moved_link(scene: Scene) -> None:
 @pytest.mark.parametrize("mode", ["auto", "fast"])
 def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str], mode: str) -> None:
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
-    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), mode=mode)
+    network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
     container = scene.run(network, *options)
     assert checked(scene.lab, container.name) == (0, set()), check(scene.lab, container.name).stdout
     assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac
@@ -283,9 +283,11 @@ def test_a_network_from_one_word(scene: Scene) -> None:
     lab, subnet = scene.lab, scene.subnet()
     configuration = scene.configure(bridge(subnet))
     scene.adopt_network(configuration)
+    shown = command(lab, "network", "create", "--dry-run", configuration)
+    assert f"-o cni.network={configuration} {configuration}" in shown.stdout.splitlines()[-1]
     made = command(lab, "network", "create", configuration)
     assert made.returncode == 0, made.stderr
-    assert f"-o cni.network={configuration} {configuration}" in made.stdout.splitlines()[-1]
+    assert f"next: docker run --network {configuration} IMAGE" in made.stdout.splitlines()
     container = scene.run(configuration)
     assert str(container.link().addresses[0]).startswith(subnet.ipv4[: -len("0/24")])
     again = command(lab, "network", "create", configuration)
