@@ -17,9 +17,8 @@ from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.loop import TeardownLoop
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.queue import TeardownLoop, TeardownQueue
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel

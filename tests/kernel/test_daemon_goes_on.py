@@ -23,7 +23,7 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.driver.teardown.loop import TeardownLoop
+from cnm_bridge.driver.teardown.queue import TeardownLoop
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.log import log_output
 from cnm_bridge.system.network_sockets import Listener

@@ -56,7 +56,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
 @pytest.fixture
 def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that yields to Docker's calls without a time limit."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._LONGEST_DEFERRAL_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 3600.0)
 
 
 @pytest.mark.usefixtures("yields_without_limit")
@@ -237,7 +237,7 @@ async def test_a_host_that_is_never_quiet(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A requested teardown is deferred for a limited time; its address must become free."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.loop._LONGEST_DEFERRAL_S", 0.05)
+    monkeypatch.setattr("cnm_bridge.driver.teardown.queue._LONGEST_DEFERRAL_S", 0.05)
     await put(store, endpoint(FIRST, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow, docker=Docker())
     async with running(teardowns):

@@ -14,10 +14,9 @@ from cnm_bridge.core.planning.options.cni_options import Options, different_opti
 from cnm_bridge.core.planning.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
 from cnm_bridge.core.wire import CreateNetwork, NetworkReference
-from cnm_bridge.driver.networks.global_scope import GlobalScope
+from cnm_bridge.driver.networks.creation_checks import GlobalScope, UnusedBridges
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner, plan_request
-from cnm_bridge.driver.networks.unused_bridges import UnusedBridges
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()

@@ -25,7 +25,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.core.planning.link.plan_sandbox import find_differences, find_missing_addresses
 from cnm_bridge.core.planning.plugin_checks import plan_checks
 from cnm_bridge.core.planning.plugin_needs import find_missing_links
-from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
+from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.documents import get_endpoint
 from cnm_bridge.server.admin.http import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel

@@ -16,7 +16,7 @@ from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
+from cnm_bridge.driver.recovery.artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.documents import describe_endpoint, describe_networks, get_endpoint, with_many
 from cnm_bridge.system.journal import Journal

@@ -8,8 +8,7 @@ from typing import Final
 
 from cni_bridge_state import EndpointRecord
 from cnm_bridge.core.planning.saved_rules import parse_saved_rules
-from cnm_bridge.driver.recovery.artifacts import HostRule, chain_names
-from cnm_bridge.driver.recovery.owned_artifacts import HostArtifacts
+from cnm_bridge.driver.recovery.artifacts import HostArtifacts, HostRule, chain_names
 from tests.records import endpoint
 
 ID: Final = "77ad" * 16
