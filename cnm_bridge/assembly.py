@@ -74,9 +74,9 @@ from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
 from cnm_bridge.system.known_release import KnownRelease
 from cnm_bridge.system.log import LogWriter, find_trace
-from cnm_bridge.system.network_sockets import Listener
 from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
+from cnm_bridge.system.sockets import Listener
 
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""

@@ -5,7 +5,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from typing import Final, Literal
@@ -24,13 +24,13 @@ from cnm_bridge.server.pending_connections import HIDDEN
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.server.restoring import Restoring
 from cnm_bridge.system.log import LogWriter, RateLimit, configure_logging
-from cnm_bridge.system.network_sockets import Listener
 from cnm_bridge.system.process import (
     keep_memory_small,
     raise_descriptor_limit,
     resume_garbage_collection,
     shorten_thread_turns,
 )
+from cnm_bridge.system.sockets import Listener
 from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ _PAUSE_S: Final = 1.0
 
 def run(
     settings: Settings,
-    listeners: Sequence[Listener],
+    listener: Listener,
     source: SettingsSource,
     output: LogWriter,
     *,
@@ -63,14 +63,14 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listeners, source, output, admin=admin, scrapes=scrapes, restoring=restoring))
+        asyncio.run(serve(settings, listener, source, output, admin=admin, scrapes=scrapes, restoring=restoring))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
 async def serve(
     settings: Settings,
-    listeners: Sequence[Listener],
+    listener: Listener,
     source: SettingsSource,
     output: LogWriter,
     *,
@@ -78,10 +78,10 @@ async def serve(
     scrapes: Listener | None = None,
     restoring: Restoring | None = None,
 ) -> None:
-    """Answer Docker on listening sockets until SIGTERM or SIGINT, then complete running calls and teardowns.
+    """Answer Docker on the plugin socket until SIGTERM or SIGINT, then complete running calls and teardowns.
 
-    The first one is the plugin socket. The admin socket and the one for scrapes of metrics, if there are any, are
-    answered during the clean-up at the start and at the end, too.
+    The admin socket and the one for scrapes of metrics, if there are any, are answered during the clean-up at the start
+    and at the end, too.
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.server.reloading`.
 
@@ -96,7 +96,7 @@ async def serve(
     with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
         resume_garbage_collection()
         _log_state(store)
-        _log_exposure(listeners)
+        _log_missing_rights()
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _distrust_if_hidden(daemon)
         reloading = Reloading(settings, source, reload, _appliers(daemon, output))
@@ -122,9 +122,8 @@ async def serve(
                 recovered = tasks.create_task(supervised("recovery", daemon.recovery.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
-                async with daemon.answering(listeners, settings.drain_timeout_s):
-                    addresses = {"listen": settings.listen} if settings.listen else {}
-                    log.info("daemon.ready", version=__version__, socket=listeners[0].sock.getsockname(), **addresses)
+                async with daemon.answering([listener], settings.drain_timeout_s):
+                    log.info("daemon.ready", version=__version__, socket=listener.address)
                     notify("READY=1")
                     await stop.wait()
                     notify("STOPPING=1")
@@ -135,16 +134,11 @@ async def serve(
     log.info("daemon.stopped")
 
 
-def _log_exposure(listeners: Sequence[Listener]) -> None:
-    """Log if the daemon may do too little, or lets too many use it."""
+def _log_missing_rights() -> None:
     if os.geteuid() != 0:
         log.warning(
             "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
         )
-    open_to_all = [one.address for one in listeners[1:] if one.tls is None]
-    if open_to_all:
-        consequence = "every user of this host, and every container with the host's network, can run plugins as root"
-        log.warning("daemon.listens_without_tls", addresses=open_to_all, consequence=consequence)
 
 
 def _log_state(store: Store) -> None:

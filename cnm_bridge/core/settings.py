@@ -81,11 +81,7 @@ class Settings:
         cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
         state_dir: Directory of the database; must survive a reboot.
         run_dir: Directory of the staging namespaces; may be lost at a reboot.
-        listen: Further addresses to listen at, `tcp://address:port` or `https://address:port`.
         metrics_listen: `ADDRESS:PORT` at which metrics are served over HTTP, for everyone who can connect; "" for none.
-        tls_cert: The certificate of the addresses with TLS, PEM.
-        tls_key: Its private key, PEM.
-        tls_ca: The authority that signs the certificates of clients, PEM.
         docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
         plugin_timeout_s: Time limit of one execution of a plugin.
         engine_timeout_s: Time limit of one query to the engine during a call; a call makes at most two.
@@ -114,11 +110,7 @@ class Settings:
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
     state_dir: Path = Path("/var/lib/cni-bridge")
     run_dir: Path = Path("/run/cni-bridge")
-    listen: tuple[str, ...] = ()
     metrics_listen: str = ""
-    tls_cert: Path = Path("/etc/cni-bridge/tls/cert.pem")
-    tls_key: Path = Path("/etc/cni-bridge/tls/key.pem")
-    tls_ca: Path = Path("/etc/cni-bridge/tls/ca.pem")
     docker_host: str = "unix:///var/run/docker.sock"
     plugin_timeout_s: float = 60.0
     engine_timeout_s: float = 1.0

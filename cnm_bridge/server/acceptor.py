@@ -2,33 +2,26 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """HTTP on a listening socket that strangers can reach: what they can take of the daemon is limited.
 
-asyncio's own servers allow a silent client of TLS a minute and any number of connections. If the process has no
-descriptor left, they log one error per connection that could be in the queue, each second.
+asyncio's own servers allow any number of connections. If the process has no descriptor left, they log one error per
+connection that could be in the queue, each second.
 """
 
 import asyncio
 import logging
 import resource
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from typing import Final
 
 import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from cnm_bridge.system.log import RateLimit
-from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.sockets import Listener
 
 log = structlog.get_logger()
-
-_HANDSHAKE_LIMIT_S: Final = 5.0
-"""Time limit of a TLS handshake, which shows the client's certificate."""
-
-_END_LIMIT_S: Final = 1.0
-"""Time limit at the end for handshakes that have begun."""
 
 _PAUSE_S: Final = 0.25
 """Pause after an accept that failed, usually because the process has no descriptor left."""
@@ -110,9 +103,8 @@ class _Acceptor:
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._begun: dict[asyncio.Task[None], None] = {}  # not yet connections nor cancelled, the oldest first
-        self._crowded, self._failed, self._bad = RateLimit(), RateLimit(), RateLimit()
+        self._begun: set[asyncio.Task[None]] = set()
+        self._crowded, self._failed = RateLimit(), RateLimit()
         listener.sock.setblocking(False)
         listener.sock.listen(listener.capacity.backlog)
         self._start()
@@ -126,12 +118,8 @@ class _Acceptor:
             self._listener.sock.close()
 
     async def wait_begun(self) -> None:
-        """Wait until each accepted socket has become a connection; close those whose handshake takes long."""
-        if self._tasks:
-            _, slow = await asyncio.wait(self._tasks, timeout=_END_LIMIT_S)
-            for task in slow.intersection(self._begun):
-                task.cancel()
-            await asyncio.gather(*slow, return_exceptions=True)
+        """Wait until each accepted socket has become a connection, which takes a turn of the event loop."""
+        await asyncio.gather(*self._begun)
 
     def _start(self) -> None:
         self._pause = None
@@ -152,64 +140,26 @@ class _Acceptor:
                 return
             if self._is_reserved(connection):
                 connection.close()
-                self._note_crowded("too few descriptors are free for the plugin socket")
+                if count := self._crowded.count():
+                    reason = "too few descriptors are free for the plugin socket"
+                    log.warning("listener.crowded", socket=self._address, reason=reason, count=count)
                 continue
             connection.setblocking(False)
-            if len(self._begun) >= self._listener.capacity.waiting:
-                oldest = next(iter(self._begun))
-                del self._begun[oldest]
-                oldest.cancel()
-                self._note_crowded("too many connections in a TLS handshake")
             task = self._loop.create_task(self._connect(connection))  # `wait_begun` awaits it
-            self._tasks.add(task)
-            self._begun[task] = None
-            task.add_done_callback(self._end)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._begun.pop(task, None)
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
 
     def _is_reserved(self, connection: socket.socket) -> bool:
         """Return whether a connection has a descriptor that is kept for others: the kernel gives the lowest one."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return connection.fileno() >= soft * self._listener.capacity.share
 
-    def _note_crowded(self, reason: str) -> None:
-        if count := self._crowded.count():
-            log.warning("listener.crowded", socket=self._address, reason=reason, count=count)
-
     async def _connect(self, connection: socket.socket) -> None:
-        """Make a connection of an accepted socket, after the TLS handshake if there is one."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # this is a coroutine
-
-        def make_protocol() -> asyncio.Protocol:
-            protocol = self._make_protocol()
-            make_connection = protocol.connection_made
-
-            def connection_made(transport: asyncio.BaseTransport) -> None:
-                # From here on a call may arrive, and a turn later the task ends.
-                self._begun.pop(task, None)
-                if task.cancelling():  # in this turn, so no call may arrive
-                    transport.set_protocol(asyncio.Protocol())
-                    cast("asyncio.WriteTransport", transport).abort()
-                else:
-                    make_connection(transport)
-
-            protocol.connection_made = connection_made  # type: ignore[method-assign]
-            return protocol
-
-        tls = self._listener.tls
-        limit_s = None if tls is None else _HANDSHAKE_LIMIT_S
+        """Make a connection of an accepted socket."""
         try:
-            await self._loop.connect_accepted_socket(
-                make_protocol, connection, ssl=tls, ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s
-            )
-        except ssl.SSLError as exc:
-            if count := self._bad.count():
-                log.warning("listener.bad_request", socket=self._address, error=str(exc), count=count)
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
         except OSError:
-            pass  # the client has gone, or was too slow
+            pass  # the client has gone
         except Exception:  # a bug with one connection must not end the daemon
             log.exception("listener.bug", socket=self._address)
 

@@ -11,7 +11,6 @@ lost. So a connection is closed only after a turn of the event loop has found no
 """
 
 import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -19,8 +18,7 @@ from typing import Final
 import structlog
 
 from cnm_bridge.system.log import RateLimit
-from cnm_bridge.system.network_sockets import Listener
-from cnm_bridge.system.sockets import find_peer
+from cnm_bridge.system.sockets import Listener, find_peer
 
 log = structlog.get_logger()
 
@@ -120,7 +118,7 @@ class PendingConnections:
 
     def find_caller(self, transport: asyncio.BaseTransport | None) -> int:
         """Return the PID of the calling process, 0 if it is not visible, which is logged once."""
-        pid = None if transport is None else _find_caller(transport)
+        pid = None if transport is None else find_peer(transport.get_extra_info("socket"))
         if pid == 0 and not self._has_said:
             self._has_said = True
             log.warning("caller.hidden", consequence=HIDDEN)
@@ -155,14 +153,6 @@ class PendingConnections:
         self.ended(transport)
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
-
-
-def _find_caller(transport: asyncio.BaseTransport) -> int | None:
-    """Return the peer's PID, 0 if it has none in this PID namespace, None for TCP."""
-    connection = transport.get_extra_info("socket")
-    if connection is None or connection.family != socket.AF_UNIX:
-        return None
-    return find_peer(connection)
 
 
 class _Guarded(asyncio.Protocol):

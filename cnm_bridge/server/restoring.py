@@ -15,9 +15,8 @@ import structlog
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.system.log import RateLimit
-from cnm_bridge.system.network_sockets import Listener
 from cnm_bridge.system.process import RunDirectory
-from cnm_bridge.system.sockets import SocketFile
+from cnm_bridge.system.sockets import Listener, SocketFile
 
 log = structlog.get_logger()
 

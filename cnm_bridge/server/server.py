@@ -19,7 +19,7 @@ from cnm_bridge.server.acceptor import accepting, running
 from cnm_bridge.server.api import CallsUnderWay, Method, make_app
 from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.sockets import Listener
 
 log = structlog.get_logger()
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket and the admin socket: Unix sockets that only root can use.
+"""The plugin socket and the admin socket, Unix sockets that only root can use, and a TCP socket for scrapes of metrics.
 
 They are opened before everything else, so that Docker's calls wait during the start and do not fail.
 """
 
+import ipaddress
 import os
 import socket
 import stat
@@ -14,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
@@ -33,6 +35,39 @@ _MODE: Final = 0o600
 
 BACKLOG: Final = 1024
 """The kernel's queue of connections that have not been accepted. If it is full, dockerd's calls fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the connections of a listener may take.
+
+    Attributes:
+        waiting: Maximum number of connections without a request; beyond it, the oldest one is closed.
+        backlog: The kernel's queue of connections that have not been accepted. If it is full, calls of dockerd fail.
+        share: The part of the descriptors that they may use. The rest is kept free.
+    """
+
+    waiting: int = 128
+    backlog: int = 128
+    share: float = 0.75
+
+
+PLUGIN_SOCKET: Final = Capacity(waiting=512, backlog=BACKLOG, share=1.0)
+"""Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket, and what its connections may take."""
+
+    sock: socket.socket
+    capacity: Capacity = Capacity()
+
+    @property
+    def address(self) -> str:
+        """Its address, for the log."""
+        name = self.sock.getsockname()
+        return "{}:{}".format(*name) if isinstance(name, tuple) else str(name)
 
 
 def find_peer(connection: socket.socket) -> int:
@@ -143,6 +178,35 @@ def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o7
         file.remove()
 
 
+@contextmanager
+def metrics_listener(settings: Settings) -> Iterator[Listener | None]:
+    """Listen at the address for metrics during the block; yield None if there is none.
+
+    Raises:
+        Refused: The address cannot be used.
+    """
+    if not settings.metrics_listen:
+        yield None
+        return
+    with _listen_at(*parse_address(settings.metrics_listen)) as sock:
+        yield Listener(sock)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the IP address and the port of `ADDRESS:PORT`; an IPv6 address is in brackets.
+
+    Raises:
+        Refused: It is not such a text.
+    """
+    try:
+        url = urlsplit(f"//{text}")
+        if url.netloc != text or url.port is None:
+            raise ValueError(text)
+        return str(ipaddress.ip_address(url.hostname or "")), url.port
+    except ValueError as exc:
+        raise Refused(f"{text!r} is not ADDRESS:PORT with an IP address, e.g. 127.0.0.1:9790") from exc
+
+
 def _listen(path: Path, option: str, directory_mode: int) -> socket.socket:
     path.parent.mkdir(mode=directory_mode, parents=True, exist_ok=True)
     _clear(path, option)
@@ -184,3 +248,26 @@ def _clear(path: Path, option: str) -> None:
             raise Refused(served) from None
         else:
             raise Refused(served)
+
+
+def _listen_at(host: str, port: int) -> socket.socket:
+    """Listen at an address; at a loopback address, only for packets that come through the link `lo`.
+
+    Without that, a container on a bridge with `route_localnet` (portmap sets it) can send packets to 127.0.0.1 of the
+    host, as in CVE-2020-8558.
+    """
+    with ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sock.family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if ipaddress.ip_address(host).is_loopback:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            sock.bind((host, port))
+            sock.listen()
+        except OSError as exc:
+            reason = os.strerror(exc.errno or 0)
+            raise Refused(f"cannot listen at {host} port {port}: {reason}; set --metrics-listen") from exc
+        stack.pop_all()
+        return sock

@@ -30,7 +30,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.daemon import serve
 from cnm_bridge.server.reloading import SettingsSource
 from cnm_bridge.system.log import log_output
-from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener
+from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener
 from tests.system.scene import PREV_RESULT
 
 __all__ = ["main"]
@@ -186,7 +186,7 @@ async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
             tasks.create_task(
                 serve(
                     settings,
-                    [Listener(sock, capacity=PLUGIN_SOCKET)],
+                    Listener(sock, capacity=PLUGIN_SOCKET),
                     SettingsSource(read=lambda: settings, options={}),
                     output,
                 )

@@ -7,7 +7,7 @@ Store and runtime are real. No network has a usable configuration, so that nothi
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
-from cnm_bridge.system.sockets import listening
+from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener, listening, metrics_listener
 
 __all__ = ["Served", "serving"]
 
@@ -33,14 +32,14 @@ class Served:
     Attributes:
         socket: The path of the plugin socket.
         admin: The path of the admin socket.
-        ports: The ports of the TCP addresses of `listen`, and that for metrics as the last one, if there is one.
+        port: The port for metrics, 0 if there is none.
         store: The records behind it.
         journal: The daemon's last events.
     """
 
     socket: Path
     admin: Path
-    ports: Sequence[int]
+    port: int
     store: Store
     journal: Journal
 
@@ -97,19 +96,18 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
         with (
             listening(directory / "s") as sock,
             listening(directory / "a") as admin,
-            network_listeners(settings) as further,
             metrics_listener(settings) as scrapes,
         ):
             plugins = Listener(sock, capacity=PLUGIN_SOCKET)
             async with (
                 daemon.answering_admin(Listener(admin), lambda: settings),
                 daemon.answering_scrapes(scrapes),
-                daemon.answering([plugins, *further], 5.0),
+                daemon.answering([plugins], 5.0),
             ):
                 yield Served(
                     socket=directory / "s",
                     admin=directory / "a",
-                    ports=[one.sock.getsockname()[1] for one in (*further, scrapes) if one is not None],
+                    port=scrapes.sock.getsockname()[1] if scrapes else 0,
                     store=store,
                     journal=daemon.resources.journal,
                 )

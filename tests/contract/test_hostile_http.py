@@ -14,8 +14,7 @@ import pytest
 
 from cnm_bridge.server.acceptor import accepting
 from cnm_bridge.server.pending_connections import PendingConnections
-from cnm_bridge.system.network_sockets import Capacity, Listener
-from cnm_bridge.system.sockets import listening
+from cnm_bridge.system.sockets import Capacity, Listener, listening
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
@@ -138,20 +137,6 @@ async def test_a_client_of_http_1_0(tmp_path: Path) -> None:
         )
         assert _status(answer) == 200
         assert answer.endswith(b"{}")
-
-
-@pytest.mark.parametrize(
-    "header", ["Origin: null", "Origin: https://example.org", "Sec-Fetch-Site: cross-site", "sec-fetch-mode: cors"]
-)
-async def test_a_web_page_is_refused(tmp_path: Path, header: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A browser on this host can reach a loopback address for any page; it says so in these headers."""
-    async with serving(tmp_path) as served:
-        for _ in range(3):
-            status, answer = await served.post(CREATE, BODY, header)
-            assert (status, answer) == (403, {"Err": "requests from browsers are refused"})
-        assert not served.records()
-        assert await served.is_answering()
-    assert capsys.readouterr().out.count("listener.web_page") == 1
 
 
 async def test_500_calls_at_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.contract.serving import Served, serving
 
 async def scrape(served: Served) -> tuple[float, str]:
     """Return the number of Docker's calls in the answer to a scrape, and the whole answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.ports[0])
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     _, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()

@@ -26,8 +26,7 @@ from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownLoop
 from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.log import log_output
-from cnm_bridge.system.network_sockets import Listener
-from cnm_bridge.system.sockets import listening
+from cnm_bridge.system.sockets import Listener, listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 
@@ -70,7 +69,7 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
     source = SettingsSource(read=lambda: settings, options={})
     with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source, output))
+            tasks.create_task(daemon_module.serve(settings, Listener(sock), source, output))
             await again.wait()
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
@@ -98,7 +97,7 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
             monkeypatch.setenv(name, value)
         with structlog.testing.capture_logs() as logged, log_output() as output:
             async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(daemon_module.serve(settings, [Listener(sock)], source, output))
+                tasks.create_task(daemon_module.serve(settings, Listener(sock), source, output))
                 while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
                     pass
                 os.kill(os.getpid(), signal.SIGTERM)

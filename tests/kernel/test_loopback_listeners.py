@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Only the host itself reaches a loopback address of `--listen` or `--metrics-listen`, also with `route_localnet`."""
+"""Only the host itself reaches a loopback address of `--metrics-listen`, also with `route_localnet`."""
 
 import socket
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 
 from cni_bridge_spec import get_str
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.network_sockets import metrics_listener, network_listeners
+from cnm_bridge.system.sockets import metrics_listener
 from tests.kernel.daemon_process import free_port
 from tests.kernel.namespace import Namespace
 
@@ -49,15 +49,12 @@ def connects(container: Namespace, port: int) -> bool:
     return done.returncode == 0
 
 
-def test_a_container_does_not_reach_them(container: Namespace) -> None:
-    """Another server on 127.0.0.1 is reached; the daemon's addresses are refused, and answer the host itself."""
-    plain, metrics = free_port(), free_port()
-    settings = Settings(listen=(f"tcp://127.0.0.1:{plain}",), metrics_listen=f"127.0.0.1:{metrics}")
+def test_a_container_does_not_reach_it(container: Namespace) -> None:
+    """Another server on 127.0.0.1 is reached; the daemon's is refused, and answers the host itself."""
+    port = free_port()
     with ExitStack() as stack:
         other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        stack.enter_context(network_listeners(settings))
-        stack.enter_context(metrics_listener(settings))
+        stack.enter_context(metrics_listener(Settings(metrics_listen=f"127.0.0.1:{port}")))
         assert connects(container, other.getsockname()[1])
-        for port in (plain, metrics):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
-            assert not connects(container, port)
+        stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+        assert not connects(container, port)

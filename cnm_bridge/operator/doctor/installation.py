@@ -59,11 +59,11 @@ async def gather_units() -> dict[str, UnitFacts] | None:
 
 def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ...]:
     """Return the owners and permissions of what the daemon runs and reads as root, and of all directories to it."""
-    private = (settings.state_dir, settings.socket, settings.admin_path, settings.tls_key)
+    private = (settings.state_dir, settings.socket, settings.admin_path)
     trusted = {
         **dict.fromkeys(_with_content(settings.cni_bin_dirs)),
         **dict.fromkeys(_with_content(settings.cni_conf_dirs, levels=2)),
-        **dict.fromkeys((configuration, settings.run_dir, settings.tls_cert, settings.tls_ca, *private)),
+        **dict.fromkeys((configuration, settings.run_dir, *private)),
     }
     leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}
     return (

@@ -25,7 +25,7 @@ from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.server.acceptor import accepting, running
 from cnm_bridge.server.pending_connections import PendingConnections
-from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.sockets import Listener
 
 log = structlog.get_logger()
 

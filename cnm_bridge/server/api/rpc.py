@@ -5,7 +5,7 @@
 What dockerd's client (moby `pkg/plugins/client.go`) does determines how this server behaves:
 
 * A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply (IpamDriver: `Error`). Other
-  statuses are for methods that do not exist, and for web pages.
+  statuses are for methods that do not exist.
 * After a transport error the client repeats the call with an *empty body*. Such a call is refused without effect,
   because the first one may have been executed.
 * A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
 from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from cni_bridge_state import StateError
@@ -31,7 +30,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
 from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.log import RateLimit, traced
+from cnm_bridge.system.log import traced
 
 log = structlog.get_logger()
 
@@ -47,10 +46,6 @@ _READ_LIMIT_S: Final = 10.0
 """Time limit for the body, after the headers."""
 
 _ERROR_CHARACTERS: Final = 8192
-
-_ORIGIN_CHARACTERS: Final = 200
-
-_BROWSER_HEADERS: Final = ("origin", "sec-fetch-")
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
@@ -87,7 +82,7 @@ def make_app(
     methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections, journal: Journal | None = None
 ) -> web.Application:
     """Return the application that answers `methods`, and everything else with status 404."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_make_web_page_guard()])
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
         app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))
     app.router.add_route("*", "/{path:.*}", _unknown)
@@ -194,25 +189,6 @@ async def _in_thread_if_large(data: bytes, work: Callable[[], Result]) -> Result
 def _shortened(error: str) -> str:
     """Limit the length of an error text, which may repeat input of any size."""
     return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
-
-
-def _make_web_page_guard() -> Middleware:
-    """Return a guard that refuses requests from browsers: one on this host may reach a loopback address for any page.
-
-    A browser sends `Origin` with each POST (Fetch standard, "append a request Origin header"), and `Sec-Fetch-…` with
-    each request to a loopback address (Fetch Metadata Request Headers). dockerd sends neither.
-    """
-    seen = RateLimit()
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not any(name.lower().startswith(_BROWSER_HEADERS) for name in request.headers):
-            return await handler(request)
-        if count := seen.count():
-            log.warning("listener.web_page", origin=request.headers.get("Origin", "")[:_ORIGIN_CHARACTERS], count=count)
-        return _respond({"Err": "requests from browsers are refused"}, status=403)
-
-    return guard
 
 
 async def _unknown(request: web.Request) -> web.Response:

@@ -14,9 +14,8 @@ from cnm_bridge.core.errors import BridgeError, Refused
 from cnm_bridge.operator.cli.command import Command, ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.system.network_sockets import PLUGIN_SOCKET, Listener, metrics_listener, network_listeners
 from cnm_bridge.system.process import locked_run_directory
-from cnm_bridge.system.sockets import open_sockets
+from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener, metrics_listener, open_sockets
 
 _ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 
@@ -76,7 +75,6 @@ def serve(context: click.Context, /, **given: object) -> None:
     try:
         with (
             open_sockets(settings) as sockets,
-            network_listeners(settings) as further,
             metrics_listener(settings) as scrapes,
             locked_run_directory(settings.run_dir) as run_directory,
         ):
@@ -98,7 +96,7 @@ def serve(context: click.Context, /, **given: object) -> None:
                 configure_logging(settings.log_level, settings.log_format, output)
                 run(
                     settings,
-                    [plugins, *further],
+                    plugins,
                     source,
                     output,
                     admin=admin,

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from cnm_bridge.operator.cli.settings.setting import NETWORK, Setting
-from cnm_bridge.operator.cli.settings.types import EngineAddress, ListenAddress, MetricsAddress
+from cnm_bridge.operator.cli.settings.types import EngineAddress, MetricsAddress
 
 ADMIN_SOCKET: Final = Setting.of(
     "admin_socket", "The socket of the operator's commands.  [default: admin.sock in --run-dir]"
@@ -29,18 +29,10 @@ SETTINGS: Final = (
     ),
     ADMIN_SOCKET,
     Setting.of(
-        "listen",
-        "Listen at tcp://LOOPBACK:PORT or https://ADDRESS:PORT, besides the socket. Repeatable.",
-        kind=ListenAddress(),
-    ),
-    Setting.of(
         "metrics_listen",
         "Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect.",
         kind=MetricsAddress(),
     ),
-    Setting.of("tls_cert", "Certificate for --listen https://…."),
-    Setting.of("tls_key", "Private key of that certificate."),
-    Setting.of("tls_ca", "Certificate of the authority that must have signed a client's certificate."),
     _CONF_DIRS,
     _BIN_DIRS,
     STATE_DIR,

@@ -91,9 +91,6 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
         admin_socket=given.admin_path.absolute(),
         state_dir=given.state_dir.absolute(),
         run_dir=given.run_dir.absolute(),
-        tls_cert=given.tls_cert.absolute(),
-        tls_key=given.tls_key.absolute(),
-        tls_ca=given.tls_ca.absolute(),
     )
 
 

@@ -13,7 +13,7 @@ import click
 
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.settings import ManagedNetwork
-from cnm_bridge.system.network_sockets import TcpAddress, parse_address
+from cnm_bridge.system.sockets import parse_address
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _KEYS: Final[Mapping[str, type]] = {
@@ -92,20 +92,6 @@ class EngineAddress(click.ParamType[str]):
         """Refuse an address that is neither a Unix socket nor TCP."""
         if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
             self.fail(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host", param, ctx)
-        return value
-
-
-class ListenAddress(click.ParamType[str]):
-    """An address to listen at, `tcp://…` or `https://…`."""
-
-    name = "url"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse an address that other hosts could use without a certificate."""
-        try:
-            TcpAddress.parse(value)
-        except Refused as exc:
-            self.fail(str(exc), param, ctx)
         return value
 
 

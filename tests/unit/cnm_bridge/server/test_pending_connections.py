@@ -17,8 +17,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.server.acceptor import accepting, running
 from cnm_bridge.server.api import CallsUnderWay, Method, make_app
 from cnm_bridge.server.pending_connections import PendingConnections
-from cnm_bridge.system.network_sockets import Listener
-from cnm_bridge.system.sockets import listening
+from cnm_bridge.system.sockets import Listener, listening
 
 LIMIT_S: Final = 0.2
 NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)

@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.network_sockets import Listener
+from cnm_bridge.system.sockets import Listener
 
 CALL: Final = b"POST /Plugin.Activate HTTP/1.1\r\nHost: plugin\r\nContent-Length: 0\r\n\r\n"
 ANSWER: Final = b'{"Implements":["NetworkDriver","IpamDriver"]}'

@@ -9,7 +9,7 @@ import pytest
 
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.sockets import listening, open_sockets
+from cnm_bridge.system.sockets import listening, metrics_listener, open_sockets
 
 
 def test_only_the_owner_can_connect(tmp_path: Path) -> None:
@@ -99,3 +99,22 @@ def test_the_socket_of_another_name_is_the_plugin_socket(
         with open_sockets(Settings(socket=tmp_path / "unused", run_dir=tmp_path)) as sockets:
             assert (sockets.plugin, sockets.admin.sock) == (given, admin)
     assert not (tmp_path / "unused").exists()
+
+
+@pytest.mark.parametrize(("address", "link"), [("127.0.0.1", b"lo"), ("[::1]", b"lo"), ("0.0.0.0", b"")])
+def test_a_loopback_address_is_bound_to_its_link(address: str, link: bytes) -> None:
+    """What comes through another link cannot connect; any other address takes connections from all links."""
+    with metrics_listener(Settings(metrics_listen=f"{address}:0")) as listener:
+        assert listener is not None
+        assert listener.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == link
+
+
+def test_a_port_in_use_is_named() -> None:
+    """The error names the address and the option."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(Refused, match=rf"127\.0\.0\.1 port {port}: Address already in use; set --metrics-listen"),
+            metrics_listener(Settings(metrics_listen=f"127.0.0.1:{port}")),
+        ):
+            pass

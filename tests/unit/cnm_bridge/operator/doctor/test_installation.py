@@ -17,9 +17,6 @@ def gather(root: Path) -> dict[Path, PathFacts]:
         state_dir=root / "state",
         run_dir=root / "run",
         socket=root / "plugins/s.sock",
-        tls_key=root / "tls/key.pem",
-        tls_cert=root / "tls/cert.pem",
-        tls_ca=root / "tls/ca.pem",
     )
     return {facts.path: facts for facts in gather_paths(settings, root / "etc/config.toml")}
 
@@ -42,8 +39,6 @@ def test_what_root_trusts(tmp_path: Path) -> None:
         make(tmp_path / "net.d/10-blue.conflist", 0o600): 0o600,
         make(tmp_path / "net.d/blue/20-x.conf", 0o666): 0o666,
         make(tmp_path / "etc/config.toml", 0o644): 0o644,
-        make(tmp_path / "tls/key.pem", 0o666): 0o666,
-        make(tmp_path / "tls/ca.pem", 0o664): 0o664,
         make(tmp_path / "run/admin.sock", 0o600).parent: 0o755,
     }
     found = gather(tmp_path)
@@ -51,7 +46,6 @@ def test_what_root_trusts(tmp_path: Path) -> None:
     assert {found[path].leads_to for path in modes} == {None}
     assert [path for path, facts in found.items() if facts.is_private] == [
         tmp_path / "run/admin.sock",
-        tmp_path / "tls/key.pem",
     ]
 
 
