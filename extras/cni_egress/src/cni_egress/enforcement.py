@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv6Address
@@ -22,15 +22,12 @@ from cni_egress.netlink import NetlinkError
 from cni_egress.nftables import TABLE, Change, Element, Family, Nftables, Verb, key_address, key_ifname, key_mac
 from cni_egress.records import Record, Records
 from cni_egress.second_lock import locked_links, put_lock, remove_lock
-from cni_egress.tables import BASE, VERSION, chain_of, count_rules, render_policy
+from cni_egress.tables import chain_of, count_rules, render_base, render_policy, version_of
 
-__all__ = ["AddressTaken", "Enforcement", "NftFailed"]
+__all__ = ["AddressTaken", "Enforcement", "MarkConflict", "NftFailed"]
 
 _NFT_LIMIT_S: Final = 60.0
-_BASE_RULES: Final = count_rules(BASE)
-_ENTRANCES: Final = {
-    key: count for key, count in _BASE_RULES.items() if key[1] in {"guard", "judge", "received", "check", VERSION}
-}
+_ENTRANCES: Final = {"guard", "judge", "received", "check"}
 """The chains that each ADD looks at; without the others, packets lack the mark, and the routing rule refuses them."""
 _SWEEP_AT: Final = 32
 """How many links without a container may be left before `release` looks for them, for which it reads all records."""
@@ -45,6 +42,10 @@ class NftFailed(Exception):  # called after what happened
 
 class AddressTaken(Exception):
     """An attachment on another link has the address, and policies are found by address."""
+
+
+class MarkConflict(Exception):
+    """Networks of this host have different marks, and there is one table for all."""
 
 
 class Enforcement:
@@ -72,18 +73,22 @@ class Enforcement:
 
         Raises:
             AddressTaken: An attachment on another link has one of its addresses. Nothing has been changed.
+            MarkConflict: An attachment has another mark. Nothing has been changed.
             BadRecord: The record of an earlier attachment cannot be read.
             NetlinkError: The kernel has refused. The record stays for `release`.
             NftFailed: The same, of a policy that was not in force yet.
         """
+        has_tables = self._has_tables(record.mark, is_quick=True)
+        if not has_tables:
+            self._require_mark(record)
         former = self._former(record)
         for other in former:
             self.release(other)
         self._records.put(record)
-        put_lock(record.link)
+        put_lock(record.link, record.mark)
         if record.has_bridge:
             ignore_control_frames(record.link)
-        if self._has_tables(_ENTRANCES):
+        if has_tables:
             self._put(record)
         else:
             self._make_tables()
@@ -145,10 +150,13 @@ class Enforcement:
         """
         found = []
         records = self._records.all()
-        for link in {record.link for record in records} - locked_links():
-            put_lock(link)
+        if not records:
+            return ()
+        mark = records[0].mark
+        for link in {record.link for record in records} - locked_links(mark):
+            put_lock(link, mark)
             found.append(f"the routing rule for {link}")
-        if records and not self._has_tables():
+        if not self._has_tables(mark):
             self._make_tables()
             return (*found, "the tables cni-egress")
         for record in records:
@@ -180,9 +188,9 @@ class Enforcement:
         Raises:
             NetlinkError: The kernel has refused to answer.
         """
-        if not self._has_tables():
+        if not self._has_tables(record.mark):
             return "the tables cni-egress"
-        if record.link not in locked_links():
+        if record.link not in locked_links(record.mark):
             return f"the routing rule for {record.link}"
         return self._missing(record)
 
@@ -197,12 +205,19 @@ class Enforcement:
     def _has(self, change: Change, element: Element) -> bool:
         return self._nftables.has(change.family, change.set_name, element.key)
 
-    def _has_tables(self, chains: Mapping[tuple[str, str], int] = _BASE_RULES) -> bool:
-        """Return whether both tables are those of this version, and no rule has been removed from chains."""
+    def _has_tables(self, mark: int, *, is_quick: bool = False) -> bool:
+        """Return whether both tables are those of this version, and no rule has been removed."""
+        looked_at = {*_ENTRANCES, version_of(mark)} if is_quick else None
         return all(
             self._nftables.count_rules(Family[family.upper()], chain) == count
-            for (family, chain), count in chains.items()
+            for (family, chain), count in count_rules(render_base(mark)).items()
+            if looked_at is None or chain in looked_at
         )
+
+    def _require_mark(self, record: Record) -> None:
+        for other in self._records.all():
+            if other.mark != record.mark:
+                raise MarkConflict(f"{other} has the mark {other.mark:#x}, not {record.mark:#x}")
 
     def _has_policy(self, record: Record) -> bool:
         """Return whether the chain of a record's policy is there, and no rule of it has been removed."""
@@ -213,7 +228,7 @@ class Enforcement:
         """Make both tables anew, with all records, in one transaction: connections go on."""
         records = self._records.all()
         policies = {chain_of(one.policy, one.subnets): _policy_text(one) for one in records}
-        _run_nft("".join((BASE, *policies.values(), *map(_element_text, records))))
+        _run_nft("".join((render_base(records[0].mark), *policies.values(), *map(_element_text, records))))
 
     def _put(self, record: Record) -> None:
         """Put a record in force; the tables are there."""

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from cni_egress.enforcement import AddressTaken, Enforcement, NftFailed
+from cni_egress.enforcement import AddressTaken, Enforcement, MarkConflict, NftFailed
 from cni_egress.host_link import find_place
 from cni_egress.netlink import NetlinkError
 from cni_egress.policy import BadEntry, Policy, expand_sets
-from cni_egress.records import DIRECTORY, BadRecord, Record, Records
+from cni_egress.records import DEFAULT_MARK, DIRECTORY, BadRecord, Record, Records
 from cni_invoker.documents.jsontypes import JsonError, find_object, find_str, get_bool, get_strings
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 
@@ -83,7 +83,20 @@ def _record(call: Call, policy: Policy) -> Record:
         addresses=tuple(one.ip for one in addresses),
         subnets=tuple(dict.fromkeys(one.network for one in addresses)),
         policy=policy,
+        mark=_mark(call),
     )
+
+
+def _mark(call: Call) -> int:
+    """Return the bit of the mark, e.g. of `"mark": "0x20000000"`."""
+    text = find_str(call.config, "mark")
+    try:
+        mark = DEFAULT_MARK if text is None else int(text, 0)
+    except ValueError:
+        mark = 0
+    if mark.bit_count() != 1 or mark >> 32:
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, f'mark {text!r} is not one bit of 32, e.g. "0x20000000"')
+    return mark
 
 
 @contextmanager
@@ -93,6 +106,8 @@ def _errors() -> Iterator[None]:
         yield
     except AddressTaken as exc:
         raise CallError(ErrorCode.INVALID_CONFIGURATION, str(exc), "give each guarded network its own subnet") from exc
+    except MarkConflict as exc:
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, str(exc), "give all guarded networks the same `mark`") from exc
     except BadRecord as exc:
         raise CallError(ErrorCode.IO_FAILURE, str(exc), "remove it if its container is gone") from exc
     except NftFailed as exc:
@@ -168,8 +183,9 @@ def check(call: Call) -> None:
 
 
 def status(call: Call) -> None:
-    """STATUS: the allow-list is valid, the kernel has nf_tables, and the responder runs if it is needed."""
+    """STATUS: the settings are valid, the kernel has nf_tables, and the responder runs if it is needed."""
     policy = _policy(call)
+    _mark(call)
     records = _records(call)
     try:
         with _errors(), Enforcement(records) as enforcement:

@@ -29,6 +29,7 @@ from cni_invoker.documents.jsontypes import (
     JsonObject,
     as_object,
     find_str,
+    get_int,
     get_object,
     get_str,
     get_strings,
@@ -36,11 +37,12 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 
-__all__ = ["DIRECTORY", "BadRecord", "IpAddress", "Record", "RecordGone", "Records"]
+__all__ = ["DEFAULT_MARK", "DIRECTORY", "BadRecord", "IpAddress", "Record", "RecordGone", "Records"]
 
 IpAddress = IPv4Address | IPv6Address
 
 DIRECTORY: Final = Path("/run/cni-egress")
+DEFAULT_MARK: Final = 0x10000000
 _SUFFIX: Final = ".json"
 _PART: Final = ".part"
 
@@ -67,6 +69,7 @@ class Record:
         addresses: Its addresses.
         subnets: The networks of these addresses, in which containers reach each other.
         policy: What it may reach.
+        mark: The bit of a packet's mark that says that it was accepted; the same for all records of a host.
         identity: Which version of its file was read.
     """
 
@@ -79,6 +82,7 @@ class Record:
     addresses: tuple[IpAddress, ...]
     subnets: tuple[IpNetwork, ...]
     policy: Policy
+    mark: int = DEFAULT_MARK
     identity: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     @property
@@ -100,6 +104,7 @@ class Record:
             "addresses": [str(one) for one in self.addresses],
             "subnets": [str(one) for one in self.subnets],
             "policy": self.policy.document,
+            "mark": self.mark,
         }
 
     @classmethod
@@ -122,6 +127,7 @@ class Record:
             addresses=tuple(map(ip_address, get_strings(document, "addresses"))),
             subnets=tuple(map(ip_network, get_strings(document, "subnets"))),
             policy=_parse_policy(render_json(policy)),
+            mark=get_int(document, "mark"),
             identity=identity,
         )
 

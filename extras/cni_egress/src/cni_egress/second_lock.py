@@ -13,7 +13,6 @@ import struct
 from typing import Final
 
 from cni_egress.netlink import ACKNOWLEDGE, CREATE, EXCLUSIVE, NetlinkError, Socket, attribute, attributes
-from cni_egress.tables import MARK
 
 __all__ = ["locked_links", "put_lock", "remove_lock"]
 
@@ -23,19 +22,24 @@ _DELETE: Final = 33
 _GET: Final = 34
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _UNREACHABLE: Final = 7
+_HEAD: Final = struct.Struct("=B11x")
 _IIF, _PRIORITY_KIND, _FWMARK, _FWMASK = 3, 6, 10, 16
 
 
-def put_lock(link: str) -> None:
-    """Put the rule for a link in force, for both families; it may be there.
+def put_lock(link: str, mark: int) -> None:
+    """Put the rule for a link in force, for both families, in place of one with another mark; it may be there.
 
     Raises:
         NetlinkError: The kernel has refused.
     """
     with Socket(socket.NETLINK_ROUTE) as netlink:
         for family in _FAMILIES:
+            for rule in netlink.dump(_GET, _HEAD.pack(family)):
+                found = _parse(rule)
+                if found is not None and found[0] == link and found[1] != mark:
+                    netlink.request(_DELETE, ACKNOWLEDGE, _rule(family, *found))
             try:
-                netlink.request(_NEW, ACKNOWLEDGE | CREATE | EXCLUSIVE, _rule(family, link))
+                netlink.request(_NEW, ACKNOWLEDGE | CREATE | EXCLUSIVE, _rule(family, link, mark))
             except NetlinkError as exc:
                 if exc.errno not in {errno.EEXIST, errno.EAFNOSUPPORT}:  # a kernel without IPv6 needs no rule for it
                     raise
@@ -49,15 +53,16 @@ def remove_lock(link: str) -> None:
     """
     with Socket(socket.NETLINK_ROUTE) as netlink:
         for family in _FAMILIES:
-            try:
-                netlink.request(_DELETE, ACKNOWLEDGE, _rule(family, link))
-            except NetlinkError as exc:
-                if exc.errno not in {errno.ENOENT, errno.EAFNOSUPPORT}:
-                    raise
+            for found in map(_parse, netlink.dump(_GET, _HEAD.pack(family))):
+                if found is not None and found[0] == link:
+                    netlink.request(_DELETE, ACKNOWLEDGE, _rule(family, *found))
 
 
-def locked_links() -> set[str]:
+def locked_links(mark: int | None = None) -> set[str]:
     """Return the links that have the rule for each family that the kernel has.
+
+    Args:
+        mark: The mark of the rule; None: any.
 
     Raises:
         NetlinkError: The kernel has refused to answer.
@@ -65,27 +70,28 @@ def locked_links() -> set[str]:
     found = []
     with Socket(socket.NETLINK_ROUTE) as netlink:
         for family in _FAMILIES:
-            rules = netlink.dump(_GET, struct.pack("=B11x", family))
+            rules = netlink.dump(_GET, _HEAD.pack(family))
             if rules:
-                found.append({name for name in map(_link, rules) if name})
+                ours = (one for one in map(_parse, rules) if one is not None)
+                found.append({link for link, its_mark in ours if mark in {None, its_mark}})
     return set.intersection(*found) if found else set()
 
 
-def _rule(family: int, link: str) -> bytes:
+def _rule(family: int, link: str, mark: int) -> bytes:
     head = struct.pack("=BBBBBBBBL", family, 0, 0, 0, 0, 0, 0, _UNREACHABLE, 0)
     return (
         head
         + attribute(_IIF, link.encode() + b"\0")
         + attribute(_PRIORITY_KIND, struct.pack("=L", _PRIORITY))
         + attribute(_FWMARK, struct.pack("=L", 0))
-        + attribute(_FWMASK, struct.pack("=L", MARK))
+        + attribute(_FWMASK, struct.pack("=L", mark))
     )
 
 
-def _link(rule: bytes) -> str:
-    """Return the link of a rule if it is one of ours, else nothing."""
+def _parse(rule: bytes) -> tuple[str, int] | None:
+    """Return the link and the mark of a rule; None if it is not one of ours."""
     fields = dict(attributes(rule[12:]))
-    number = fields.get(_PRIORITY_KIND), fields.get(_FWMASK)
-    if rule[7] != _UNREACHABLE or number != (struct.pack("=L", _PRIORITY), struct.pack("=L", MARK)):
-        return ""
-    return fields.get(_IIF, b"").rstrip(b"\0").decode()
+    is_ours = rule[7] == _UNREACHABLE and fields.get(_PRIORITY_KIND) == struct.pack("=L", _PRIORITY)
+    if not is_ours or _IIF not in fields or _FWMASK not in fields:
+        return None
+    return fields[_IIF].rstrip(b"\0").decode(), struct.unpack("=L", fields[_FWMASK])[0]

@@ -9,7 +9,8 @@ addresses.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Final
 
@@ -18,20 +19,16 @@ from cni_egress.nftables import TABLE
 from cni_egress.policy import IpNetwork, Policy, PortRange, Protocol
 
 __all__ = [
-    "BASE",
     "LOG_GROUP",
-    "MARK",
     "RESPONDER4",
     "RESPONDER6",
     "RESPONDER_LINK",
-    "VERSION",
     "chain_of",
     "count_rules",
+    "render_base",
     "render_policy",
+    "version_of",
 ]
-
-MARK: Final = 0x10000000
-"""The bit of a packet's mark that says that it was accepted."""
 
 RESPONDER4: Final = "169.254.53.53"
 RESPONDER6: Final = "fd53:5353::53"
@@ -62,7 +59,7 @@ def _log(name: str) -> str:
     return "\n".join((f"  chain log-{name} {{", *(f"    {rule}" for rule in rules), "  }"))
 
 
-def _inet() -> str:
+def _inet(mark: int) -> str:
     sets = []
     for version in (4, 6):
         address = f"ipv{version}_addr"
@@ -84,7 +81,7 @@ table inet {TABLE} {{
   counter refused {{ }}
 {logs}
   chain pass {{
-    meta mark set meta mark or {MARK:#x} accept
+    meta mark set meta mark or {mark:#x} accept
   }}
   chain send-reject {{
     counter name refused
@@ -181,28 +178,34 @@ table bridge {TABLE} {{
 }}
 """
 
-_TABLES: Final = _inet() + _BRIDGE
-VERSION: Final = f"version-{hashlib.sha256(_TABLES.encode()).hexdigest()[:12]}"
-"""A chain that no packet enters: tables that have it are those of this text."""
 
-BASE: Final = f"""
+@lru_cache(maxsize=8)
+def version_of(mark: int) -> str:
+    """Return the name of a chain that no packet enters: tables that have it are those of this text, with this mark."""
+    return f"version-{hashlib.sha256((_inet(mark) + _BRIDGE).encode()).hexdigest()[:12]}"
+
+
+@lru_cache(maxsize=8)
+def render_base(mark: int) -> str:
+    """Return the text that makes both tables, without elements and policies, in place of what there is.
+
+    Args:
+        mark: The bit of a packet's mark that says that it was accepted.
+    """
+    version = f"chain {version_of(mark)} {{\n    return\n  }}"
+    return f"""
 table inet {TABLE}
 table bridge {TABLE}
 delete table inet {TABLE}
 delete table bridge {TABLE}
-{_TABLES}
+{_inet(mark)}{_BRIDGE}
 table inet {TABLE} {{
-  chain {VERSION} {{
-    return
-  }}
+  {version}
 }}
 table bridge {TABLE} {{
-  chain {VERSION} {{
-    return
-  }}
+  {version}
 }}
 """
-"""Makes both tables, without elements and policies, in place of what there is."""
 
 
 def chain_of(policy: Policy, subnets: Iterable[IpNetwork]) -> str:
@@ -223,7 +226,8 @@ def render_policy(policy: Policy, subnets: Iterable[IpNetwork]) -> str:
     return f"table inet {TABLE} {{\n{sets}  chain {chain_of(policy, found)} {{\n{body}  }}\n}}\n"
 
 
-def count_rules(text: str) -> dict[tuple[str, str], int]:
+@lru_cache(maxsize=64)
+def count_rules(text: str) -> Mapping[tuple[str, str], int]:
     """Return the number of rules in each chain of a text of this module, e.g. `{("inet", "pass"): 1}`."""
     found: dict[tuple[str, str], int] = {}
     family = chain = ""

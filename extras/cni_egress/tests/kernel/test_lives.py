@@ -236,6 +236,55 @@ def test_a_list_changes(network: Network, outside: Internet) -> None:
         assert reach(one, outside) == (False, True)
 
 
+def test_what_is_not_allowed_any_more_ends(network: Network, outside: Internet) -> None:
+    """A connection goes on under a list that changes, and ends when the list does not have its address any more."""
+    with (
+        network.container("one") as one,
+        outside.listening(OPEN, 443) as server,
+        open_inside(one.namespace, socket.AF_INET, socket.SOCK_STREAM) as client,
+    ):
+        client.settimeout(3)
+        client.connect((OPEN, 443))
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(1)
+            result = dict(one.result.document)
+            for allow, expected in (([f"{OPEN}:443/tcp"], b"more"), ([CLOSED], b"")):
+                assert "code" not in network.call("ADD", "one", {"allow": allow, "prevResult": result})
+                assert _passed_on(client, accepted) == expected
+
+
+def _passed_on(client: socket.socket, accepted: socket.socket) -> bytes:
+    """What arrives of some bytes on a connection; nothing if it has ended."""
+    try:
+        client.sendall(b"more")
+        return accepted.recv(100)
+    except (ConnectionError, TimeoutError):
+        return b""
+
+
+def test_the_mark_is_a_setting(outside: Internet, records: Records, tmp_path: Path) -> None:
+    """It is the same for all networks of a host, and one that is not a single bit is refused."""
+    network = Network(tmp_path, "agents", 1, ["198.51.100.16/28"], settings={"mark": "0x20000000"})
+    other = Network(tmp_path, "second", 2, ["198.51.100.16/28"])
+    assert "is not one bit of 32" in str(network.call("STATUS", settings={"mark": "0x3"}).get("msg"))
+    with network.container("one") as one:
+        network.check(one)
+        assert b"fwmark 0/0x20000000" in HOST.run("ip rule show priority 40")
+        assert reach(one, outside) == (True, False)
+        message = "eth0 of one on network agents has the mark 0x20000000, not 0x10000000"
+        with pytest.raises(PluginFailed, match=message), other.container("two"):
+            pass
+    changed = Network(tmp_path, "agents", 1, ["198.51.100.16/28"])
+    with changed.container("one") as one:
+        assert b"0x20000000" not in HOST.run("ip rule show priority 40")
+        changed.check(one)
+        assert reach(one, outside) == (True, False)
+    assert records.all() == ()
+    network.remove()
+    other.remove()
+
+
 def test_gc(network: Network, outside: Internet) -> None:
     """What no valid attachment has is removed, also of a container whose link is gone."""
     with network.container("one") as one, network.container("two") as two:

@@ -5,7 +5,7 @@
 from ipaddress import ip_network
 
 from cni_egress.policy import Policy
-from cni_egress.tables import BASE, chain_of, count_rules, render_policy
+from cni_egress.tables import chain_of, count_rules, render_base, render_policy, version_of
 
 SUBNETS = (ip_network("10.66.0.0/24"), ip_network("fd66::/64"))
 
@@ -81,9 +81,17 @@ def test_containers_share_a_chain() -> None:
 
 def test_rules_are_counted() -> None:
     """A chain from which a rule was removed is found by its number of rules."""
-    counted = count_rules(BASE)
+    counted = count_rules(render_base(1 << 28))
     assert counted["inet", "guard"] == counted["bridge", "received"] == counted["inet", "pass"] == 1
     assert counted["inet", "known"] == 2
     policy = Policy.parse(["10.0.0.0/8"])
     text = render_policy(policy, SUBNETS)
     assert count_rules(text) == {("inet", chain_of(policy, SUBNETS)): len(rules("10.0.0.0/8")) + 5}
+
+
+def test_the_mark_is_part_of_the_version() -> None:
+    """Tables with another mark are made anew."""
+    one, two = render_base(1 << 28), render_base(1 << 29)
+    assert "meta mark set meta mark or 0x10000000 accept" in one
+    assert f"chain {version_of(1 << 28)} " in one
+    assert version_of(1 << 28) not in two
