@@ -265,9 +265,13 @@ class Records:
     def locked(self) -> Iterator[None]:
         """Run the body while no other process is in such a body: ADD, DEL, GC and repair change files and tables."""
         self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with (self.directory / "lock").open("ab") as opened:
+        # Read-only, because the daemon, which repairs the tables, is not root.
+        opened = os.open(self.directory / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
             fcntl.flock(opened, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(opened)
 
     @contextmanager
     def responding(self) -> Iterator[None]:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Notices when a program removes something of the tables: `nft flush ruleset`, a reload of a firewall's rules."""
+
+import errno
+import socket
+import struct
+from typing import Final, Self
+
+from cni_egress.netlink import NETFILTER, attributes
+from cni_egress.nftables import TABLE
+
+__all__ = ["TableWatch", "tells_removal"]
+
+_GROUPS: Final = 1 << 6  # NFNLGRP_NFTABLES
+_SUBSYSTEM: Final = 10 << 8
+_REMOVALS: Final = frozenset(_SUBSYSTEM | number for number in (2, 5, 8, 11))  # of a table, a chain, a rule, a set
+_HEADER: Final = struct.Struct("=LHHLL")
+_FAMILY_BYTES: Final = 4
+_TABLE_NAME: Final = 1  # the first attribute of each of these messages
+_RECEIVE_BYTES: Final = 1 << 18
+_BUFFER_BYTES: Final = 1 << 22
+_READS: Final = 64
+
+
+class TableWatch:
+    """The kernel's messages about changes of all tables in this network namespace."""
+
+    def __init__(self) -> None:
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
+        self._socket = socket.socket(socket.AF_NETLINK, kind, NETFILTER)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        self._socket.bind((0, _GROUPS))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor, for the event loop."""
+        return self._socket.fileno()
+
+    def has_removal(self) -> bool:
+        """Read what has come, without waiting; return whether something of our tables was removed, or may have been."""
+        found = False
+        for _ in range(_READS):
+            try:
+                found |= tells_removal(self._socket.recv(_RECEIVE_BYTES))
+            except BlockingIOError:
+                break
+            except OSError as exc:
+                if exc.errno != errno.ENOBUFS:
+                    raise
+                found = True  # messages are lost
+        return found
+
+
+def tells_removal(data: bytes) -> bool:
+    """Return whether messages tell of the removal of one of our tables, or of a chain, rule or set in one."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        length, kind, *_ = _HEADER.unpack_from(data, at)
+        if length < _HEADER.size:
+            return False
+        if kind in _REMOVALS:
+            number, value = next(attributes(data[at + _HEADER.size + _FAMILY_BYTES : at + length]), (0, b""))
+            if number == _TABLE_NAME and value == TABLE.encode() + b"\0":
+                return True
+        at += (length + 3) & ~3
+    return False

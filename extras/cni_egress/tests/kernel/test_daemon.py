@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon `cni-egress` itself: its rights, its end, its log, and what it repairs."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from cni_egress.daemon import LOG_FILE
+from cni_egress.records import DIRECTORY
+from tests.egress.responder_host import COMMAND, Container, Host, guarded_host
+from tests.egress.upstream import FakeUpstream, serving
+from tests.kernel.namespace import Namespace
+from tests.lab.waiting import wait_until
+
+NUMBERS = count(10)
+
+
+@pytest.fixture(name="host")
+def start_host(private_namespaces: int) -> Iterator[Host]:
+    """A host, on which the daemon does not run yet."""
+    assert private_namespaces
+    with serving(FakeUpstream()) as upstream, guarded_host(upstream) as made:
+        upstream.add("www.example.com", "A", "11.1.0.1")
+        yield made
+
+
+@pytest.fixture(name="agent")
+def start_agent(host: Host) -> Iterator[Container]:
+    """A container with one name."""
+    with host.container(next(NUMBERS), ["www.example.com"]) as container:
+        yield container
+
+
+def refusals(kind: str, container: Container) -> list[dict[str, object]]:
+    """Return what the log has of a kind and a container."""
+    path = DIRECTORY / LOG_FILE
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = map(json.loads, lines)
+    return [one for one in found if (one["kind"], one.get("container")) == (kind, container.record.container_id)]
+
+
+def test_its_rights(host: Host) -> None:
+    """It is another user, and may configure networks; nothing else, and no child process gets more."""
+    host.start_daemon()
+    assert host.daemon is not None
+    lines = Path(f"/proc/{host.daemon.pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    expected = f"{1 << 12:016x}"
+    assert [status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")] == [expected] * 5
+    assert status["Uid"].split() == ["65534"] * 4
+    assert status["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_its_end(host: Host, agent: Container, number: signal.Signals) -> None:
+    """What was open stays open, nothing else is, and nothing of the daemon is left; the next one goes on."""
+    host.start_daemon()
+    assert agent.addresses("www.example.com") == ["11.1.0.1"]
+    assert host.stop_daemon(number) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+    wait_until(lambda: "cni-dns" not in Namespace(Path("/proc/self/ns/net")).links(), "the link is gone")
+    assert agent.can_reach("11.1.0.1")
+    assert not agent.can_reach("11.1.0.2")
+    assert not agent.can_reach("169.254.53.53", 53)
+    host.start_daemon()
+    assert agent.addresses("www.example.com") == ["11.1.0.1"]
+
+
+def test_one_daemon(host: Host) -> None:
+    """A second one does not start, and leaves the first one alone."""
+    host.start_daemon()
+    second = subprocess.run([COMMAND], capture_output=True, text=True, check=False)
+    assert (second.returncode, second.stderr.strip()) == (1, "Error: another cni-egress runs already")
+    assert host.daemon is not None
+    assert host.daemon.poll() is None
+
+
+def test_it_ends_without_its_link(host: Host) -> None:
+    """A supervisor starts it again then: as another user it cannot make the namespace again."""
+    host.start_daemon()
+    subprocess.run(["ip", "link", "delete", "cni-dns"], check=True)
+    assert host.daemon is not None
+    assert host.daemon.wait(20) == 1
+    host.daemon = None
+
+
+def test_refused_connections_are_logged(host: Host, agent: Container) -> None:
+    """With the container, the name that led to the address, and the reason."""
+    host.start_daemon()
+    agent.addresses("www.example.com")
+    assert not agent.can_reach("11.1.0.1", 22)
+    assert not agent.can_reach("11.9.9.9", 443)
+    wait_until(lambda: len(refusals("connection", agent)) >= 2, "both are logged")
+    found = {one["address"]: one for one in refusals("connection", agent)}
+    assert found["11.1.0.1"] | {"time": ""} == {
+        "schema": 1,
+        "time": "",
+        "kind": "connection",
+        "why": "port not allowed",
+        "container": agent.record.container_id,
+        "network": "agents",
+        "source": str(agent.record.addresses[0]),
+        "name": "www.example.com",
+        "address": "11.1.0.1",
+        "port": 22,
+        "protocol": "tcp",
+    }
+    assert (found["11.9.9.9"]["why"], "name" in found["11.9.9.9"]) == ("destination not allowed", False)
+
+
+def test_refused_names_are_logged(host: Host, agent: Container) -> None:
+    """With the type of the record, once in half a minute; so are addresses that were taken out of an answer."""
+    host.start_daemon()
+    host.upstream.add("www.example.com", "A", "10.0.0.1")
+    for _ in range(3):
+        agent.ask("evil.example", "TXT")
+        agent.ask("www.example.com")
+    (name,) = refusals("name", agent)
+    assert (name["name"], name["type"], name["why"]) == ("evil.example", 16, "name not allowed")
+    (one,) = refusals("address", agent)
+    assert (one["name"], one["address"], one["why"]) == ("www.example.com", "10.0.0.1", "address not public")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["nft flush ruleset", "nft delete table inet cni-egress", "nft flush chain inet cni-egress guard"],
+)
+def test_tables_are_repaired(host: Host, agent: Container, command: str) -> None:
+    """They are put in force again at once; names in use are open without a query."""
+    host.start_daemon()
+    assert agent.addresses("www.example.com") == ["11.1.0.1"]
+    subprocess.run(command.split(), check=True)
+    wait_until(lambda: not agent.can_reach("11.1.0.2") and agent.can_reach("11.1.0.1"), "the tables are back", 10)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The lines of the log, and its size."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cni_egress.refusals import Kind, Refusal, RefusalLog, Why, render
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+CONNECTION = Refusal(
+    kind=Kind.CONNECTION,
+    why=Why.PORT,
+    source="10.66.0.5",
+    container="5a4d",
+    network="agents",
+    name="api.example.com",
+    address="192.0.2.7",
+    port=22,
+    protocol="tcp",
+)
+NAME = Refusal(kind=Kind.NAME, why=Why.NAME, source="10.66.0.5", container="5a4d", name="evil.example", type=16)
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.time = TIME
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self.time
+
+
+@pytest.fixture(name="clock")
+def make_clock() -> Clock:
+    """A clock."""
+    return Clock()
+
+
+@pytest.fixture(name="log")
+def open_log(tmp_path: Path, clock: Clock) -> Iterator[RefusalLog]:
+    """A log in an empty directory."""
+    with closing(RefusalLog(tmp_path / "refusals.jsonl", now=clock)) as opened:
+        yield opened
+
+
+def test_a_line() -> None:
+    """It has a version, and a key for each thing that is known."""
+    assert json.loads(render(CONNECTION, TIME)) == {
+        "schema": 1,
+        "time": "2026-01-02T03:04:05.678Z",
+        "kind": "connection",
+        "why": "port not allowed",
+        "container": "5a4d",
+        "network": "agents",
+        "source": "10.66.0.5",
+        "name": "api.example.com",
+        "address": "192.0.2.7",
+        "port": 22,
+        "protocol": "tcp",
+    }
+    keys = {"schema", "time", "kind", "why", "container", "source", "name", "type"}
+    assert set(json.loads(render(NAME, TIME))) == keys
+    assert render(CONNECTION, TIME).count(b"\n") == 1
+
+
+def test_names_are_not_repeated(tmp_path: Path, log: RefusalLog, clock: Clock) -> None:
+    """A name that a program asks for without end is one line in half a minute; all are counted."""
+    for _ in range(10):
+        log.add(NAME)
+        log.add(CONNECTION)  # the kernel limits them
+    lines = (tmp_path / "refusals.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines].count("name") == 1
+    assert len(lines) == 11
+    assert log.count == 20
+    clock.time += timedelta(seconds=31)
+    log.add(NAME)
+    assert len((tmp_path / "refusals.jsonl").read_text().splitlines()) == 12
+
+
+def test_the_size_is_limited(tmp_path: Path, log: RefusalLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full file is kept as FILE.1; there are never more than two."""
+    monkeypatch.setattr("cni_egress.refusals._FILE_BYTES", 2000)
+    for _ in range(50):
+        log.add(CONNECTION)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert set(sizes) == {"refusals.jsonl", "refusals.jsonl.1"}
+    assert max(sizes.values()) <= 2000
+
+
+def test_it_goes_on_after_a_restart(tmp_path: Path, log: RefusalLog) -> None:
+    """Lines are appended to those that are there."""
+    log.add(CONNECTION)
+    with closing(RefusalLog(tmp_path / "refusals.jsonl")) as again:
+        again.add(CONNECTION)
+    assert len((tmp_path / "refusals.jsonl").read_text().splitlines()) == 2
