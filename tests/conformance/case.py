@@ -120,7 +120,7 @@ class Case:
 
     Attributes:
         id: Its name.
-        source: The case of `tests/contract/cni_cases.yaml` that it comes from, empty without one.
+        source: Where it comes from: a place in libcni's source, the specification, an issue. Empty without one.
         level: Who requires it.
         text: What is required, in a sentence.
         files: The configuration files.
@@ -142,7 +142,7 @@ class Case:
         plugins = find_object(document, "plugins") or {}
         return cls(
             id=get_str(document, "id"),
-            source=find_str(document, "from") or "",
+            source=find_str(document, "source") or "",
             level=Level(get_str(document, "level")),
             text=get_str(document, "text"),
             files=find_object(document, "files") or {},

@@ -1,55 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""cni_invoker compared with what libcni's tests require, and what they should require: `cni_cases.yaml`."""
+"""The conformance kit: our library conforms, the kit finds what does not, and the published table is true."""
 
-import re
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.contract.conformance import DIVERGENCES, IMPROVED_ELSEWHERE, RUNNERS, Case, Scene, load_cases
-from tests.contract.conformance.case import Level
+from cni_bridge_spec import render_json
+from cni_invoker import CachedRuntime, CniError, ConfigurationDirectories, FileCache, Runtime, sync
+from cni_invoker.cli.forms import parse_attachment
+from tests.conformance import Case, Driver, load_cases, run_case
+from tests.conformance.__main__ import main
+from tests.conformance.driver import Answer
+from tests.differential.libcni import find_cnitool, find_driver
 
-COUNT, CASES = load_cases()
-LEVELS = {case.id: case.level for case in CASES}
+CASES = {case.id: case for case in load_cases()}
 PROJECT = Path(__file__).parents[2]
+LIBCNI = PROJECT / "tests/conformance/libcni"
+TABLE = (PROJECT / "docs/conformance.md").read_text("utf-8")
 
 
-def test_every_case_is_run() -> None:
-    """The file has as many cases as it says, each case has a runner, and each runner a case."""
-    ids = [case.id for case in CASES]
-    assert len(ids) == len(set(ids)) == COUNT == 112
-    assert set(RUNNERS) == set(ids)
+class Library(Driver):
+    """Our library in this process, as a program uses it; the command `cni-invoker` takes longer to start."""
+
+    def run(self, verb: str, network: str, netns: Path, cache: Path, variables: Mapping[str, str]) -> Answer:
+        """Act as a driver of the kit."""
+        plugins = Runtime(variables["CNI_PATH"], environment={**os.environ, **variables})
+        runtime = sync.CachedRuntime(CachedRuntime(plugins, FileCache(cache)))
+        try:
+            attachment = parse_attachment(str(netns), variables)
+            found = ConfigurationDirectories(variables["NETCONFPATH"]).index().find(network)
+            match verb:
+                case "add":
+                    return Answer(True, render_json(runtime.add(found, attachment).document).decode(), "")
+                case "check":
+                    runtime.check(found, attachment)
+                case _:
+                    runtime.delete(found, attachment)
+        except CniError as exc:
+            return Answer(False, str(exc), "")
+        return Answer(True, "", "")
 
 
-def test_divergences_have_a_case_and_a_reason() -> None:
-    """Divergences are listed only for cases that libcni decides, not for improvements on it."""
-    assert set(DIVERGENCES) <= set(LEVELS)
-    assert not [case for case in DIVERGENCES if LEVELS[case] is Level.IMPROVED]
-    assert all(len(divergence.reason) > 20 for divergence in DIVERGENCES.values())
-
-
-def test_differences_are_documented() -> None:
-    """The page for users names each case in which this project does something else than libcni, and no other."""
-    page = (PROJECT / "docs/conformance.md").read_text("utf-8").partition("## libcni's own tests")[2]
-    named = {
-        name for row in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
-    }
-    assert named == {*DIVERGENCES, *(case for case, level in LEVELS.items() if level is Level.DIVERGENCE)}
-
-
-def test_improvements_elsewhere_exist_and_are_tested() -> None:
-    """An improvement that another package implements names an existing definition and an existing test."""
-    assert {LEVELS[case] for case in IMPROVED_ELSEWHERE} == {Level.IMPROVED}
-    for better in IMPROVED_ELSEWHERE.values():
-        assert len(better.reason) > 20
-        for named in (better.definition, better.test):
-            file, name = named.split("::")
-            assert re.search(rf"^(async def|def|class) {name}\b", (PROJECT / file).read_text(), re.MULTILINE), named
+def rows() -> dict[str, list[str]]:
+    """The cells of each row of the published table, by case."""
+    lines = [line.strip("| ").split(" | ") for line in TABLE.splitlines() if line.startswith("| `")]
+    return {cells[0].strip("`"): cells[1:] for cells in lines}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-async def test_case(case: Case, tmp_path: Path) -> None:
-    """cni_invoker does what the case expects, or what the list of divergences says instead."""
-    await RUNNERS[case.id](case, Scene(tmp_path))
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_our_library_conforms(case: Case, tmp_path: Path) -> None:
+    """Every case, those that neither the specification nor libcni requires included."""
+    assert run_case(case, Library(()), tmp_path, tmp_path / "cache") == ()
+
+
+def test_no_case_has_the_id_of_another() -> None:
+    """IDs are unique."""
+    assert len(load_cases()) == len(CASES)
+
+
+@pytest.mark.parametrize("program", ["true", "false"])
+def test_a_runtime_that_does_nothing(program: str, tmp_path: Path) -> None:
+    """It fails every case, but those in which nothing may happen."""
+    passed = set()
+    for case in CASES.values():
+        (tmp_path / case.id).mkdir()
+        if not run_case(case, Driver.parse(program), tmp_path / case.id, tmp_path / "cache"):
+            passed.add(case.id)
+    refused = {"interface-names", "network-names", "nested-files", "missing-plugin-runs-nothing", "no-result"}
+    assert passed == ({"del-without-add"} if program == "true" else refused)
+
+
+def test_the_program(tmp_path: Path) -> None:
+    """It says what is wrong, and its exit status is 1 if the specification is violated."""
+    runtime = tmp_path / "runtime"
+    runtime.write_text('#!/bin/sh\n[ $# = 4 ] && echo "$@" >>${0%/*}/log\n')
+    runtime.chmod(0o755)
+    options = ["--case", "del-order", "--case", "del-without-add"]
+    done = CliRunner().invoke(main, ["--driver", f"mine={runtime} {{cache}}", *options])
+    assert done.exit_code == 1
+    assert "FAIL spec   del-order: DEL runs the plugins in reverse" in done.output
+    assert "step 2 (del): plugins called: none" in done.output
+    assert "mine: 1 of 2; failed: spec 1" in done.output
+    verbs = [line.split()[1:3] for line in (tmp_path / "log").read_text().splitlines()]
+    assert verbs == [["add", "blue"], ["del", "blue"], ["del", "blue"]]
+
+
+@pytest.mark.slow
+def test_our_command() -> None:
+    """`cni-invoker` is a driver as it is."""
+    driver = f"{sys.executable} -m cni_invoker {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"
+    done = CliRunner().invoke(main, ["--driver", driver, "--case", "add-order", "--case", "del-stops"])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_published_table_has_all_cases() -> None:
+    """Level and text are those of the data, and our column has no failure."""
+    published = rows()
+    assert list(published) == list(CASES)
+    for case in CASES.values():
+        assert published[case.id][:3] == [case.level, case.text, "yes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("column", "program"), [(3, "libcni"), (4, "cnitool")])
+def test_the_published_verdicts(column: int, program: str, tmp_path: Path) -> None:
+    """They are what libcni and cnitool do, if they have been built here."""
+    libcni = find_driver(LIBCNI)
+    command = find_cnitool() if program == "cnitool" else None if libcni is None else (str(libcni), "{cache}")
+    if command is None:
+        pytest.skip(f"{program} is not built here; run `make libcni`")
+    driver = Driver((*command, "{verb}", "{network}", "{netns}"))
+    published = rows()
+    for case in CASES.values():
+        (tmp_path / case.id).mkdir()
+        failures = run_case(case, driver, tmp_path / case.id, tmp_path / case.id / "cache")
+        assert published[case.id][column] == ("**no**" if failures else "yes"), (case.id, failures)
