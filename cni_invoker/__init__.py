@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
+    from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, MemoryCache
     from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
     from cni_invoker.caching.runtime import CachedRuntime
     from cni_invoker.config_directories import (
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
         ShadowedConfiguration,
         read_configuration,
     )
-    from cni_invoker.documents.attachment import Attachment, AttachmentKey
-    from cni_invoker.documents.capabilities import Bandwidth, Capabilities, PortMapping
+    from cni_invoker.documents.attachment import Attachment, AttachmentKey, Bandwidth, Capabilities, PortMapping
     from cni_invoker.documents.checks import StrPath
     from cni_invoker.documents.jsontypes import JsonObject, JsonValue
     from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
@@ -41,33 +40,27 @@ if TYPE_CHECKING:
     from cni_invoker.documents.results import Dns, Interface, IpAssignment, Result, Route
     from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
     from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
-    from cni_invoker.execution.executor import Execution, ExecutionObserver, PluginCall, PluginExec
+    from cni_invoker.execution.executor import Execution, ExecutionObserver
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.execution.process import Ended
     from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
-    from cni_invoker.operations.runtime import Collecting, Runtime
-    from cni_invoker.sandbox import AttachedNetwork, Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
+    from cni_invoker.operations.runtime import Runtime
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
-    "AttachedNetwork",
     "Attachment",
     "AttachmentCache",
     "AttachmentKey",
-    "AttachmentReader",
     "Bandwidth",
     "CachedAttachment",
     "CachedRuntime",
     "Capabilities",
     "CniError",
-    "Collecting",
     "ConfigurationDirectories",
     "ConfigurationIndex",
     "Dns",
-    "Ended",
     "ErrorCode",
     "Execution",
     "ExecutionObserver",
@@ -79,10 +72,8 @@ __all__ = [
     "Limits",
     "MemoryCache",
     "NetworkConfigurationList",
-    "PluginCall",
     "PluginConfiguration",
     "PluginError",
-    "PluginExec",
     "PluginFailed",
     "PluginFinding",
     "PortMapping",
@@ -92,15 +83,11 @@ __all__ = [
     "Role",
     "Route",
     "Runtime",
-    "Sandbox",
-    "SandboxNetwork",
     "ShadowedConfiguration",
     "StrPath",
     "TraceContext",
     "Verb",
     "VersionInfo",
-    "collect_sandboxes",
-    "list_sandboxes",
     "read_configuration",
     "run_preflight",
 ]
@@ -108,7 +95,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "caching.cache": ("AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache"),
+    "caching.cache": ("AttachmentCache", "CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
     "caching.runtime": ("CachedRuntime",),
     "config_directories": (
@@ -117,8 +104,7 @@ _HOMES: Final = {
         "ShadowedConfiguration",
         "read_configuration",
     ),
-    "documents.attachment": ("Attachment", "AttachmentKey"),
-    "documents.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
+    "documents.attachment": ("Attachment", "AttachmentKey", "Bandwidth", "Capabilities", "PortMapping"),
     "documents.checks": ("StrPath",),
     "documents.jsontypes": ("JsonObject", "JsonValue"),
     "documents.lists": ("NetworkConfigurationList", "PluginConfiguration"),
@@ -126,13 +112,11 @@ _HOMES: Final = {
     "documents.results": ("Dns", "Interface", "IpAssignment", "Result", "Route"),
     "documents.versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
     "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),
-    "execution.executor": ("Execution", "ExecutionObserver", "PluginCall", "PluginExec"),
+    "execution.executor": ("Execution", "ExecutionObserver"),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.limits": ("Limits",),
-    "execution.process": ("Ended",),
     "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
-    "operations.runtime": ("Collecting", "Runtime"),
-    "sandbox": ("AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
+    "operations.runtime": ("Runtime",),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
 

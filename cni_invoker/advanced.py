@@ -5,13 +5,11 @@ These names may change in a minor version. No other name needs one of them, exce
 `Runtime.delete`.
 """
 
-from cni_invoker.caching.deletion import collect_garbage
 from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS, needs_rules
 from cni_invoker.documents.lists import parse_configuration
 from cni_invoker.documents.request import requests_for_add
 from cni_invoker.documents.result_documents import convert_result
 from cni_invoker.documents.results import parse_result
-from cni_invoker.execution.executor import NsenterExec
 from cni_invoker.execution.limits import SLOW_S, NetworkShares, Turn
 from cni_invoker.execution.running_plugins import (
     RunningPlugin,
@@ -26,10 +24,8 @@ __all__ = [
     "SLOW_S",
     "DeleteHooks",
     "NetworkShares",
-    "NsenterExec",
     "RunningPlugin",
     "Turn",
-    "collect_garbage",
     "convert_result",
     "find_orphaned_plugins",
     "find_running",

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cni_invoker.documents.checks import StrPath, as_path, as_paths
+from cni_invoker.documents.checks import StrPath, as_paths
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.documents.lists import (
     FURTHER_SUFFIX,
@@ -37,9 +37,8 @@ have changed again with the same time, so it is read again."""
 _Stat = tuple[int, int, int, int, int] | int
 """State of a file: device, inode, size, times of modification and change; or the errno of `stat`."""
 
-_Signature = tuple[_Stat, tuple[tuple[str, _Stat], ...]] | None
-"""State of all files of a list: its own file and those with further plugins. None if one of them changed so recently
-that it has to be read again."""
+_Seen = tuple[str, _Stat, bool]
+"""Path and state of a file or of a directory that cannot be read, and whether it may describe a network itself."""
 
 _Outcome = NetworkConfigurationList | BadConfiguration
 
@@ -132,33 +131,32 @@ class ConfigurationDirectories:
     """
 
     def __init__(self, directories: StrPath | Iterable[StrPath]) -> None:
-        self._read: dict[str, tuple[_Signature, _Outcome]] = {}
         self._mutex = threading.Lock()
         self.look_in(directories)
 
     def look_in(self, directories: StrPath | Iterable[StrPath]) -> None:
         """Use other directories from now on, in order of precedence."""
         with self._mutex:
-            self._directories = tuple(dict.fromkeys(as_paths(directories, "directories")))
+            self._directories = tuple(dict.fromkeys(as_paths(directories)))
             self._index = ConfigurationIndex(self._directories, ())
-            self._seen: list[tuple[str, _Signature]] = []
+            self._seen: list[_Seen] | None = []
 
     def index(self) -> ConfigurationIndex:
         """Return the current content of the directories.
 
-        Only changed files are read; as long as nothing has changed it is the same object.
+        As long as no file has changed it is the same object, and no file is read.
         """
         with self._mutex:
             now_ns = time.time_ns()
             seen = list(self._scan())
             if seen != self._seen:
-                self._read = {path: self._get(path, signature, now_ns) for path, signature in seen}
-                self._index = ConfigurationIndex(self._directories, (outcome for _, outcome in self._read.values()))
-                self._seen = [(path, signature) for path, (signature, _) in self._read.items()]
+                self._index = ConfigurationIndex(self._directories, _read_all(seen))
+                changes = (stat[-1] for _, stat, _ in seen if isinstance(stat, tuple))
+                self._seen = seen if now_ns - max(changes, default=0) > _SETTLED_NS else None
             return self._index
 
-    def _scan(self) -> Iterator[tuple[str, _Signature]]:
-        """Yield the path and the signature of each configuration file, in order of precedence."""
+    def _scan(self) -> Iterator[_Seen]:
+        """Yield each configuration file, in order of precedence; those in sub-directories may belong to a list."""
         for directory in self._directories:
             try:
                 with os.scandir(directory) as scan:
@@ -166,28 +164,24 @@ class ConfigurationDirectories:
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                yield str(directory), (exc.errno or 0, ())
+                yield str(directory), exc.errno or 0, True
                 continue
             files, folders = _split(entries)
-            further = tuple(file for folder in folders for file in _scan_further(folder))
-            for entry in files:
-                if entry.name.endswith(LIST_SUFFIX):
-                    yield entry.path, (_stat(entry.path), further)
-            for entry in files:
-                if entry.name.endswith(PLUGIN_SUFFIXES):
-                    yield entry.path, (_stat(entry.path), ())
+            for suffixes in ((LIST_SUFFIX,), PLUGIN_SUFFIXES):
+                yield from ((entry.path, _stat(entry.path), True) for entry in files if entry.name.endswith(suffixes))
+            for folder in folders:
+                yield from _scan_further(folder)
 
-    def _get(self, path: str, signature: _Signature, now_ns: int) -> tuple[_Signature, _Outcome]:
-        known = self._read.get(path)
-        if known is not None and known[0] == signature:
-            return known
-        if signature is not None and isinstance(signature[0], int):
-            return signature, BadConfiguration(os.strerror(signature[0]), file=Path(path), phrase=READING)
-        try:
-            outcome: _Outcome = read_configuration(Path(path))
-        except BadConfiguration as exc:
-            outcome = exc
-        return signature if _has_settled(signature, now_ns) else None, outcome
+
+def _read_all(seen: Iterable[_Seen]) -> Iterator[_Outcome]:
+    for path, stat, is_own in seen:
+        if is_own and isinstance(stat, int):
+            yield BadConfiguration(os.strerror(stat), file=Path(path), phrase=READING)
+        elif is_own:
+            try:
+                yield read_configuration(path)
+            except BadConfiguration as exc:
+                yield exc
 
 
 def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
@@ -206,17 +200,17 @@ def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
         return False
 
 
-def _scan_further(folder: os.DirEntry[str]) -> Iterator[tuple[str, _Stat]]:
-    """Yield the files of a sub-directory that may belong to a list; the list's name is known only when it is read."""
+def _scan_further(folder: os.DirEntry[str]) -> Iterator[_Seen]:
+    """Yield the files of a sub-directory that may belong to a list."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208  # the hot path: no Path object per name
     except OSError as exc:
-        yield folder.path, exc.errno or 0
+        yield folder.path, exc.errno or 0, False
         return
     for name in names:
         if name.endswith(FURTHER_SUFFIX):
             path = f"{folder.path}/{name}"
-            yield path, _stat(path)
+            yield path, _stat(path), False
 
 
 def _stat(path: str) -> _Stat:
@@ -225,14 +219,6 @@ def _stat(path: str) -> _Stat:
     except OSError as exc:
         return exc.errno or 0
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _has_settled(signature: _Signature, now_ns: int) -> bool:
-    if signature is None:
-        return False
-    file, further = signature
-    changes = (stat[-1] for stat in (file, *(stat for _, stat in further)) if isinstance(stat, tuple))
-    return now_ns - max(changes, default=0) > _SETTLED_NS
 
 
 def read_configuration(file: StrPath) -> NetworkConfigurationList:
@@ -246,7 +232,7 @@ def read_configuration(file: StrPath) -> NetworkConfigurationList:
     Raises:
         BadConfiguration: One of the files cannot be read, or is not a configuration.
     """
-    path = as_path(file, "file")
+    path = Path(file)
     network = parse_configuration(_read(path), path, lambda name: _read_further(path.parent / name))
     for plugin in network.plugins:
         if plugin.reserved_keys:

@@ -10,7 +10,6 @@ CniError
 ├── NetworkBusy
 ├── PluginStillRuns
 ├── GcFailed
-├── SandboxFailed
 ├── BadConfiguration
 ├── ConfigurationNotFound
 ├── BadResult
@@ -27,7 +26,7 @@ CniError
 ```
 
 Every error has a `code` from the CNI specification's table, or 999 (`ErrorCode`). Messages are written for the operator
-who has to fix the problem.
+who has to fix the problem; up to the first semicolon they are libcni's, where libcni has the same error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +56,6 @@ __all__ = [
     "PluginNotStarted",
     "PluginStillRuns",
     "PluginTimeout",
-    "SandboxFailed",
     "VerbUnsupported",
     "VersionUnsupported",
 ]
@@ -93,7 +91,7 @@ class ErrorCode(IntEnum):
 
 
 class CniError(Exception):
-    """Base class of all errors of the runtime and of plugins. They can be pickled and copied, with their attributes.
+    """Base class of all errors of the runtime and of plugins.
 
     Attributes:
         code: Error code of the CNI specification (`ErrorCode`), or a plugin-specific one.
@@ -108,120 +106,59 @@ class CniError(Exception):
         super().__init__(text)
         self.msg = text
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Exception would call the class with `args`, and most of ours have named parameters.
-        return _restore, (type(self), self.args, self.__dict__)
-
-
-def _restore(kind: type[CniError], args: tuple[object, ...], attributes: Mapping[str, object]) -> CniError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(attributes)
-    return error
-
 
 class InvalidParameter(CniError):
-    """CNI does not allow a value; nothing has been executed.
-
-    Attributes:
-        parameter: Its name, e.g. `container ID`.
-        value: The value.
-        reason: The rule.
-    """
+    """CNI does not allow a value; nothing has been executed."""
 
     def __init__(self, parameter: str, value: str, reason: str, *, code: int) -> None:
         super().__init__(f"invalid {parameter} {value!r}: {reason}")
-        self.parameter = parameter
-        self.value = value
-        self.reason = reason
         self.code = code
 
 
 class VersionUnsupported(CniError):
-    """This runtime does not support a CNI version; nothing has been executed.
-
-    Attributes:
-        version: The version, or all that were offered.
-        supported: The versions that this runtime supports, oldest first.
-    """
+    """This runtime does not support a CNI version; nothing has been executed."""
 
     code = ErrorCode.INCOMPATIBLE_VERSION
 
     def __init__(self, version: str, supported: Sequence[str]) -> None:
         super().__init__(f"unsupported CNI version {version}; supported are {', '.join(supported)}")
-        self.version = version
-        self.supported = tuple(supported)
 
 
 class NoCommonVersion(VersionUnsupported):
-    """The plugins of a list have no version in common that the list offers; only VERSION has been executed.
-
-    Attributes:
-        network: Name of the list.
-        offered: The versions that it offers.
-        plugins: The versions that each plugin supports, by type, including IPAM plugins.
-    """
+    """The plugins of a list have no version in common that the list offers; only VERSION has been executed."""
 
     def __init__(
         self, network: str, offered: Sequence[str], plugins: Mapping[str, Sequence[str]], supported: Sequence[str]
     ) -> None:
-        super().__init__(", ".join(offered), supported)
-        self.network = network
-        self.offered = tuple(offered)
-        self.plugins = {plugin: tuple(versions) for plugin, versions in plugins.items()}
-        self.msg = str(self)
-
-    def __str__(self) -> str:
-        supported = {f"plugin {plugin}": versions for plugin, versions in self.plugins.items()}
-        supported["this runtime"] = self.supported
-        text = "; ".join(f"{name} supports {', '.join(versions)}" for name, versions in supported.items())
-        return f"no CNI version fits network {self.network}: its configuration offers {self.version}; {text}"
+        by_name = {**{f"plugin {plugin}": versions for plugin, versions in plugins.items()}, "this runtime": supported}
+        text = "; ".join(f"{name} supports {', '.join(versions)}" for name, versions in by_name.items())
+        CniError.__init__(
+            self, f"no CNI version fits network {network}: its configuration offers {', '.join(offered)}; {text}"
+        )
 
 
 class VerbUnsupported(CniError):
-    """The list's version does not have an operation; nothing has been executed.
-
-    Attributes:
-        verb: The operation.
-        version: The list's version.
-        since: The first version that has it.
-    """
+    """The list's version does not have an operation; nothing has been executed."""
 
     code = ErrorCode.INCOMPATIBLE_VERSION
 
     def __init__(self, verb: str, version: str, since: str) -> None:
-        # Same wording as libcni up to the semicolon.
         super().__init__(
             f'configuration version "{version}" does not support the {verb} command; versions from {since} on do'
         )
-        self.verb = verb
-        self.version = version
-        self.since = since
 
 
 class NetworkBusy(CniError):
-    """Other operations used the network or the container for too long; nothing has been executed. A retry may help.
-
-    Attributes:
-        network: Name of the network.
-        waited_s: How long the operation waited, in seconds.
-    """
+    """Other operations used the network or the container for too long; nothing has been executed. A retry may help."""
 
     code = ErrorCode.TRY_AGAIN_LATER
 
     def __init__(self, network: str, *, waited_s: float) -> None:
         super().__init__(f"another operation still used network {network} or the container after {waited_s:g} s")
-        self.network = network
-        self.waited_s = waited_s
 
 
 class PluginStillRuns(CniError):
-    """A plugin of a killed process cannot be killed; nothing has been executed.
-
-    Attributes:
-        container_id: The container that it works for.
-        processes: Process ID and command line of each process.
-    """
+    """A plugin of a killed process cannot be killed; nothing has been executed."""
 
     code = ErrorCode.TRY_AGAIN_LATER
 
@@ -230,45 +167,22 @@ class PluginStillRuns(CniError):
             f"a plugin of a killed process still runs for container {container_id} and cannot be killed: "
             f"process {', '.join(processes)}; kill it, and try again"
         )
-        self.container_id = container_id
-        self.processes = tuple(processes)
 
 
 class GcFailed(CniError):
     """Plugins failed during garbage collection; all others have run.
 
     Attributes:
-        network: Name of the network.
         errors: The errors, in order.
     """
 
     def __init__(self, network: str, errors: Sequence[CniError]) -> None:
         super().__init__(f"garbage collection of network {network}: {'; '.join(map(str, errors))}")
-        self.network = network
         self.errors = tuple(errors)
-
-
-class SandboxFailed(CniError):
-    """An operation on all attachments of a container failed for some, or there are none; it has tried all of them.
-
-    Attributes:
-        container_id: The container's ID; None for several containers, which no longer exist.
-        errors: The errors, in order; empty if there is no attachment.
-    """
-
-    def __init__(self, container_id: str | None, errors: Sequence[CniError]) -> None:
-        reasons = "; ".join(map(str, errors)) or "it has no attachment; add it first"
-        whose = "containers that no longer exist" if container_id is None else f"sandbox {container_id}"
-        super().__init__(f"{whose}: {reasons}")
-        self.container_id = container_id
-        self.errors = tuple(errors)
-        self.code = errors[0].code if errors else ErrorCode.UNKNOWN_CONTAINER
 
 
 class BadConfiguration(CniError):
     """A file or document is not a network configuration.
-
-    The message begins with libcni's words.
 
     Attributes:
         file: The file; None if the document does not come from a file.
@@ -302,9 +216,7 @@ class ConfigurationNotFound(CniError):
     """There is no network configuration of that name, or none at all.
 
     Attributes:
-        name: The name; None if any configuration was acceptable.
         known: The existing names, most similar first.
-        directories: The directories that were searched.
         problems: The files that could not be used; the missing one may be among them.
     """
 
@@ -321,12 +233,9 @@ class ConfigurationNotFound(CniError):
         from difflib import get_close_matches  # noqa: PLC0415  # most programs never need it
 
         nearest = get_close_matches(name or "", known, n=len(known), cutoff=0.5) if known else []
-        self.name = name
         self.known = (*nearest, *(other for other in known if other not in nearest))
-        self.directories = tuple(directories)
         self.problems = tuple(problems)
         searched = ", ".join(map(str, directories)) or "no directory at all"
-        # Same wording as libcni up to the semicolon.
         missing = "no net configurations found" if name is None else f'no net configuration with name "{name}"'
         text = f"{missing} in {searched}; there are: {', '.join(self.known) or 'none'}"
         if not self.known:
@@ -339,33 +248,17 @@ class ConfigurationNotFound(CniError):
 
 
 class AttachmentExists(CniError):
-    """ADD of an attachment that exists, or whose DEL is pending; nothing has been executed.
-
-    Attributes:
-        network: Name of the network.
-        container_id: The container's ID.
-        ifname: Name of the interface.
-    """
+    """ADD of an attachment that exists, or whose DEL is pending; nothing has been executed."""
 
     def __init__(self, network: str, container_id: str, ifname: str) -> None:
         super().__init__(
             f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first, "
             "with force=True if its DEL cannot succeed"
         )
-        self.network = network
-        self.container_id = container_id
-        self.ifname = ifname
 
 
 class NotAttached(CniError):
-    """CHECK of an attachment that does not exist or is incomplete; nothing has been executed.
-
-    Attributes:
-        network: Name of the network.
-        container_id: The container's ID.
-        ifname: Name of the interface.
-        delete_pending: Whether an ADD or a DEL has begun, so that a DEL must complete.
-    """
+    """CHECK of an attachment that does not exist or is incomplete; nothing has been executed."""
 
     code = ErrorCode.UNKNOWN_CONTAINER
 
@@ -373,10 +266,6 @@ class NotAttached(CniError):
         incomplete = "its ADD or its DEL has not completed; delete it, and add it again"
         why = incomplete if delete_pending else "add it first"
         super().__init__(f"{ifname} of {container_id} is not attached to {network}: {why}")
-        self.network = network
-        self.container_id = container_id
-        self.ifname = ifname
-        self.delete_pending = delete_pending
 
 
 class CacheError(CniError):
@@ -389,7 +278,6 @@ class CacheError(CniError):
 
     code = ErrorCode.IO_FAILURE
     phrase: str = ""
-    """libcni's words, so that the message can be searched for."""
 
     def __init__(self, place: "Path | str", reason: str) -> None:
         super().__init__(f"{self.phrase}attachment cache: {place}: {reason}")
@@ -432,30 +320,25 @@ class PluginNotFound(PluginError):
     """
 
     def __init__(self, *, plugin: str, directories: "Sequence[Path]", not_executable: "Sequence[Path]" = ()) -> None:
-        # Same wording as libcni up to the semicolon.
-        text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
         self.directories = tuple(directories)
         self.not_executable = tuple(not_executable)
-        if not_executable:
-            text += f"; {self._not_executable_text}"
-        super().__init__(text, plugin=plugin)
+        hint = f"; {self.where}" if not_executable else ""
+        super().__init__(
+            f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]{hint}', plugin=plugin
+        )
 
     @property
     def where(self) -> str:
         """Where it was searched, for messages that already name the plugin."""
-        searched = ", ".join(map(str, self.directories)) or "no directory at all"
-        return self._not_executable_text if self.not_executable else f"not found in {searched}"
-
-    @property
-    def _not_executable_text(self) -> str:
-        return f"found but not executable: {', '.join(map(str, self.not_executable))}"
+        if self.not_executable:
+            return f"found but not executable: {', '.join(map(str, self.not_executable))}"
+        return f"not found in {', '.join(map(str, self.directories)) or 'no directory at all'}"
 
 
 class PluginNotStarted(PluginError):
     """The kernel could not execute a plugin; it has not run.
 
     Attributes:
-        verb: The operation.
         path: The executable.
         reason: The kernel's error text.
     """
@@ -464,7 +347,6 @@ class PluginNotStarted(PluginError):
 
     def __init__(self, *, plugin: str, verb: str, path: "Path", reason: str) -> None:
         super().__init__(f"{failed_words(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
-        self.verb = verb
         self.path = path
         self.reason = reason
 
@@ -474,7 +356,6 @@ class PluginTimeout(PluginError):
 
     Attributes:
         verb: The operation.
-        path: The executable.
         timeout_s: The limit, in seconds.
         started: False if it was still waiting for a free slot and has not run.
         stderr_tail: The last lines of its standard error.
@@ -487,10 +368,8 @@ class PluginTimeout(PluginError):
             what = f"it timed out after {timeout_s:g} s and was killed ({path})"
         else:
             what = f"it was not started within {timeout_s:g} s: too many plugins are running"
-        text = f"{failed_words(plugin, verb)}: {what}"
-        super().__init__(text + _shown(stderr_tail), plugin=plugin)
+        super().__init__(f"{failed_words(plugin, verb)}: {what}{_shown(stderr_tail)}", plugin=plugin)
         self.verb = verb
-        self.path = path
         self.timeout_s = timeout_s
         self.started = started
         self.stderr_tail = tuple(stderr_tail)
@@ -532,8 +411,7 @@ class PluginFailed(PluginError):
         crash: str | None = None,
     ) -> None:
         message = f"{msg}; {details}" if details else msg
-        end = describe_end(exit_status, signal)
-        facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
+        facts = f"code {code}, {describe_end(exit_status, signal)} after {duration_s:.3f} s, {path}"
         for what, name in (("network", network), ("container", container_id)):
             facts += f", {what} {name}" if name else ""
         said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)
@@ -563,7 +441,6 @@ class BadResult(CniError):
     Attributes:
         reason: What is wrong with the result.
         plugin: The type of the plugin that printed it; None for other documents.
-        stderr_tail: The last lines of that plugin's standard error.
     """
 
     code = ErrorCode.DECODING_FAILURE
@@ -575,7 +452,6 @@ class BadResult(CniError):
         super().__init__(f"{origin}bad CNI result: {reason}{_shown(stderr_tail)}")
         self.reason = reason
         self.plugin = plugin
-        self.stderr_tail = tuple(stderr_tail)
 
 
 def describe_end(exit_status: int | None, signal: str | None) -> str:

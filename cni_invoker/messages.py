@@ -13,7 +13,7 @@ _SENTENCES: Final = {
     "cache.unreadable": "{file} is skipped: {reason}",
     "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
     "delete.incomplete": "resources of {network} may have been left behind: {error}",
-    "lock.kept": "went on without the lock {file}, which {holder} has kept for {waited_s:g} s: "
+    "lock.kept": "went on without the lock {file} after {waited_s:g} s (lsof shows who has it): "
     "other processes may create the same iptables chains concurrently",
     "lock.unavailable": "other processes may create the same iptables chains concurrently: "
     "no lock in {directory}: {reason}",

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime for programs without asyncio: each call runs in an event loop of its own, by `asyncio.run`.
 
-The names of `cni_invoker` have the documentation. An object here has the asynchronous one inside. In a thread whose
-event loop runs, such as a notebook's, a call is a RuntimeError: await that object there.
+The names of `cni_invoker` have the documentation. An object here has the asynchronous one inside. Calls of several
+threads run one after the other. In a thread whose event loop runs, such as a notebook's, a call is a RuntimeError:
+await that object there.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 import cni_invoker
 
-__all__ = ["CachedRuntime", "Runtime", "Sandbox"]
+__all__ = ["CachedRuntime", "Runtime"]
 
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_one_at_a_time = threading.RLock()
+"""The objects inside are for one event loop at a time."""
 
 
 class _Blocking(Generic[A]):
@@ -27,7 +32,8 @@ class _Blocking(Generic[A]):
 def _run(method: Callable[Concatenate[A, P], Coroutine[None, None, T]]) -> Callable[Concatenate[_Blocking[A], P], T]:
     @wraps(method)
     def run(self: _Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return asyncio.run(method(self.asynchronous, *args, **kwargs))
+        with _one_at_a_time:
+            return asyncio.run(method(self.asynchronous, *args, **kwargs))
 
     return run
 
@@ -52,10 +58,3 @@ class CachedRuntime(_Blocking[cni_invoker.CachedRuntime]):
     delete, delete_cached = _run(cni_invoker.CachedRuntime.delete), _run(cni_invoker.CachedRuntime.delete_cached)
     forget, gc = _run(cni_invoker.CachedRuntime.forget), _run(cni_invoker.CachedRuntime.gc)
     status, attachments = _run(cni_invoker.CachedRuntime.status), _run(cni_invoker.CachedRuntime.attachments)
-
-
-class Sandbox(_Blocking[cni_invoker.Sandbox]):
-    """All attachments of one container: `Sandbox(cni_invoker.Sandbox(runtime, "c1"))`."""
-
-    add, check = _run(cni_invoker.Sandbox.add), _run(cni_invoker.Sandbox.check)
-    delete, attachments = _run(cni_invoker.Sandbox.delete), _run(cni_invoker.Sandbox.attachments)

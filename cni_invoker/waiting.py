@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits that asyncio does not have: for another task of any event loop and thread, and for work in a thread of its own.
-
-Blocking work has a thread of its own: in a pool, the next piece would inherit a namespace, or wait for a program.
-"""
+"""Blocking work in a thread of its own: in a pool, the next piece would inherit a namespace, or wait for a program."""
 
 import asyncio
 import sys
@@ -15,42 +12,6 @@ from errno import EAGAIN
 from typing import TypeVar
 
 T = TypeVar("T")
-
-
-class Waiter:
-    """A task that waits until another one, maybe of another event loop and thread, wakes it up."""
-
-    def __init__(self, count: int = 1) -> None:
-        self.count = count
-        self._is_granted = False
-        self._loop = asyncio.get_running_loop()
-        self._woken = asyncio.Event()
-
-    async def wait(self, limit_s: float | None = None) -> bool:
-        """Wait to be woken up, or for this time; return whether it has been."""
-        if limit_s is None:
-            return await self._woken.wait()
-        timer = self._loop.call_later(limit_s, self._woken.set)
-        try:
-            await self._woken.wait()
-        finally:
-            timer.cancel()
-        if self._is_granted:
-            return True
-        self._woken.clear()
-        return False
-
-    def grant(self) -> bool:
-        """Wake it up; return False if its event loop has been closed."""
-        self._is_granted = True
-        if self._loop is asyncio._get_running_loop():  # noqa: SLF001  # public, for such uses
-            self._woken.set()
-            return True
-        try:
-            self._loop.call_soon_threadsafe(self._woken.set)
-        except RuntimeError:
-            return False
-        return True
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lambda: None) -> T:

@@ -5,7 +5,6 @@
 from cni_bridge_spec.validate import load_explanation, load_schema, load_validator, schema_names
 from cni_invoker.documents.jsontypes import (
     JsonError,
-    JsonNumber,
     JsonObject,
     JsonSyntaxError,
     JsonValue,
@@ -28,7 +27,6 @@ from cni_invoker.documents.schema import SchemaError, Validator
 
 __all__ = [
     "JsonError",
-    "JsonNumber",
     "JsonObject",
     "JsonSyntaxError",
     "JsonValue",

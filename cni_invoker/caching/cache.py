@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of attachments: the record, the read-only and the read-write interface, and an in-memory implementation.
+"""The cache of attachments: the record, the interface, and an implementation in memory.
 
 DEL and CHECK need what was known at ADD, and that may change or be forgotten (CNI SPEC §2 "Lifecycle & Ordering").
 """
 
-import threading
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from inspect import iscoroutinefunction
-from typing import Final, Protocol
+from typing import Protocol
 
 from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheUnknown
+from cni_invoker.locks import TaskLocks
 from cni_invoker.messages import log_event
-
-_METHODS: Final = ("hold", "put", "find", "remove", "list")
-"""Those of a cache; all but the first are awaited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +40,23 @@ class CachedAttachment:
     deleted: frozenset[int] | None = None
 
 
-class AttachmentReader(Protocol):
-    """Read access to attachments, one per network, container ID and interface name.
+class AttachmentCache(Protocol):
+    """Attachments, one per network, container ID and interface name.
+
+    A change is atomic. When the method returns, the change is as durable as the cache is; when it raises or is
+    cancelled, the change has happened completely or not at all.
 
     Raises:
         CacheError: From every method: the cache cannot be read or written.
     """
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Run the body while no other process uses the container or runs GC on the network.
+        """Run the body while no other task or process uses the container or runs GC on the network.
 
         Args:
             network: The network's name.
-            container_id: The container; None for GC, which excludes all other processes from the network.
-            wait_s: How long to wait for other processes, in seconds.
+            container_id: The container; None for GC, which excludes all others from the network.
+            wait_s: How long to wait for others, in seconds.
 
         Raises:
             NetworkBusy: They did not end in time; the body has not run.
@@ -82,17 +81,6 @@ class AttachmentReader(Protocol):
             CacheDamaged, CacheUnknown: With `whole`: a record that may belong to the network is unreadable.
         """
 
-
-class AttachmentCache(AttachmentReader, Protocol):
-    """Read and write access to attachments.
-
-    A change is atomic. When the method returns, the change is as durable as the cache is; when it raises or is
-    cancelled, the change has happened completely or not at all.
-
-    Raises:
-        CacheError: From every method: the cache cannot be read or written.
-    """
-
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Store `cached`, replacing an earlier state of the same attachment.
 
@@ -110,23 +98,22 @@ class AttachmentCache(AttachmentReader, Protocol):
 
 
 class MemoryCache:
-    """Keeps attachments in memory, for all threads of the process."""
+    """Keeps attachments in memory."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
-        self._mutex = threading.Lock()
+        self._locks = TaskLocks()
 
-    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
-        """Run the body at once: no other process has this cache."""
-        return nullcontext()
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Run the body while no other task uses the container or runs GC on the network."""
+        return self._locks.hold(network, container_id, wait_s=wait_s)
 
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Store `cached`."""
         key = cached.attachment.key
-        with self._mutex:
-            if new and (cached.network, key) in self._kept:
-                raise AttachmentExists(cached.network, key.container_id, key.ifname)
-            self._kept[cached.network, key] = cached
+        if new and (cached.network, key) in self._kept:
+            raise AttachmentExists(cached.network, key.container_id, key.ifname)
+        self._kept[cached.network, key] = cached
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return an attachment, None if it is not cached."""
@@ -134,31 +121,15 @@ class MemoryCache:
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
         """Remove an attachment."""
-        with self._mutex:
-            self._kept.pop((network, key), None)
+        self._kept.pop((network, key), None)
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:  # noqa: ARG002  # the protocol's
         """Return all attachments, or those to one network, oldest first."""
-        with self._mutex:
-            return tuple(cached for cached in self._kept.values() if network in {None, cached.network})
-
-
-def require_cache(cache: AttachmentCache) -> AttachmentCache:
-    """Raise `TypeError` if an object is not a cache of attachments."""
-    missing = [name for name in _METHODS if not callable(getattr(cache, name, None))]
-    if missing:
-        shown = f"the {type(cache).__name__} {cache!r:.100}"
-        raise TypeError(
-            f"cache must have the methods of AttachmentCache, not be {shown}; missing: {', '.join(missing)}"
-        )
-    blocking = [name for name in _METHODS[1:] if not iscoroutinefunction(getattr(cache, name))]
-    if blocking:
-        raise TypeError(f"the methods of cache must be `async def`, and are not: {', '.join(blocking)}")
-    return cache
+        return tuple(cached for cached in self._kept.values() if network in {None, cached.network})
 
 
 async def find_readable(
-    cache: AttachmentReader, network: str, key: AttachmentKey, *, force: bool = False
+    cache: AttachmentCache, network: str, key: AttachmentKey, *, force: bool = False
 ) -> CachedAttachment | None:
     """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.
 

@@ -4,13 +4,12 @@
 A DEL resumes after a failure and then removes the record. The plugins' GC receives every cached attachment as valid.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment
-from cni_invoker.caching.locks import AddsInProgress, CombinedLocks
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
 from cni_invoker.caching.record import (
     attachment_of_add,
     document_of_delete,
@@ -18,11 +17,19 @@ from cni_invoker.caching.record import (
     find_result_of_add,
     lists_of_adds,
 )
-from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.known_plugins import needs_rules
 from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
-from cni_invoker.errors import BadConfiguration, CacheError, CniError, GcFailed, NetworkBusy, PluginError
+from cni_invoker.errors import (
+    AttachmentExists,
+    BadConfiguration,
+    CacheError,
+    CniError,
+    GcFailed,
+    NetworkBusy,
+    PluginError,
+)
 from cni_invoker.messages import log_event
 from cni_invoker.operations.deletion import DeleteHooks
 from cni_invoker.operations.negotiation import has_gc
@@ -67,7 +74,7 @@ class CachedDeletion:
         Raises:
             BadConfiguration: No list is known.
         """
-        used = find_list_of_add(cached, current)
+        used = find_list_of_add(cached)
         if used is not None:
             return used
         if current is None:
@@ -146,7 +153,7 @@ class CachedDeletion:
                 continue
             if other.deleted is not None or other.boot_id not in {"", self.boot_id}:
                 continue
-            used = find_list_of_add(other, None)
+            used = find_list_of_add(other)
             types = None if used is None else {one.type for one in used.plugins}
             owned = _addresses(find_result_of_add(other))
             if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
@@ -154,42 +161,39 @@ class CachedDeletion:
         return False
 
 
-async def collect_garbage(
-    runtime: Runtime,
-    network: NetworkConfigurationList,
-    readers: Sequence[AttachmentReader],
-    *,
-    valid: Iterable[AttachmentKey] = (),
-    wait_s: float,
-) -> None:
-    """Have the plugins of a network clean up what belongs to no attachment (CNI SPEC "Garbage collection").
+class AddsInProgress:
+    """The attachments that the tasks of one runtime are adding."""
 
-    Meanwhile the network is locked: for other tasks of `runtime` and other processes that use one of the caches. Every
-    cached attachment is valid, whatever its state and list; plugins delete the resources of all others. A list without
-    GC (before 1.1.0, or with `disableGC`) executes and locks nothing.
+    def __init__(self) -> None:
+        self._running: set[tuple[str, AttachmentKey]] = set()
+        self._observers: list[set[tuple[str, AttachmentKey]]] = []
 
-    Args:
-        runtime: Runs the plugins.
-        network: The list.
-        readers: Caches of attachments; together they must have every attachment to the network.
-        valid: Further attachments to keep.
-        wait_s: How long to wait for other processes, per cache, and again for other tasks, in seconds.
+    @contextmanager
+    def adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
+        """Count an attachment as being added while the body runs.
 
-    Raises:
-        GcFailed: Plugins failed; all the others have run.
-        NetworkBusy, CacheError: Nothing has been executed. A damaged record may be a valid attachment.
-        TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
-    """
-    keys = freeze_keys(valid)
-    if not has_gc(network):
-        return
-    async with AsyncExitStack() as entered:
-        # The caches before the runtime, in the same order as ADD, to prevent deadlock.
-        for reader in readers:
-            await entered.enter_async_context(reader.hold(network.name, None, wait_s=wait_s))
-        collecting = await entered.enter_async_context(runtime.collecting(network, wait_s=wait_s))
-        known = [cached.attachment.key for reader in readers for cached in await reader.list(network.name, whole=True)]
-        await collecting.gc((*keys, *known))
+        Raises:
+            AttachmentExists: Another task is adding it; the body has not run.
+        """
+        identity = (network, key)
+        if identity in self._running:
+            raise AttachmentExists(network, key.container_id, key.ifname)
+        for observed in (self._running, *self._observers):
+            observed.add(identity)
+        try:
+            yield
+        finally:
+            self._running.discard(identity)
+
+    @contextmanager
+    def observed(self) -> Iterator[Collection[tuple[str, AttachmentKey]]]:
+        """Give the network and key of each attachment that is being added when the body begins, or while it runs."""
+        observed = set(self._running)
+        self._observers.append(observed)
+        try:
+            yield observed
+        finally:  # by identity: two observers may have equal sets
+            self._observers = [other for other in self._observers if other is not observed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +201,8 @@ class DeleteStale:
     """Deletes stale cached attachments and runs GC."""
 
     deletion: CachedDeletion
-    locks: CombinedLocks
     adds: AddsInProgress
+    wait_s: float
 
     async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Delete every cached attachment to a network that is not valid, then run the plugins' GC."""
@@ -225,16 +229,20 @@ class DeleteStale:
         self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
     ) -> None:
         """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
-        key = cached.attachment.key
-        async with self.locks.attachment(network.name, key.container_id):
-            if (network.name, key) not in spared and await self.deletion.cache.find(network.name, key) == cached:
+        cache, key = self.deletion.cache, cached.attachment.key
+        async with cache.hold(network.name, key.container_id, wait_s=self.wait_s):
+            if (network.name, key) not in spared and await cache.find(network.name, key) == cached:
                 await self.deletion.run(cached, network)
 
     async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        async with self.locks.network(network.name):
-            await collect_garbage(
-                self.deletion.runtime, network, (self.deletion.cache,), valid=valid, wait_s=self.locks.wait_s
-            )
+        """Have the plugins clean up what belongs to no attachment; every cached one is valid, whatever its state."""
+        if not has_gc(network):
+            return
+        cache = self.deletion.cache
+        async with cache.hold(network.name, None, wait_s=self.wait_s):
+            # A damaged record may be a valid attachment.
+            known = [cached.attachment.key for cached in await cache.list(network.name, whole=True)]
+            await self.deletion.runtime.gc(network, (*valid, *known))
 
 
 @contextmanager

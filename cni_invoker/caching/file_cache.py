@@ -9,23 +9,23 @@ There is one file per attachment, `<directory>/results/<network>-<container ID>-
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
   second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
 * A name that is too long for a file (255 bytes), which libcni cannot store, is truncated, with a hash appended.
-* Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
+* Operations lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
 """
 
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.locks import ProcessLocks, make_durably, reported
+from cni_invoker.caching.locks import OperationLocks, make_durably, reported
 from cni_invoker.caching.record import UnknownKind, parse_record, render_record
-from cni_invoker.documents.attachment import Attachment, AttachmentKey
-from cni_invoker.documents.checks import StrPath, as_path, check_network_name
-from cni_invoker.documents.jsontypes import JsonError, JsonObject
+from cni_invoker.documents.attachment import AttachmentKey
+from cni_invoker.documents.checks import StrPath, check_network_name
+from cni_invoker.documents.jsontypes import JsonError
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.locks import take_file_lock
 from cni_invoker.messages import log_event
@@ -41,7 +41,6 @@ _FILE_BYTES: Final = 16 << 20
 _LOCK_PAUSE_S: Final = 0.005
 """Between two attempts to get the lock; a change takes some milliseconds."""
 
-_BARE: Final = "a result alone, of before libcni 0.8, which does not tell whose it is"
 _NAME_BYTES: Final = 255
 _DIGEST_CHARS: Final = 16
 
@@ -57,11 +56,11 @@ class FileCache:
     """
 
     def __init__(self, directory: StrPath = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
-        directory = as_path(directory, "directory")
+        directory = Path(directory)
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"
-        self._locks = ProcessLocks(directory)
+        self._locks = OperationLocks(directory)
 
     @property
     def running_dir(self) -> Path:
@@ -69,7 +68,7 @@ class FileCache:
         return self._locks.running_dir
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Lock a container or a network against other processes; the end of the process releases the lock.
+        """Lock a container or a network against other tasks and processes; the end of the process releases the lock.
 
         A plugin of a killed process that still works for the container is killed first.
 
@@ -83,10 +82,7 @@ class FileCache:
         await run_in_thread(lambda: self._put(cached, new=new))
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
-        """Return an attachment.
-
-        A file from before libcni 0.8 contains only the result, without configuration, namespace and arguments.
-        """
+        """Return an attachment."""
         return await run_in_thread(lambda: self._find(network, key))
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
@@ -116,7 +112,7 @@ class FileCache:
                     if new:
                         os.fsync(opened.fileno())  # the name too: the file system's journal keeps the order
 
-    def _locate(self, network: str, key: AttachmentKey) -> tuple[Path, CachedAttachment | JsonObject | None]:
+    def _locate(self, network: str, key: AttachmentKey) -> tuple[Path, CachedAttachment | None]:
         """Return the file that an attachment has or gets, and what it contains; None if that is damaged or not there.
 
         Raises:
@@ -133,41 +129,22 @@ class FileCache:
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         for file in self._files(network, key):
             found = _read(file)
-            if isinstance(found, CachedAttachment) and not _is_of_another(found, network, key):
+            if found is not None and not _is_of_another(found, network, key):
                 return found
-            if found is not None and not isinstance(found, CachedAttachment):
-                attachment = Attachment(container_id=key.container_id, ifname=key.ifname, netns="")
-                return CachedAttachment(
-                    network=network, attachment=attachment, configuration=None, result=found, boot_id=""
-                )
         return None
 
     def _remove(self, network: str, key: AttachmentKey) -> None:
-        files = self._files(network, key)
         with reported("write", self._results):
-            if self._results.exists():
-                with _locked(self._results, self._lock_s):
-                    self._unlink(files, network, key)
-
-    def _unlink(self, files: Iterable[Path], network: str, key: AttachmentKey) -> None:
-        """Remove the files of an attachment; a file of an unknown format only if there is no other."""
-        unknown: list[Path] = []
-        removed = False
-        for file in files:
-            found = None
-            try:
-                found = _read(file)
-            except CacheUnknown:
-                unknown.append(file)
-                continue
-            except CacheDamaged:
-                removed = True
-            if not _is_of_another(found, network, key):
-                removed = removed or found is not None
-                file.unlink(missing_ok=True)
-        for file in unknown:
-            if not removed:
-                file.unlink(missing_ok=True)
+            if not self._results.exists():
+                return
+            with _locked(self._results, self._lock_s):
+                for file in self._files(network, key):
+                    found = None
+                    with suppress(CacheDamaged, CacheUnknown):
+                        found = _read(file)
+                    if file.exists() and not _is_of_another(found, network, key):
+                        file.unlink()
+                        return
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
@@ -176,8 +153,6 @@ class FileCache:
         for file in files:
             try:
                 cached = _read(file)
-                if cached is not None and not isinstance(cached, CachedAttachment):
-                    raise CacheDamaged(file, _BARE)
             except CacheError as exc:
                 if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
                     raise
@@ -200,7 +175,7 @@ def _beginning(name: str) -> str:
     return name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
 
 
-def _read(file: Path) -> CachedAttachment | JsonObject | None:
+def _read(file: Path) -> CachedAttachment | None:
     """Return the parsed content of a file, None if the file does not exist."""
     with reported("read", file):
         try:
@@ -220,8 +195,8 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
         raise CacheDamaged(file, str(exc)) from exc
 
 
-def _is_of_another(found: CachedAttachment | JsonObject | None, network: str, key: AttachmentKey) -> bool:
-    return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
+def _is_of_another(found: CachedAttachment | None, network: str, key: AttachmentKey) -> bool:
+    return found is not None and (found.network, found.attachment.key) != (network, key)
 
 
 def _digest(text: str) -> str:

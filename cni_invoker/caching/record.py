@@ -8,12 +8,11 @@
 ```
 
 `result` is absent as long as no plugin has printed one, `deleted` as long as no DEL has begun. libcni ignores `bootId`,
-`answered` and `deleted`. What it has written may lack the namespace, the plugins from sub-directories, or everything
-except the result. Damaged parts count as missing.
+`answered` and `deleted`. What it has written may lack the namespace (before 1.2) and the plugins from sub-directories.
 """
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +27,6 @@ from cni_invoker.documents.jsontypes import (
     find_object,
     find_str,
     get_list,
-    get_objects,
     get_str,
     parse_json,
     render_json,
@@ -69,8 +67,8 @@ def render_record(cached: CachedAttachment) -> bytes:
     return render_json(given)
 
 
-def parse_record(data: bytes) -> CachedAttachment | JsonObject:
-    """Return the attachment in a file's content, or the bare result if the file is older than `cniCacheV1`.
+def parse_record(data: bytes) -> CachedAttachment:
+    """Return the attachment in a file's content.
 
     An unreadable configuration is dropped, because the result and the arguments are still useful.
 
@@ -81,7 +79,7 @@ def parse_record(data: bytes) -> CachedAttachment | JsonObject:
     record = as_object(parse_json(data), "the record")
     kind = find_str(record, "kind")
     if kind is None:
-        return record
+        raise JsonError("it has no kind, like files of before libcni 0.8, which do not tell whose they are")
     if kind != _KIND:
         raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
     try:
@@ -129,22 +127,16 @@ def _pair(item: JsonValue) -> tuple[str, str]:
             raise JsonError("each of cniArgs must be a pair of strings")
 
 
-def find_list_of_add(
-    cached: CachedAttachment, current: NetworkConfigurationList | None
-) -> NetworkConfigurationList | None:
-    """Return the list that was used for ADD, None if it was not stored or is unusable.
-
-    `current`, the network's list of now, supplies the plugins from other files, which libcni does not store.
-    """
+def find_list_of_add(cached: CachedAttachment) -> NetworkConfigurationList | None:
+    """Return the list that was used for ADD, None if it was not stored or is unusable."""
     if cached.configuration is None:
         return None
     try:
         if "plugins" in cached.configuration:
-            further = _further_plugins(cached, current) if current is not None else ()
-            return NetworkConfigurationList.from_document(cached.configuration, further=further)
+            return NetworkConfigurationList.from_document(cached.configuration)
         # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
         return NetworkConfigurationList.from_plugin_document(cached.configuration)
-    except (BadConfiguration, JsonError) as exc:
+    except BadConfiguration as exc:
         log_event(__name__, "cache.bad_configuration", network=cached.network, reason=str(exc))
         return None
 
@@ -166,16 +158,9 @@ def find_result_of_add(cached: CachedAttachment) -> Result | None:
 
 
 def attachment_of_add(cached: CachedAttachment, result: Result | None, given: Attachment | None) -> Attachment:
-    """Return the attachment that was given to ADD.
-
-    libcni stores the namespace since 1.2 and the arguments since 0.8; older files contain only the result.
-    """
+    """Return the attachment that was given to ADD; libcni before 1.2 does not store the namespace."""
     kept = cached.attachment
-    if kept.netns:
-        return kept
-    is_bare = cached.configuration is None and not kept.args and not kept.capability_args
-    known = given if given is not None and is_bare else kept
-    return replace(known, netns=(given.netns if given else "") or _sandbox(result, kept.ifname))
+    return kept if kept.netns else replace(kept, netns=(given.netns if given else "") or _sandbox(result, kept.ifname))
 
 
 def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
@@ -187,7 +172,7 @@ def lists_of_adds(
     network: NetworkConfigurationList, cached_attachments: Iterable[CachedAttachment]
 ) -> list[NetworkConfigurationList]:
     """Return `network` and the lists that cached attachments were added with, without duplicates."""
-    used = [find_list_of_add(cached, network) for cached in cached_attachments]
+    used = map(find_list_of_add, cached_attachments)
     lists: list[NetworkConfigurationList] = []
     seen: set[bytes] = set()
     for one in (network, *filter(None, used)):
@@ -201,16 +186,3 @@ def lists_of_adds(
 def _sandbox(result: Result | None, ifname: str) -> str:
     interfaces = result.interfaces if result is not None else ()
     return next((interface.sandbox for interface in interfaces if interface.name == ifname and interface.sandbox), "")
-
-
-def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:
-    """Return the plugins that libcni took from other files and did not store, if the list is otherwise unchanged."""
-    kept = cached.configuration or {}
-    if cached.boot_id or str(kept.get(_ONLY_INLINED)).lower() == "true":
-        return ()
-    inlined = get_objects(kept, "plugins")
-    plugins = get_objects(current.document, "plugins")
-    whole: JsonObject = {**kept, _ONLY_INLINED: True, "plugins": list(plugins)}
-    if current.document != whole or plugins[: len(inlined)] != inlined:
-        return ()
-    return plugins[len(inlined) :]

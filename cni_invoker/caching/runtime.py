@@ -7,17 +7,18 @@ succeeded. So DEL has what it needs even after a crash.
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final, Self
 
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable, require_cache
-from cni_invoker.caching.deletion import CachedDeletion, DeleteStale, only_logged
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable
+from cni_invoker.caching.deletion import AddsInProgress, CachedDeletion, DeleteStale, only_logged
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.caching.locks import AddsInProgress, CombinedLocks, reported
+from cni_invoker.caching.locks import reported
 from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.documents.checks import StrPath, require_type
-from cni_invoker.documents.lists import NetworkConfigurationList, require_network
+from cni_invoker.documents.checks import StrPath
+from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
 from cni_invoker.errors import (
     AttachmentExists,
@@ -30,13 +31,13 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
-from cni_invoker.execution.executor import ExecutionObserver, PluginExec
+from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
 from cni_invoker.operations.negotiation import require_check
-from cni_invoker.operations.runtime import Runtime, require_inputs
+from cni_invoker.operations.runtime import Runtime
 
 _KILL_LIMIT_S: Final = 2.0
 
@@ -57,19 +58,19 @@ class CachedRuntime:
         runtime: Runs the plugins.
         cache: The cache of attachments.
         boot_id: The kernel's boot ID.
-        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
+        wait_s: How long to wait for other tasks and processes, in seconds.
     """
 
     def __init__(
         self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
     ) -> None:
-        self._runtime = require_type(runtime, Runtime, "runtime", "cni_invoker.sync has one inside: `asynchronous`")
-        self._cache = require_cache(cache)
+        self._runtime = runtime
+        self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
-        self._locks = CombinedLocks(cache, wait_s)
+        self._wait_s = wait_s
         self._adds = AddsInProgress()
-        self._gc = DeleteStale(self._deletion, self._locks, self._adds)
+        self._gc = DeleteStale(self._deletion, self._adds, wait_s)
 
     @classmethod
     def open(
@@ -81,7 +82,6 @@ class CachedRuntime:
         lock_dir: StrPath = DEFAULT_LOCK_DIR,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
-        plugin_exec: PluginExec | None = None,
         wait_s: float = 120.0,
     ) -> Self:
         """Return a runtime that keeps its attachments in files.
@@ -96,7 +96,6 @@ class CachedRuntime:
             lock_dir: Directory of the lock on iptables chains.
             observer: Called after every execution.
             environment: The environment that plugins inherit.
-            plugin_exec: Finds and runs plugins.
             wait_s: As for this class.
 
         Raises:
@@ -111,11 +110,13 @@ class CachedRuntime:
             environment=environment,
             lock_dir=lock_dir,
             running_dir=cache.running_dir,
-            plugin_exec=plugin_exec,
         )
         with reported("read", cache.running_dir):
             kill_orphaned_plugins(cache.running_dir, None, limit_s=_KILL_LIMIT_S)
         return cls(runtime, cache, wait_s=wait_s)
+
+    def _hold(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
+        return self._cache.hold(network, container_id, wait_s=self._wait_s)
 
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.
@@ -130,13 +131,12 @@ class CachedRuntime:
             PluginError, BadResult: A plugin failed.
             CacheError: It cannot be cached. Nothing has been executed, or everything has been undone.
         """
-        require_inputs(network, attachment)
         with self._adds.adding(network.name, attachment.key):
             negotiated = await self._runtime.negotiate(network)
             return await self._add(negotiated, attachment)
 
     async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._hold(network.name, attachment.container_id):
             earlier = await find_readable(self._cache, network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
@@ -178,10 +178,9 @@ class CachedRuntime:
             CacheDamaged: The cached record is unreadable; nothing has been executed.
             CniError: As `Runtime.check`.
         """
-        require_inputs(network, attachment)
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._hold(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
-            stored = (cached and find_list_of_add(cached, network)) or network
+            stored = (cached and find_list_of_add(cached)) or network
             require_check(stored.cni_version)
             if stored.disable_check:
                 return
@@ -200,8 +199,7 @@ class CachedRuntime:
             BadConfiguration: Its list was not stored.
             CniError: As `check`.
         """
-        require_type(cached, CachedAttachment, "cached")
-        used = find_list_of_add(cached, None)
+        used = find_list_of_add(cached)
         if used is None:
             raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
         await self.check(used, cached.attachment)
@@ -221,8 +219,7 @@ class CachedRuntime:
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
-        require_inputs(network, attachment)
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._hold(network.name, attachment.container_id):
             cached = await find_readable(self._cache, network.name, attachment.key, force=force)
             if cached is not None:
                 await self._deletion.run(cached, network, attachment, force=force)
@@ -243,8 +240,8 @@ class CachedRuntime:
             BadConfiguration: Its list was not stored.
             CniError: As `delete`.
         """
-        key = require_type(cached, CachedAttachment, "cached").attachment.key
-        async with self._locks.attachment(cached.network, key.container_id):
+        key = cached.attachment.key
+        async with self._hold(cached.network, key.container_id):
             try:
                 found = await self._cache.find(cached.network, key)
             except CacheDamaged:
@@ -259,8 +256,7 @@ class CachedRuntime:
             NetworkBusy: Another operation uses the container; nothing has changed.
             CacheError: The cache cannot be written.
         """
-        require_type(key, AttachmentKey, "key")
-        async with self._locks.attachment(require_type(network, str, "network"), key.container_id):
+        async with self._hold(network, key.container_id):
             await self._cache.remove(network, key)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
@@ -279,7 +275,6 @@ class CachedRuntime:
             CacheError: The attachments cannot be listed; nothing has been done.
             TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been done.
         """
-        require_network(network)
         keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
             return

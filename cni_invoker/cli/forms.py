@@ -197,5 +197,5 @@ def _state(cached: CachedAttachment) -> str:
     """Return the state of an attachment."""
     if cached.deleted is not None:
         return "del not completed"
-    used = find_list_of_add(cached, None)
+    used = find_list_of_add(cached)
     return "add not completed" if used is not None and is_cut_off(cached, used) else "added"

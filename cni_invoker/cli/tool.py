@@ -204,26 +204,6 @@ def _status(network: str) -> None:
     _run(lambda: _report_status(_runtime(), _find_network(network)))
 
 
-@_command("version", "blue")
-@_network
-@_ignored_netns
-def _version(network: str) -> None:
-    """Print the CNI versions that the plugins support.
-
-    The version that is used for the network is printed too.
-    """
-    found = _find_network(network)
-    report = _run(lambda: run_preflight(_runtime(), found))
-    print_json(
-        {
-            "cniVersion": report.cni_version,
-            "supportedVersions": {plugin.type: plugin.supported for plugin in report.plugins},
-        }
-    )
-    if not report.is_good:
-        raise click.ClickException("; ".join(report.all_problems))
-
-
 @_command("validate", "blue")
 @_network
 @_ignored_netns

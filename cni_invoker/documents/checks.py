@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what a caller gives, before anything runs.
 
-A wrong type is a mistake in the calling program: a `TypeError` with the parameter's name. A value that CNI does not
-allow is an `InvalidParameter`; the rules are those of the specification's "CNI operations" and libcni's `pkg/utils`.
+The rules are those of the specification's "CNI operations" and libcni's `pkg/utils`.
 Names are checked for every verb: each becomes part of a path, an environment variable or a plugin's rule.
 """
 
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from cni_invoker.errors import ErrorCode, InvalidParameter
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
 
 StrPath = str | os.PathLike[str]
 """A path, as a string or as an object such as `pathlib.Path`."""
-
-T = TypeVar("T")
-
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE: Final = "it must begin with a letter or digit, followed by letters, digits, '_', '.' or '-'"
@@ -38,44 +34,11 @@ _PATH: Final = re.compile(rf"[^{_UNENCODABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
 
 
-def require_type(value: object, kind: type[T], what: str, hint: str = "") -> T:
-    """Return the value if it has the type.
+def as_paths(values: StrPath | Iterable[StrPath]) -> "tuple[Path, ...]":
+    """Return paths; a single one need not be in a list."""
+    from pathlib import Path  # noqa: PLC0415  # see above
 
-    Raises:
-        TypeError: It has another type; a boolean is not an integer.
-    """
-    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    shown = f"the {type(value).__name__} {value!r:.100}"
-    raise TypeError(f"{what} must be of type {kind.__name__}, not {shown}{f'; {hint}' if hint else ''}")
-
-
-def as_path(value: StrPath, what: str) -> "Path":
-    """Return a path.
-
-    Raises:
-        TypeError: It is neither a string nor a path.
-    """
-    if isinstance(value, str | os.PathLike):
-        path = os.fspath(value)
-        if isinstance(path, str):
-            from pathlib import Path  # noqa: PLC0415  # see above
-
-            return Path(path)
-    raise TypeError(f"{what} must be a str or a Path, not the {type(value).__name__} {value!r:.100}")
-
-
-def as_paths(values: StrPath | Iterable[StrPath], what: str) -> "tuple[Path, ...]":
-    """Return paths; a single one need not be in a list.
-
-    Raises:
-        TypeError: It is neither a path nor paths.
-    """
-    if isinstance(values, str | os.PathLike):
-        return (as_path(values, what),)
-    if not isinstance(values, Iterable):
-        raise TypeError(f"{what} must be a path or several, not the {type(values).__name__} {values!r:.100}")
-    return tuple(as_path(value, f"each of {what}") for value in values)
+    return (Path(values),) if isinstance(values, str | os.PathLike) else tuple(map(Path, values))
 
 
 def check_container_id(container_id: str) -> None:

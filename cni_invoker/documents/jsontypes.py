@@ -8,35 +8,7 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from json.encoder import encode_basestring_ascii
-from typing import ClassVar, Final, Never, Self, TypeVar
-
-
-class JsonNumber(float):
-    """A number whose original text is kept, because Python would write it differently.
-
-    Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. `render_json` passes them on
-    unchanged. To all other code it is a float.
-    """
-
-    __slots__ = ("text",)
-    text: str
-    exists: ClassVar[bool] = False
-    """Whether the process has made one: as long as it has not, no document need be searched for them."""
-
-    def __new__(cls, text: str) -> Self:
-        """Make the number of a JSON text."""
-        number = super().__new__(cls, text)
-        number.text = text
-        JsonNumber.exists = True
-        return number
-
-    def __reduce__(self) -> tuple[type["JsonNumber"], tuple[str]]:
-        return JsonNumber, (self.text,)
-
-    def __repr__(self) -> str:
-        return self.text
-
+from typing import Final, Never, TypeVar
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
@@ -47,14 +19,13 @@ _TYPE_NAMES: Final = {
     bool: "a boolean",
     int: "a number",
     float: "a number",
-    JsonNumber: "a number",
     str: "a string",
     list: "an array",
     dict: "an object",
 }
 
-_WHOLE: Final = 1 << 63
-"""Whole numbers from here on do not fit the 64-bit integers of plugins."""
+_EXACT: Final = 1 << 53
+"""A float holds every whole number below this one, and not each above."""
 
 _LEVELS: Final = 200
 """How deeply a document may be nested. Real ones never come near; each level costs Python stack when written."""
@@ -81,10 +52,10 @@ class JsonSyntaxError(JsonError):
 
 
 def parse_json(data: bytes) -> JsonValue:
-    """Parse a JSON text (UTF-8); `render_json` writes the value back without loss.
+    """Parse a JSON text (UTF-8).
 
-    A whole number of 64 bits becomes an integer however it is written, `1500.0` and `1.5e3` too. Plugins written in Go
-    accept only integers where they need one, and libcni, which re-encodes configurations, gives them integers.
+    Integers keep all digits. A whole number becomes an integer however it is written, `1500.0` and `1.5e3` too: plugins
+    written in Go need integers, and libcni, which re-encodes configurations, gives them those.
 
     `NaN` and `Infinity`, which Python's parser accepts, are refused; so are numbers that are too large and documents
     that are nested too deeply, because they could not be written back.
@@ -94,7 +65,7 @@ def parse_json(data: bytes) -> JsonValue:
     """
     try:
         text = data.decode("utf-8")
-        value: JsonValue = (_DECODER if b"-0" in data else _FAST_DECODER).decode(text)
+        value: JsonValue = _DECODER.decode(text)
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         column = exc.start - data.rfind(b"\n", 0, exc.start)
@@ -140,35 +111,14 @@ def _refuse_constant(name: str) -> Never:
     raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
 
 
-def _parse_float(text: str) -> int | float | JsonNumber:
+def _parse_float(text: str) -> int | float:
     number = float(text)
     if math.isinf(number):
         raise JsonSyntaxError(f"the number {text} is too large", 1, 1)
-    whole = _find_whole(number, text)
-    if whole is not None:
-        return whole
-    return number if repr(number) == text else JsonNumber(text)
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
-def _find_whole(number: float, text: str) -> int | None:
-    """Return the number if it is exactly a whole number of 64 bits, else None."""
-    if not number.is_integer() or abs(number) > _WHOLE or (number == 0 and text.startswith("-")):
-        return None
-    from decimal import Decimal  # noqa: PLC0415  # few documents have such a number
-
-    exact = Decimal(text)  # a float drops a fraction after many digits
-    if exact != exact.to_integral_value() or not -_WHOLE <= exact < _WHOLE:
-        return None
-    return int(exact)
-
-
-def _parse_int(text: str) -> int | JsonNumber:
-    return JsonNumber(text) if text == "-0" else int(text)
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int)
-_FAST_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float)
-"""Four times as fast for documents with many integers, because it needs no callback for them."""
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float)
 
 
 def _is_deep(value: object) -> bool:
@@ -186,27 +136,10 @@ def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
         ValueError: The value contains NaN or an infinity.
         TypeError: The value contains something that is not JSON.
     """
-    if JsonNumber.exists and _has_number(value):
-        text = _render(value, indent)
-    elif indent:
-        text = json.dumps(value, allow_nan=False, indent=indent, separators=(",", ": "), default=_refuse)
-    else:
-        text = _COMPACT_ENCODER.encode(value)
+    if not indent:
+        return _COMPACT_ENCODER.encode(value).encode("ascii")
+    text = json.dumps(value, allow_nan=False, indent=indent, separators=(",", ": "), default=_refuse)
     return text.encode("ascii")
-
-
-def _has_number(value: JsonValue) -> bool:
-    """Return whether there is a `JsonNumber` in a value."""
-    waiting: list[JsonValue] = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            waiting.extend(part.values())
-        elif isinstance(part, list | tuple):
-            waiting.extend(part)
-        elif isinstance(part, JsonNumber):
-            return True
-    return False
 
 
 def _refuse(value: object) -> Never:
@@ -214,31 +147,6 @@ def _refuse(value: object) -> Never:
 
 
 _COMPACT_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_refuse)
-
-
-def _render(value: JsonValue, indent: int, level: int = 0) -> str:
-    """Encode like Python's encoder, at a fifth of its speed, but keep the text of each `JsonNumber`."""
-
-    def enclose(brackets: str, items: list[str]) -> str:
-        if not indent or not items:
-            return f"{brackets[0]}{','.join(items)}{brackets[1]}"
-        inner, outer = "\n" + " " * indent * (level + 1), "\n" + " " * indent * level
-        return f"{brackets[0]}{inner}{f',{inner}'.join(items)}{outer}{brackets[1]}"
-
-    match value:
-        case JsonNumber():
-            return value.text
-        case dict():
-            colon = ": " if indent else ":"
-            members = value.items()
-            return enclose(
-                "{}",
-                [f"{encode_basestring_ascii(key)}{colon}{_render(item, indent, level + 1)}" for key, item in members],
-            )
-        case list() | tuple():
-            return enclose("[]", [_render(item, indent, level + 1) for item in value])
-        case _:
-            return json.dumps(value, allow_nan=False, default=_refuse)
 
 
 def as_object(value: JsonValue, what: str) -> JsonObject:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cni_invoker.documents.attachment import Attachment
-from cni_invoker.documents.checks import StrPath, as_path, check_network_name, check_plugin_type, require_type
+from cni_invoker.documents.checks import StrPath, check_network_name, check_plugin_type
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -21,6 +20,7 @@ from cni_invoker.documents.jsontypes import (
     check_json,
     find_object,
     find_str,
+    get_list,
     get_objects,
     get_str,
     get_strings,
@@ -96,11 +96,10 @@ class PluginConfiguration:
         return tuple(filter(is_reserved, self.document))
 
     def __post_init__(self) -> None:
-        check_plugin_type(require_type(self.type, str, "type"))
+        check_plugin_type(self.type)
         if self.ipam_type is not None:
-            check_plugin_type(require_type(self.ipam_type, str, "ipam_type"))
-        require_type(self.capabilities, frozenset, "capabilities")
-        if require_type(self.document, dict, "document").get("type") != self.type:
+            check_plugin_type(self.ipam_type)
+        if self.document.get("type") != self.type:
             raise BadConfiguration(f"the document of plugin {self.type} is that of another plugin", file=None)
 
 
@@ -132,15 +131,12 @@ class NetworkConfigurationList:
     source: Path | None = None
 
     def __post_init__(self) -> None:
-        check_network_name(require_type(self.name, str, "name"))
-        parse_version(require_type(self.cni_version, str, "cni_version"))
-        for plugin in require_type(self.plugins, tuple, "plugins", "give them as a tuple"):
-            require_type(plugin, PluginConfiguration, "each plugin")
-        document = require_type(self.document, dict, "document")
+        check_network_name(self.name)
+        parse_version(self.cni_version)
         documents = [plugin.document for plugin in self.plugins]
         if not documents:
             raise BadConfiguration("no plugins in list", file=self.source)
-        if document.get("name") != self.name or list(document.get("plugins") or ()) != documents:
+        if self.document.get("name") != self.name or get_list(self.document, "plugins") != documents:
             raise BadConfiguration(f"the document of {self.name} is that of another list", file=self.source)
 
     @classmethod
@@ -239,7 +235,7 @@ def parse_configuration(
     Raises:
         BadConfiguration: It is not JSON (with line and column), or not a network configuration.
     """
-    path = as_path(file, "file")
+    path = Path(file)
     is_list = path.name.endswith(LIST_SUFFIX)
     document = _parse_document(data, path, PARSING_LIST if is_list else PARSING_PLUGIN)
     if is_list:
@@ -332,13 +328,3 @@ def _require_object(document: JsonValue) -> JsonValue:
 
 def _has_plugins(document: JsonValue) -> bool:
     return isinstance(document, dict) and "plugins" in document
-
-
-def require_network(network: NetworkConfigurationList) -> None:
-    """Raise `TypeError` if this is not a network configuration list."""
-    hints = {
-        str: "ConfigurationDirectories(...).index().find(name) returns it",
-        dict: "NetworkConfigurationList.from_document(document) returns it",
-        Attachment: "the network comes first",
-    }
-    require_type(network, NetworkConfigurationList, "network", hints.get(type(network), ""))

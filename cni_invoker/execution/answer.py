@@ -241,20 +241,6 @@ def _likeness(error: JsonObject) -> tuple[bool, bool]:
 _HEAD_BYTES: Final = 256
 """How much of a script the kernel reads to find its interpreter (BINPRM_BUF_SIZE)."""
 
-_MACHINES: Final = {
-    3: "i386",
-    8: "mips",
-    20: "ppc",
-    21: "ppc64",
-    22: "s390x",
-    40: "arm",
-    62: "x86_64",
-    183: "aarch64",
-    243: "riscv64",
-    258: "loongarch64",
-}
-"""Names of ELF's `e_machine`, as in `uname -m`."""
-
 
 def find_obstacle(path: Path) -> str | None:
     """Return why the kernel would not execute a file, None if no reason is found; nothing is executed.
@@ -276,7 +262,7 @@ def find_obstacle(path: Path) -> str | None:
         return "neither a program (ELF) nor a script that names its interpreter ('#!…')"
     here = _elf_machine(own)
     if machine != here:
-        return f"built for {_MACHINES.get(machine, f'ELF machine {machine}')}, this host is {os.uname().machine}"
+        return f"built for another architecture than this host's, {os.uname().machine}"
     return None
 
 

@@ -4,14 +4,12 @@
 import asyncio
 import errno
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
-from inspect import iscoroutinefunction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from cni_invoker.documents.checks import require_type
 from cni_invoker.documents.request import Request
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
@@ -26,83 +24,6 @@ Slot = Callable[[], AbstractAsyncContextManager[None]]
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCall:
-    """One execution of a plugin.
-
-    Attributes:
-        plugin: The plugin's type.
-        verb: The operation.
-        path: The executable, as `PluginExec.find` returned it.
-        environment: Its whole environment.
-        stdin: Its whole standard input, a JSON object.
-        run: Runs the executable as a process of this host, with the words of a command before it, and with the
-            runtime's limits.
-    """
-
-    plugin: str
-    verb: Verb
-    path: Path
-    environment: Mapping[str, str] = field(hash=False)
-    stdin: bytes
-    run: Callable[[Sequence[str]], Awaitable[Ended]] = field(repr=False, compare=False)
-
-
-class PluginExec:
-    """Finds and executes plugins on this host. Other ways are subclasses."""
-
-    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
-        """Return the executable of a plugin.
-
-        Raises:
-            PluginNotFound: No directory has it.
-        """
-        return find_plugin(plugin_type, directories)
-
-    async def run(self, call: PluginCall) -> Ended:
-        """Execute a plugin and return how it ended.
-
-        It is cancelled if the operation is. It must end in time by itself unless it uses `call.run`, which does.
-
-        Raises:
-            OSError: It cannot be started.
-        """
-        return await call.run(())
-
-
-def require_exec(plugin_exec: PluginExec) -> None:
-    """Raise `TypeError` if this is not a `PluginExec`, or if it does not run plugins asynchronously."""
-    if not iscoroutinefunction(require_type(plugin_exec, PluginExec, "plugin_exec").run):
-        raise TypeError(
-            f"run of plugin_exec must be `async def`, as that of PluginExec; {plugin_exec!r:.100} has another"
-        )
-
-
-class NsenterExec(PluginExec):
-    """Executes plugins in namespaces of another process, for a runtime that is in a container.
-
-    Args:
-        target: The process ID, normally 1.
-        namespaces: Options of nsenter(1) that choose the namespaces.
-        root: Where the file system of that process is found, to look for plugins.
-    """
-
-    def __init__(
-        self, target: int = 1, namespaces: Sequence[str] = ("--mount", "--net"), root: Path | None = None
-    ) -> None:
-        self._prefix = ("nsenter", f"--target={target}", *namespaces, "--")
-        self._root = Path(f"/proc/{target}/root") if root is None else root
-
-    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
-        """Return the executable, as that process sees it."""
-        found = find_plugin(plugin_type, [self._root / str(directory).lstrip("/") for directory in directories])
-        return Path("/") / found.relative_to(self._root)
-
-    async def run(self, call: PluginCall) -> Ended:
-        """Execute the plugin there."""
-        return await call.run(self._prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +70,11 @@ class Executor:
         limits: Limits,
         observer: ExecutionObserver | None,
         running: RunningPlugins,
-        plugin_exec: PluginExec | None = None,
     ) -> None:
         self._plugin_dirs = tuple(plugin_dirs)
         self._limits = limits
         self._observer = observer
         self._running = running
-        self._exec = PluginExec() if plugin_exec is None else plugin_exec
         self._slots = NetworkSlots(limits.executions)
         self._slots_of_delete = NetworkSlots(limits.executions)
 
@@ -165,7 +84,7 @@ class Executor:
         Raises:
             PluginNotFound: No plugin directory has it.
         """
-        return self._exec.find(plugin_type, self._plugin_dirs)
+        return find_plugin(plugin_type, self._plugin_dirs)
 
     async def run(
         self,
@@ -252,24 +171,11 @@ class Executor:
         """Run a plugin, and try again while its file is being written."""
         limits = self._limits
         deadline = begun + limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
-        call = PluginCall(
-            plugin=request.plugin,
-            verb=request.verb,
-            path=path,
-            environment=request.environment,
-            stdin=request.stdin,
-            run=lambda prefix: run_program(
-                [*prefix, str(path)],
-                request.environment,
-                request.stdin,
-                limits,
-                deadline=deadline,
-                on_started=on_started,
-            ),
-        )
         while True:
             try:
-                return await self._exec.run(call)
+                return await run_program(
+                    [str(path)], request.environment, request.stdin, limits, deadline=deadline, on_started=on_started
+                )
             except OSError as exc:
                 pause_ends = time.monotonic() + _TEXT_BUSY_PAUSE_S
                 if exc.errno != errno.ETXTBSY or pause_ends > min(deadline, begun + limits.text_busy_s):

@@ -11,11 +11,8 @@ is shared by all objects and processes: each runs its own first ADD under it.
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
@@ -24,16 +21,14 @@ from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.jsontypes import JsonValue
 from cni_invoker.documents.lists import PluginConfiguration
 from cni_invoker.documents.results import Result
-from cni_invoker.execution.process_table import find_lock_holder
 from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
-from cni_invoker.waiting import run_in_thread
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
 
 WAIT_S: Final = 3.0
-"""How long the lock may be held, in seconds."""
+"""How long an ADD waits for the lock, in seconds."""
 
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
@@ -52,20 +47,11 @@ _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Holder:
-    """The ADD of this object that has the lock."""
-
-    what: str
-    since: float
-    is_logged: bool = False
-
-
 class FirstIptablesUse:
     """Tracks which shared chains have been created since this object exists, and holds the lock for first users.
 
-    At most one first ADD on the host holds the lock; other ADDs run without it. So does a first ADD whose predecessor
-    has had the lock for `WAIT_S`: a duplicate rule does less harm than a host whose containers all wait.
+    At most one first ADD on the host holds the lock; other ADDs run without it. So does a first ADD that has waited for
+    `WAIT_S`, which is logged once: a duplicate rule does less harm than a host whose containers all wait.
 
     Args:
         directory: Directory of the lock file. None, or if it cannot be created, which is logged once: only users of
@@ -83,8 +69,7 @@ class FirstIptablesUse:
         self._wait_s = wait_s
         self._made: dict[_Kind, bool] = {}  # whether its chain was found
         self._first = Slots(1)
-        self._holder: _Holder | None = None
-        self._is_file_kept = False  # by another process, for too long
+        self._is_reported = False
 
     @asynccontextmanager
     async def serialize_first_add(
@@ -96,14 +81,15 @@ class FirstIptablesUse:
             yield
             return
         async with AsyncExitStack() as held:
-            if await self._is_alone(held):
-                if kinds <= self._made.keys():
-                    await held.aclose()
-                else:
-                    await self._lock_file(held)
-                    what = f"ADD of {plugin.type} for the container {attachment.container_id}"
-                    held.callback(self._forget_holder)
-                    self._holder = _Holder(what=what, since=time.monotonic())
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await held.enter_async_context(self._first.held())
+                    if not kinds <= self._made.keys():
+                        await self._lock_file(held)
+            except TimeoutError:
+                self._report_wait()
+            if kinds <= self._made.keys():  # its predecessor has made them
+                await held.aclose()
             yield
             self._made |= {kind: self._is_found(kind) for kind in kinds}
 
@@ -118,45 +104,21 @@ class FirstIptablesUse:
         owner, family = kind
         return isinstance(family, int) and self._has_chain(family, *_CHAINS[owner])
 
-    async def _is_alone(self, held: AsyncExitStack) -> bool:
-        """Wait for the other first ADDs of this object; return False if one takes too long."""
-        before = self._holder
-        passed_s = 0.0 if before is None else time.monotonic() - before.since
-        try:
-            async with asyncio.timeout(self._wait_s - passed_s):
-                await held.enter_async_context(self._first.held())
-        except TimeoutError:
-            if before is not None and before is self._holder and not before.is_logged:
-                before.is_logged = True
-                self._log_kept(f"{before.what}, in this process")
-            return False
-        return True
-
-    def _forget_holder(self) -> None:
-        self._holder = None
-
     async def _lock_file(self, held: AsyncExitStack) -> None:
-        """Wait for the first ADDs of other processes, unless one has already kept the lock for too long."""
+        """Wait for the first ADDs of other processes."""
         descriptor = self._open()
         if descriptor is None:
             return
         held.callback(os.close, descriptor)
-        deadline = time.monotonic() + self._wait_s
         # Polling, because a blocking wait in a thread cannot be cancelled.
-        while not take_file_lock(descriptor):
-            if self._is_file_kept:
-                return
-            if time.monotonic() > deadline:
-                self._is_file_kept = True
-                assert self._directory is not None  # noqa: S101  # `_open` has opened the file in it
-                self._log_kept(await run_in_thread(partial(find_lock_holder, self._directory / _LOCK)))
-                return
+        while not take_file_lock(descriptor):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
-        self._is_file_kept = False
 
-    def _log_kept(self, holder: str) -> None:
-        file = None if self._directory is None else str(self._directory / _LOCK)
-        log_event(__name__, "lock.kept", file=file, holder=holder, waited_s=self._wait_s)
+    def _report_wait(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            file = None if self._directory is None else str(self._directory / _LOCK)
+            log_event(__name__, "lock.kept", file=file, waited_s=self._wait_s)
 
     def _open(self) -> int | None:
         if self._directory is None:

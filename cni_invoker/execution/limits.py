@@ -10,37 +10,22 @@ Plugins that hang on one network must not stop those of others, so:
   is next.
 """
 
+import asyncio
 import os
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from cni_invoker.documents.versions import Verb
-from cni_invoker.waiting import Waiter
 
 _DHCP: Final = "dhcp"
-_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s", "oom_score", "result_entries"})
 
 
 def _executions() -> int:
     # Measured with bridge: throughput is best at two executions per CPU, and falls when many more compete.
     return 2 * len(os.sched_getaffinity(0))
-
-
-def _require(name: str, limit: object) -> None:
-    """Raise an error if this cannot be the limit of that name."""
-    numbers = limit if name == "retry_pauses_s" and isinstance(limit, tuple) else (limit,)
-    for number in numbers:
-        if number is None and name in _OPTIONAL:
-            continue
-        if not isinstance(number, float | int) or isinstance(number, bool):
-            raise TypeError(f"the limit {name} must be a number, not the {type(number).__name__} {number!r:.100}")
-        if number < (1 if name == "executions" else 0):
-            raise ValueError(f"the limit {name} is too small: {number}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +60,7 @@ class Limits:
         oom_score: The plugin's `oom_score_adj` (proc(5)), for a caller that has lowered its own; None: inherited.
 
     Raises:
-        TypeError: A limit is not a number.
-        ValueError: A limit is negative, or no plugin could ever run.
+        ValueError: No plugin could ever run.
     """
 
     add_s: float = 60.0
@@ -101,8 +85,8 @@ class Limits:
     oom_score: int | None = None
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            _require(one.name, getattr(self, one.name))
+        if self.executions < 1:
+            raise ValueError(f"no plugin could run: the limit executions is {self.executions}")
 
     def timeout_s(self, verb: Verb, ports: int = 0, *, ipam: str | None = None) -> float:
         """Return the limit for one execution of `verb`, in seconds.
@@ -142,7 +126,7 @@ class Turn:
         self.network = network
         self.number = number
         self.is_quick = False  # it runs and counts against other networks
-        self.since = 0.0  # when it began, by `time.monotonic`
+        self.admitted = asyncio.Event()
 
 
 class NetworkShares:
@@ -221,79 +205,33 @@ class Admission:
 
 
 class NetworkSlots:
-    """Slots for executions, given by the rules of `Admission`; for the tasks of all event loops and threads."""
+    """Slots for executions, given by the rules of `Admission`."""
 
     def __init__(self, count: int, slow_s: float = SLOW_S) -> None:
         self._slow_s = slow_s
         self._admission = Admission(count)
-        self._waiters: dict[Turn, Waiter] = {}
-        self._running: set[Turn] = set()
-        self._mutex = threading.Lock()  # held for some instructions, never while a task waits
 
     @asynccontextmanager
     async def held(self, network: str) -> AsyncIterator[None]:
         """Run the body as soon as it has a slot."""
-        turn, waiter = self._arrive(network)
-        if waiter is not None:
-            try:
-                while not await waiter.wait(self._next_slow_s()):
-                    self._look()
-            except BaseException:  # a cancellation, or the end of a time limit
-                self._give_up(turn)
-                raise
+        turn = self._admission.arrive(network)
+        self._serve()
+        slow = None
         try:
+            await turn.admitted.wait()
+            slow = asyncio.get_running_loop().call_later(self._slow_s, self._slow_down, turn)
             yield
         finally:
-            with self._mutex:
-                self._running.discard(turn)
-                self._admission.shares.end(turn)
-                self._serve()
-
-    def _arrive(self, network: str) -> tuple[Turn, Waiter | None]:
-        """Return a new turn, and what to wait for; None if it has its slot."""
-        with self._mutex:
-            turn = self._admission.arrive(network)
-            if turn in self._serve():
-                return turn, None
-            waiter = self._waiters[turn] = Waiter()
-            return turn, waiter
-
-    def _give_up(self, turn: Turn) -> None:
-        with self._mutex:
+            if slow is not None:
+                slow.cancel()
             if not self._admission.give_up(turn):
-                self._running.discard(turn)
-                self._admission.shares.end(turn)  # it was admitted at that moment
-            self._waiters.pop(turn, None)
-            self._serve()
-
-    def _next_slow_s(self) -> float:
-        """Return after how many seconds a running execution, or one that begins now, becomes slow."""
-        with self._mutex:
-            begun = [turn.since for turn in self._running if turn.is_quick]
-        now = time.monotonic()
-        return max(0.0, min(begun, default=now) + self._slow_s - now)
-
-    def _look(self) -> None:
-        with self._mutex:
-            self._serve()
-
-    def _serve(self) -> list[Turn]:
-        """Wake up those that may run; return those that need not be woken up.
-
-        Slow executions then count for their own networks only. Waiting tasks call this when one becomes slow.
-        """
-        before = time.monotonic() - self._slow_s
-        for turn in self._running:
-            if turn.since <= before:
-                self._admission.shares.slow_down(turn)
-        awake = []
-        for turn in self._admission.admit():
-            turn.since = time.monotonic()
-            self._running.add(turn)
-            waiter = self._waiters.pop(turn, None)
-            if waiter is None:
-                awake.append(turn)
-            elif not waiter.grant():
-                self._running.discard(turn)
                 self._admission.shares.end(turn)
-        return awake
+            self._serve()
+
+    def _slow_down(self, turn: Turn) -> None:
+        self._admission.shares.slow_down(turn)
+        self._serve()
+
+    def _serve(self) -> None:
+        for turn in self._admission.admit():
+            turn.admitted.set()

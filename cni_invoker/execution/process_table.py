@@ -4,7 +4,6 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -89,28 +88,3 @@ def command_of(pid: int) -> str:
     except OSError:
         return "ended"
     return " ".join(word.decode(errors="replace") for word in words if word)
-
-
-def find_lock_holder(file: Path) -> str:
-    """Return the process ID and the program of the process that holds a lock on a file. Its arguments may be secret.
-
-    `/proc/locks` would name the process that took it, which may have ended: `flock 9` in a shell passes it on.
-    """
-    path = str(file.resolve())
-    for process in filter(str.isdigit, (entry.name for entry in _PROC.iterdir())):
-        with suppress(OSError):  # the process has ended
-            if _holds_lock(process, path):
-                return f"process {process} ({command_of(int(process)).partition(' ')[0]})"
-    return "a process that is not visible here"
-
-
-def _holds_lock(process: str, path: str) -> bool:
-    with os.scandir(_PROC / process / "fd") as descriptors:
-        for descriptor in descriptors:
-            with suppress(OSError):  # it is closed
-                if (
-                    os.readlink(descriptor.path) == path  # noqa: PTH115  # faster, and there may be many
-                    and "lock:" in (_PROC / process / "fdinfo" / descriptor.name).read_text()
-                ):
-                    return True
-    return False

@@ -56,7 +56,7 @@ _PAUSE_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class StartedPlugin:
     """A plugin that was started, or was about to be started.
 
     Attributes:
@@ -64,14 +64,14 @@ class Execution:
         container_id: The container that it works for, or `ALL_CONTAINERS`.
         since: A time before its start.
         leader: Its process ID and start time, None if unknown.
-        is_of_this_boot: Whether it may still run. Earlier versions wrote no boot ID; their files count as of this boot.
+        is_of_this_boot: Whether it may still run.
     """
 
     file: Path
     container_id: str
     since: int
     leader: tuple[int, int] | None
-    is_of_this_boot: bool = True
+    is_of_this_boot: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +163,23 @@ def _start_of(pid: int) -> int:
     return process.started if process is not None else 0
 
 
-def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
+def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[StartedPlugin, ...]:
     """Return the executions for some containers, and all of GC, whose runtime no longer runs.
 
     Raises:
         OSError: The directory cannot be read.
     """
     found = []
+    own = f"{os.getpid()}-{_start_of(os.getpid())}-"
     for file in _files(directory):
+        if file.name.startswith(own):
+            continue
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
             runs = _runs(file.name)
-            execution = _parse(file)
-            is_wanted = container_ids is None or execution.container_id in {*container_ids, ALL_CONTAINERS}
-            if is_wanted and not (runs and execution.is_of_this_boot):
-                found.append(execution)
+            record = _parse(file)
+            is_wanted = container_ids is None or record.container_id in {*container_ids, ALL_CONTAINERS}
+            if is_wanted and not (runs and record.is_of_this_boot):
+                found.append(record)
     return tuple(found)
 
 
@@ -192,16 +195,16 @@ def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
     found = []
     for file in _files(directory):
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
-            execution = _parse(file)
-            pid, started = execution.leader or (0, 0)
-            process = find_process(pid) if execution.is_of_this_boot else None
+            record = _parse(file)
+            pid, started = record.leader or (0, 0)
+            process = find_process(pid) if record.is_of_this_boot else None
             if process is not None and process.started == started and not process.ended:
                 variables = dict(one.decode(errors="replace").partition("=")[::2] for one in environment_of(process))
                 found.append(
                     RunningPlugin(
                         plugin=command_of(pid).partition(" ")[0].rpartition("/")[2],
                         verb=variables.get("CNI_COMMAND", ""),
-                        container_id=execution.container_id,
+                        container_id=record.container_id,
                         age_s=(ticks_now() - started) / _TICKS_PER_S,
                     )
                 )
@@ -228,16 +231,19 @@ def _still_runs(plugin: Process) -> bool:
     return found is not None and found == plugin and not found.ended
 
 
-def _parse(file: Path) -> Execution:
+def _parse(file: Path) -> StartedPlugin:
     first, *others = file.read_text("utf-8").splitlines()
-    container_id, since, *boot_id = first.split()
+    container_id, since, boot_id = first.split()
     leader = None
     if others:
         pid, started = map(int, others[-1].split())  # earlier lines are from attempts while the plugin's file was busy
         leader = (pid, started)
-    is_of_this_boot = not boot_id or boot_id == [read_boot_id()]
-    return Execution(
-        file=file, container_id=container_id, since=int(since), leader=leader, is_of_this_boot=is_of_this_boot
+    return StartedPlugin(
+        file=file,
+        container_id=container_id,
+        since=int(since),
+        leader=leader,
+        is_of_this_boot=boot_id == read_boot_id(),
     )
 
 
@@ -286,8 +292,8 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
         OSError: The directory cannot be read.
     """
     deadline = time.monotonic() + limit_s
-    executions = find_abandoned(directory, container_ids)
-    sessions = _find_sessions(executions)
+    abandoned = find_abandoned(directory, container_ids)
+    sessions = _find_sessions(abandoned)
     killed: dict[Process, None] = {}
     # Leaders first, so that they start no more processes. Repeat for processes that were started meanwhile.
     running = tuple(leader for leader in _members(sessions) if leader.pid == leader.session) or _members(sessions)
@@ -299,9 +305,9 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
         if running:
             time.sleep(_PAUSE_S)
     if not running:
-        for execution in executions:
+        for record in abandoned:
             with suppress(OSError):
-                execution.file.unlink()
+                record.file.unlink()
     return tuple(process.pid for process in killed)
 
 
@@ -320,30 +326,30 @@ def find_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
     )
 
 
-def _find_sessions(executions: Collection[Execution]) -> Mapping[int, Execution]:
+def _find_sessions(abandoned: Collection[StartedPlugin]) -> Mapping[int, StartedPlugin]:
     """Return the sessions of plugins that still contain a process."""
-    existing = tuple(processes()) if executions else ()
-    spared = set(own_sessions()) if executions else set()
-    sessions: dict[int, Execution] = {}
-    for execution in executions:
-        if not execution.is_of_this_boot:
+    existing = tuple(processes()) if abandoned else ()
+    spared = set(own_sessions()) if abandoned else set()
+    sessions: dict[int, StartedPlugin] = {}
+    for record in abandoned:
+        if not record.is_of_this_boot:
             continue
-        found = _sessions_of(execution, existing)
-        sessions.update((session, execution) for session in found if session not in spared)
+        found = _sessions_of(record, existing)
+        sessions.update((session, record) for session in found if session not in spared)
     return sessions
 
 
-def _sessions_of(execution: Execution, existing: Collection[Process]) -> Iterator[int]:
-    if execution.leader is None:
+def _sessions_of(record: StartedPlugin, existing: Collection[Process]) -> Iterator[int]:
+    if record.leader is None:
         for process in existing:
-            is_leader = process.pid == process.session and process.started >= execution.since
-            if is_leader and _works_for(process, execution.container_id):
+            is_leader = process.pid == process.session and process.started >= record.since
+            if is_leader and _works_for(process, record.container_id):
                 yield process.session
         return
-    pid, started = execution.leader
+    pid, started = record.leader
     members = [process for process in existing if process.session == pid]
     leaders = [process.started for process in members if process.pid == pid]
-    if started in leaders or (not leaders and any(_works_for(process, execution.container_id) for process in members)):
+    if started in leaders or (not leaders and any(_works_for(process, record.container_id) for process in members)):
         yield pid
 
 
@@ -353,7 +359,7 @@ def _works_for(process: Process, container_id: str) -> bool:
     return b"CNI_CONTAINERID=" + container_id.encode() in environment_of(process)
 
 
-def _members(sessions: Mapping[int, Execution]) -> tuple[Process, ...]:
+def _members(sessions: Mapping[int, StartedPlugin]) -> tuple[Process, ...]:
     """Return the processes in sessions, except those of a later session that reuses the number."""
     found = tuple(process for process in processes() if process.session in sessions and not process.ended)
     later = set()

@@ -16,10 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.documents.checks import require_type
 from cni_invoker.documents.jsontypes import JsonObject, find_str
 from cni_invoker.documents.known_plugins import find_key_problems
-from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved, require_network
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.operations.runtime import Runtime
@@ -167,8 +166,6 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: The runtime that would run the plugins.
         network: The list.
     """
-    require_type(runtime, Runtime, "runtime", "cni_invoker.sync has one inside: `asynchronous`")
-    require_network(network)
     needed = [pair for plugin in network.plugins for pair in _needed(plugin)]
     plugins = tuple(
         await asyncio.gather(*(_look(runtime, found, user, network.cni_versions) for found, user in needed))

@@ -15,19 +15,17 @@ from typing import Final
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import (
     StrPath,
-    as_path,
     as_paths,
     check_arguments,
     check_netns,
     check_plugin_dir,
-    require_type,
 )
-from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, require_network
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.documents.request import Request, Requests, TraceContext
 from cni_invoker.documents.results import Result, parse_result
 from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
 from cni_invoker.errors import CniError, GcFailed, PluginNotFound
-from cni_invoker.execution.executor import ExecutionObserver, Executor, PluginExec, Slot, require_exec
+from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.running_plugins import RunningPlugins
@@ -43,10 +41,8 @@ _LARGE_BYTES: Final = 64 << 10
 class Runtime:
     """Adds containers to networks, checks and deletes them, and runs STATUS and GC.
 
-    Use one runtime per host, for all tasks, event loops and threads. It limits how many plugins run at once, and
+    Use one runtime per host, for all tasks of an event loop. It limits how many plugins run at once, and
     serializes operations on one container, GC on a network, and the first users of shared iptables chains.
-
-    A parameter of another type is a `TypeError`, raised before anything runs.
 
     Args:
         plugin_dirs: Where plugins are searched, one directory or several; the first one that has the plugin wins.
@@ -59,7 +55,6 @@ class Runtime:
             the host share it. None: no lock.
         running_dir: Where the running plugins are recorded, so that those of a killed process can be killed; with a
             `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
-        plugin_exec: Finds and runs plugins in another way (`cni_invoker.advanced`); None: on this host.
         has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain. So the first
             ADD after an operator has removed it takes the lock again. None: chains are assumed to stay.
 
@@ -77,24 +72,21 @@ class Runtime:
         find_trace: Callable[[], TraceContext | None] = lambda: None,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
-        plugin_exec: PluginExec | None = None,
         has_chain: Callable[[int, str, str], bool] | None = None,
     ) -> None:
-        limits = Limits() if limits is None else require_type(limits, Limits, "limits")
+        limits = limits or Limits()
         # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
         # plugins that delegate.
-        directories = tuple(directory.absolute() for directory in as_paths(plugin_dirs, "plugin_dirs"))
+        directories = tuple(directory.absolute() for directory in as_paths(plugin_dirs))
         for directory in directories:
             check_plugin_dir(directory)
 
         self._requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
-        running = RunningPlugins(_find_path(running_dir, "running_dir"))
-        if plugin_exec is not None:
-            require_exec(plugin_exec)
-        self._executor = Executor(directories, limits, observer, running, plugin_exec)
+        running = RunningPlugins(None if running_dir is None else Path(running_dir))
+        self._executor = Executor(directories, limits, observer, running)
         self._negotiation = Negotiation(self._executor, self._requests)
-        self._first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"), has_chain=has_chain)
-        self._locks = TaskLocks(limits.wait_s)
+        self._first_iptables_use = FirstIptablesUse(None if lock_dir is None else Path(lock_dir), has_chain=has_chain)
+        self._locks = TaskLocks()
         self._limits = limits
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
@@ -106,7 +98,6 @@ class Runtime:
             PluginNotFound: A plugin of the list is missing.
             VersionUnsupported: This runtime does not support the list's CNI version.
         """
-        require_network(network)
         require_supported(network.cni_version)
         found = []
         for plugin in network.plugins:
@@ -144,7 +135,6 @@ class Runtime:
             NoCommonVersion: There is no such version; the error lists what each plugin supports.
             PluginNotFound, PluginNotStarted: A plugin of the list is missing or cannot be executed.
         """
-        require_network(network)
         return await self._negotiation.negotiate(network)
 
     async def add(
@@ -174,12 +164,10 @@ class Runtime:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotStarted, PluginFailed, PluginTimeout, BadResult: One plugin failed; those after it have not run.
         """
-        require_inputs(network, attachment)
-        require_result(prev_result, "prev_result")
         self.find_plugins(network)
         check_netns(attachment.netns, is_needed=True)
         check_arguments(attachment.args)
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             result = prev_result
             for plugin in network.plugins:
                 result = await self._add(network, plugin, attachment, result, slot)
@@ -228,10 +216,8 @@ class Runtime:
             InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed.
         """
-        require_inputs(network, attachment)
-        require_result(result, "result")
         check_netns(attachment.netns, is_needed=True)
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             require_check(network.cni_version)
             if network.disable_check:
                 return
@@ -280,9 +266,7 @@ class Runtime:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed, and may have left
                 something behind.
         """
-        require_inputs(network, attachment)
-        require_result(result, "result")
-        async with self._locks.attachment(network.name, attachment.container_id):
+        async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             await delete_in_reverse(
                 self._executor,
                 self._requests,
@@ -292,7 +276,7 @@ class Runtime:
                 added_plugins=added_plugins,
                 deleted=deleted,
                 on_deleted=on_deleted,
-                hooks=DeleteHooks() if hooks is None else require_type(hooks, DeleteHooks, "hooks"),
+                hooks=hooks or DeleteHooks(),
                 force=force,
             )
 
@@ -301,38 +285,31 @@ class Runtime:
 
         No other operation runs on the network meanwhile. GC does not replace `delete`.
 
+        Plugins without GC are left out. So are those whose IPAM plugin has none, because they delegate GC to it. An
+        older plugin would answer with whatever error comes first (code 3, measured with 1.1.1). A plugin that does not
+        report its versions counts as failed.
+
         Args:
             network: The list.
-            valid: All attachments of the network; plugins delete the resources of any other. If some can be added or
-                deleted meanwhile, collect the valid ones inside `collecting`.
+            valid: All attachments of the network; plugins delete the resources of any other.
 
         Raises:
             GcFailed: Plugins failed; all the others have run.
             NetworkBusy: Nothing has been executed.
             TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
         """
-        keys = freeze_keys(valid)
-        async with self.collecting(network) as collecting:
-            await collecting.gc(keys)
-
-    @asynccontextmanager
-    async def collecting(
-        self, network: NetworkConfigurationList, *, wait_s: float | None = None
-    ) -> AsyncIterator["Collecting"]:
-        """Block all other operations on a network while the caller collects the valid attachments and runs GC.
-
-        On that network the body may use the yielded object only; methods of the runtime would wait for its end.
-
-        Args:
-            network: The list.
-            wait_s: How long to wait for running operations, in seconds; None: as the limits say. New ones wait.
-
-        Raises:
-            NetworkBusy: Other operations did not end in time; the body has not run.
-        """
-        require_network(network)
-        async with self._locks.exclusive(network.name, wait_s):
-            yield Collecting(self._executor, self._requests, self._negotiation, network)
+        keys, errors = freeze_keys(valid), list[CniError]()
+        async with self._locks.hold(network.name, None, wait_s=self._limits.wait_s):
+            for plugin in network.plugins if has_gc(network) else ():
+                try:
+                    own = await self._negotiation.version(plugin.type)
+                    answers = await self._negotiation.answers(plugin)
+                    if all(network.cni_version in info.supported for info in (own, *answers.values())):
+                        await self._executor.run(self._requests.gc(network, plugin, keys))
+                except CniError as exc:
+                    errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
 
     async def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers (CNI SPEC "Status").
@@ -353,50 +330,3 @@ class Runtime:
         for plugin in network.plugins:
             choose_version(network, await self._negotiation.answers(plugin))
             await self._executor.run(self._requests.status(network, plugin))
-
-
-class Collecting:
-    """The operations that are possible while a network is blocked for all others; created by `Runtime.collecting`."""
-
-    def __init__(
-        self, executor: Executor, requests: Requests, negotiation: Negotiation, network: NetworkConfigurationList
-    ) -> None:
-        self._executor = executor
-        self._requests = requests
-        self._negotiation = negotiation
-        self._network = network
-
-    async def gc(self, valid: Iterable[AttachmentKey]) -> None:
-        """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`.
-
-        Plugins without GC are left out. So are those whose IPAM plugin has none, because they delegate GC to it. An
-        older plugin would answer with whatever error comes first (code 3, measured with 1.1.1). A plugin that does not
-        report its versions counts as failed.
-        """
-        keys, network, errors = freeze_keys(valid), self._network, list[CniError]()
-        for plugin in network.plugins if has_gc(network) else ():
-            try:
-                own = await self._negotiation.version(plugin.type)
-                answers = await self._negotiation.answers(plugin)
-                if all(network.cni_version in info.supported for info in (own, *answers.values())):
-                    await self._executor.run(self._requests.gc(network, plugin, keys))
-            except CniError as exc:
-                errors.append(exc)
-        if errors:
-            raise GcFailed(network.name, errors)
-
-
-def _find_path(path: StrPath | None, what: str) -> Path | None:
-    return None if path is None else as_path(path, what)
-
-
-def require_inputs(network: NetworkConfigurationList, attachment: Attachment) -> None:
-    """Raise `TypeError` if one of these has another type."""
-    require_network(network)
-    require_type(attachment, Attachment, "attachment")
-
-
-def require_result(result: Result | None, what: str) -> None:
-    """Raise `TypeError` if this is neither a result nor None."""
-    if result is not None:
-        require_type(result, Result, what, "Result.from_document(document) returns it")

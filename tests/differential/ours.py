@@ -3,6 +3,7 @@
 """Runs cases with cni_invoker, as the driver does with libcni."""
 
 import base64
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,35 +14,33 @@ from cni_invoker import (
     CachedRuntime,
     CniError,
     ConfigurationDirectories,
-    Ended,
     FileCache,
     Limits,
     NetworkConfigurationList,
-    PluginCall,
-    PluginExec,
     Runtime,
 )
+from cni_invoker.execution import executor
+from cni_invoker.execution.process import Ended
 from tests.differential.libcni import ENVIRONMENT
 
 __all__ = ["run_case"]
 
 
-class _Recorder(PluginExec):
-    """Returns a case's answers and remembers what plugins would have received."""
+class _Recorder:
+    """Stands for the execution of plugins: returns a case's answers and remembers what plugins would have received."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.executions: list[dict[str, Any]] = []
 
-    async def run(self, call: PluginCall) -> Ended:
+    async def run_program(
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, *_: Any, **__: Any
+    ) -> Ended:
+        plugin, verb = Path(argv[0]).name, environment["CNI_COMMAND"]
         self.executions.append(
-            {
-                "plugin": call.plugin,
-                "environment": dict(call.environment),
-                "stdin": base64.b64encode(call.stdin).decode(),
-            }
+            {"plugin": plugin, "environment": dict(environment), "stdin": base64.b64encode(stdin).decode()}
         )
-        given = self.answers.get(call.plugin, {}).get(call.verb.value, {"status": 0, "stdout": "", "stderr": ""})
+        given = self.answers.get(plugin, {}).get(verb, {"status": 0, "stdout": "", "stderr": ""})
         return Ended(
             status=given["status"],
             timed_out=False,
@@ -57,7 +56,8 @@ async def run_case(request: dict[str, Any]) -> list[dict[str, Any]]:
     cache_dir = Path(request["cacheDir"])
     recorder = _Recorder()
     limits = Limits(retry_pauses_s=())
-    runtime = Runtime(request["pluginDirs"], limits, environment=ENVIRONMENT, plugin_exec=recorder)
+    executor.run_program = recorder.run_program  # type: ignore[attr-defined]
+    runtime = Runtime(request["pluginDirs"], limits, environment=ENVIRONMENT)
     cached = CachedRuntime(runtime, FileCache(cache_dir), boot_id="this")
     try:
         network = ConfigurationDirectories(request["confDir"]).index().find(request["network"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_invoker import Attachment, CachedRuntime, FileCache, NetworkConfigurationList, PluginFailed, Runtime, sync
+from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed, Runtime, sync
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
@@ -60,17 +60,16 @@ def addresses(directory: Path) -> set[str]:
     return {file.name for file in (directory / "ips/blue").glob("10.*")}
 
 
-@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
+@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py"])
 def test_attaching(directory: Path, program: str) -> None:
     """The address is printed, and nothing is left."""
     with made_namespace("testing") as box:
-        expected = "10.88.0.2/24 mac\n" if program == "sandbox.py" else "10.88.0.2/24\n"
-        assert run(directory, program) == expected
+        assert run(directory, program) == "10.88.0.2/24\n"
         assert box.links() == set()
     assert addresses(directory) == set()
 
 
-@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py", "sandbox.py"])
+@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py"])
 def test_a_plugin_that_fails(directory: Path, program: str) -> None:
     """Its words are printed, with its name."""
     with made_namespace("testing") as box:
@@ -78,21 +77,6 @@ def test_a_plugin_that_fails(directory: Path, program: str) -> None:
         printed = run(directory, program)
         assert printed == "pair says 'example already has an interface eth0; DEL it first' (code 999)\n"
     assert addresses(directory) == set()
-
-
-def test_collecting(directory: Path) -> None:
-    """What the containers without a namespace have had is free, and what the others have stays."""
-    runtime = sync.CachedRuntime(CachedRuntime(Runtime(directory / "bin"), FileCache(CACHE)))
-    network = blue(directory)
-    attachments = [Attachment(container_id=name, ifname="eth0", netns=f"/run/netns/{name}") for name in ("one", "two")]
-    with made_namespace("one"), made_namespace("two") as kept:
-        for one in attachments:
-            runtime.add(network, one)
-        subprocess.run(["ip", "netns", "delete", "one"], check=True)
-        assert run(directory, "collect.py") == "deleted: one\n"
-        assert addresses(directory) == {"10.88.0.3"}
-        assert kept.links() == {"eth0"}
-        runtime.delete(network, attachments[1])
 
 
 def test_a_repeated_add_keeps_the_address(directory: Path) -> None:

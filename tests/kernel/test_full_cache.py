@@ -48,18 +48,18 @@ async def test_delete_needs_no_free_inode(plugins: Scene, disk: Path, locked_bef
     runtime = CachedRuntime(plugins.stateless, cache)
     await runtime.add(BLUE, ATTACHMENT)
     if not locked_before:
-        (disk / "locks" / "blue").unlink()
-        (disk / "locks").rmdir()
+        (disk / "lock").unlink()
     fill(disk)
     await runtime.delete(BLUE, ATTACHMENT)
     assert plugins.calls[-2:] == ["second DEL", "first DEL"]
     assert await cache.list() == ()
-    assert {name.partition("-")[0] for name in names(disk)} <= {"filling", "locks", "results"}
+    assert {name.partition("-")[0] for name in names(disk)} <= {"filling", "lock", "results"}
 
 
 async def test_locks_without_files_exclude_every_other_process(plugins: Scene, disk: Path) -> None:
     """Where no lock file can be made, no other process may work on the network, whichever the container."""
     await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
+    (disk / "lock").unlink()
     fill(disk)
     async with FileCache(disk).hold("blue", "c1", wait_s=0):
         for container_id in ("c1", "c2", None):

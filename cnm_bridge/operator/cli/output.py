@@ -20,8 +20,7 @@ from typing import Final, TypeVar
 import click
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker.cli.echo import echo
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.operator.cli.command import ExitStatus
 
 SHORT: Final = 12

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import printable
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.engine import check_engine
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts

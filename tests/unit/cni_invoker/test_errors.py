@@ -2,14 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The tree of errors."""
 
-import copy
-import inspect
-import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 import cni_invoker.errors
 from cni_invoker import CniError, PluginFailed
@@ -49,65 +43,6 @@ def test_messages_without_a_directory_or_a_file() -> None:
     """The message reports that no directory was searched; a document without a file has no place."""
     assert "no directory at all" in str(ConfigurationNotFound("a", known=(), directories=(), problems=()))
     assert str(BadConfiguration("bad", file=None)) == "error parsing configuration list: bad"
-
-
-SOME = {
-    "plugin": "bridge",
-    "verb": "ADD",
-    "path": Path("/p/bridge"),
-    "network": "blue",
-    "container_id": "c1",
-    "ifname": "eth0",
-    "reason": "some reason",
-    "file": Path("/f"),
-    "code": 7,
-    "msg": "no master",
-    "exit_status": 1,
-    "signal": None,
-    "duration_s": 0.5,
-    "timeout_s": 1.0,
-    "started": True,
-    "waited_s": 1.0,
-    "processes": ("12 (bridge)",),
-    "errors": (),
-    "name": "blue",
-    "known": ("red",),
-    "directories": (Path("/d"),),
-    "problems": (),
-    "delete_pending": True,
-    "place": Path("/c"),
-    "version": "9",
-    "since": "1.1.0",
-    "supported": ("1.0.0",),
-    "offered": ("9",),
-    "plugins": {"bridge": ("1.0.0",)},
-    "parameter": "name",
-    "value": "x",
-    "claimant": "c2",
-    "text": "a text",
-}
-"""A value for each parameter of the errors."""
-
-
-def kinds(root: type[CniError]) -> list[type[CniError]]:
-    """Return an error class and all below it in its module; other tests may have imported those of a plugin."""
-    children = [child for child in root.__subclasses__() if child.__module__ == root.__module__]
-    return [root, *(kind for child in children for kind in kinds(child))]
-
-
-@pytest.mark.parametrize("kind", kinds(CniError), ids=lambda kind: str(kind.__name__))
-def test_errors_can_be_pickled(kind: type[CniError]) -> None:
-    """Each error survives a pickle and a copy, with its text, attributes and notes, and states a reason."""
-    parameters = inspect.signature(kind).parameters.values()
-    make: Callable[..., CniError] = kind
-    error = make(
-        *[SOME[one.name] for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD],
-        **{one.name: SOME[one.name] for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in SOME},
-    )
-    error.add_note("a note")
-    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301  # our own
-        assert (type(other), str(other), vars(other)) == (kind, str(error), vars(error))
-    assert error.msg
 
 
 def test_the_words_of_libcni() -> None:

@@ -18,9 +18,9 @@ from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
 
 
-def test_there_are_six_programs() -> None:
-    """A runtime script in both styles, a user of `Sandbox`, a GC tool, a plugin, and an IPAM plugin that delegates."""
-    names = ["attach_sync", "attach", "sandbox", "collect", "pair", "quota"]
+def test_there_are_four_programs() -> None:
+    """A runtime script in both styles, a plugin, and an IPAM plugin that delegates."""
+    names = ["attach_sync", "attach", "pair", "quota"]
     assert list(read_programs(CNI_INVOKER)) == [f"{name}.py" for name in names]
 
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 
 import cni_invoker
-from cni_invoker import CachedRuntime, FileCache, Limits, MemoryCache, Result, Runtime, Sandbox, advanced, sync
-from cni_invoker.errors import NetworkBusy, NotAttached, PluginFailed
+from cni_invoker import CachedRuntime, FileCache, Result, Runtime, advanced, sync
+from cni_invoker.errors import NotAttached, PluginFailed
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, KEY, LIMITS, RESULT, THREE, without_version
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE, without_version
 
 STABLE: Final = [
     import_module(name) for name in ("cni_invoker", "cni_invoker.sync", "cni_invoker.errors", "cni_invoker.plugin")
@@ -74,7 +74,7 @@ def test_stable_names_need_stable_names_only(module: ModuleType) -> None:
             parts.append((name, {field.name: field.type for field in dataclasses.fields(value)}))
         for where, found in parts:
             for what, annotation in found.items():
-                if what not in ONLY_FOR_TASKS and not where.startswith("Collecting.__init__"):
+                if what not in ONLY_FOR_TASKS:
                     missing |= {f"{where}: {one.__name__}" for one in classes_in(annotation) if one not in public}
     assert not missing
 
@@ -83,56 +83,6 @@ def test_advanced_has_no_stable_names() -> None:
     """Each name has one place."""
     stable = {name for module in STABLE for name in module.__all__}
     assert not stable & set(advanced.__all__)
-
-
-def anything(function: object) -> Callable[..., Any]:
-    """Return a function without its types, which a caller in plain Python does not have."""
-    assert callable(function)
-    return function
-
-
-def test_an_object_of_sync(plugins: FakePlugins) -> None:
-    """It is refused where the asynchronous one is needed, with a hint."""
-    blocking = sync.Runtime(Runtime(plugins.directory))
-    with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
-        anything(CachedRuntime)(blocking, MemoryCache())
-    cached = sync.CachedRuntime(CachedRuntime(blocking.asynchronous, MemoryCache()))
-    with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
-        anything(Sandbox)(cached, "c1")
-
-
-async def test_functions_with_an_object_of_sync(plugins: FakePlugins) -> None:
-    """The same for those that are awaited."""
-    blocking = sync.Runtime(Runtime(plugins.directory))
-    cached = sync.CachedRuntime(CachedRuntime(blocking.asynchronous, MemoryCache()))
-    for work in (
-        anything(cni_invoker.run_preflight)(blocking, THREE),
-        anything(cni_invoker.list_sandboxes)(cached),
-        anything(cni_invoker.collect_sandboxes)(cached, [], []),
-    ):
-        with pytest.raises(TypeError, match=r"^runtime must be of type .*; cni_invoker\.sync has one inside"):
-            await work
-
-
-def test_other_parts_that_block(plugins: FakePlugins) -> None:
-    """A cache or a PluginExec whose methods are not asynchronous is refused."""
-
-    class Blocking(MemoryCache):
-        def put(self, *_: object, **__: object) -> None:  # type: ignore[override]
-            """Store nothing."""
-
-    class Direct(cni_invoker.PluginExec):
-        def run(self, *_: object) -> None:  # type: ignore[override]
-            """Run nothing."""
-
-    with pytest.raises(TypeError, match="the methods of cache must be `async def`, and are not: put"):
-        anything(CachedRuntime)(Runtime(plugins.directory), Blocking())
-    with pytest.raises(
-        TypeError, match=r"cache must have the methods of AttachmentCache, .*; missing: hold, put, find"
-    ):
-        anything(CachedRuntime)(Runtime(plugins.directory), {})
-    with pytest.raises(TypeError, match="run of plugin_exec must be `async def`"):
-        Runtime(plugins.directory, plugin_exec=Direct())
 
 
 @pytest.fixture(name="opened")
@@ -174,21 +124,6 @@ def test_a_check_of_the_record_alone(opened: sync.CachedRuntime, plugins: FakePl
     opened.delete_cached(cached)
     with pytest.raises(NotAttached):
         opened.check_cached(cached)
-
-
-async def test_collecting(plugins: FakePlugins) -> None:
-    """The network is blocked during the body, and free after it, also if the body fails."""
-    runtime = Runtime(plugins.directory, Limits(wait_s=0.1))
-    async with runtime.collecting(THREE) as collecting:
-        await collecting.gc([KEY])
-        await runtime.status(THREE)
-        with pytest.raises(NetworkBusy):
-            await runtime.add(THREE, ATTACHMENT)
-    with pytest.raises(ZeroDivisionError):
-        async with runtime.collecting(THREE):
-            raise ZeroDivisionError
-    await runtime.add(THREE, ATTACHMENT)
-    assert [verb for _, verb in without_version(plugins)] == ["GC"] * 3 + ["STATUS"] * 3 + ["ADD"] * 3
 
 
 def test_a_result_cannot_be_changed() -> None:

@@ -11,6 +11,22 @@ from cni_invoker.errors import NetworkBusy
 from cni_invoker.locks import TaskLocks
 
 
+class Locks:
+    """Locks with one limit for all operations."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._locks = TaskLocks()
+
+    def attachment(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
+        """Lock a container on a network."""
+        return self._locks.hold(network, container_id, wait_s=self._wait_s)
+
+    def exclusive(self, network: str) -> AbstractAsyncContextManager[None]:
+        """Lock a whole network."""
+        return self._locks.hold(network, None, wait_s=self._wait_s)
+
+
 class Visits:
     """Tasks that enter a gate and stay inside until the test lets them leave."""
 
@@ -46,7 +62,7 @@ async def run_until_blocked() -> None:
 
 async def test_attachments_share_a_network_and_gc_is_exclusive() -> None:
     """GC waits for the operations that run; operations that come later wait for GC, so that it cannot starve."""
-    locks = TaskLocks(wait_s=10)
+    locks = Locks(10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
         await visits.begin("a", locks.attachment("net", "a"))
@@ -65,7 +81,7 @@ async def test_attachments_share_a_network_and_gc_is_exclusive() -> None:
 
 async def test_each_network_has_its_own_gate() -> None:
     """GC of one network holds up neither GC nor attachments of another."""
-    locks = TaskLocks(wait_s=10)
+    locks = Locks(10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
         await visits.begin("gc", locks.exclusive("net"))
@@ -77,7 +93,7 @@ async def test_each_network_has_its_own_gate() -> None:
 
 async def test_operations_on_one_container_are_serialized() -> None:
     """Two operations on one container run one after the other, also on different networks."""
-    locks = TaskLocks(wait_s=10)
+    locks = Locks(10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
         await visits.begin("add", locks.attachment("net", "a"))
@@ -91,7 +107,7 @@ async def test_operations_on_one_container_are_serialized() -> None:
 
 async def test_waiting_ends_with_network_busy() -> None:
     """An operation that waits for `wait_s` raises NetworkBusy, and blocks no other operation afterwards."""
-    locks = TaskLocks(wait_s=0.02)
+    locks = Locks(0.02)
     async with locks.attachment("net", "a"):
         for gate in (locks.exclusive("net"), locks.attachment("net", "a"), locks.attachment("other", "a")):
             with pytest.raises(NetworkBusy, match=r"network (net|other) .* after 0.02 s") as caught:
@@ -108,18 +124,9 @@ async def test_waiting_ends_with_network_busy() -> None:
         pass
 
 
-async def test_gc_may_wait_for_a_shorter_time() -> None:
-    """GC, which holds up others while it waits, can have a limit of its own."""
-    locks = TaskLocks(wait_s=10)
-    async with locks.attachment("net", "a"):
-        with pytest.raises(NetworkBusy, match=r"after 0.01 s"):
-            async with locks.exclusive("net", 0.01):
-                pytest.fail("it must not be entered")
-
-
 async def test_an_error_of_the_body_propagates() -> None:
     """An error of the body, even TimeoutError, is raised unchanged, and all locks are released."""
-    locks = TaskLocks(wait_s=0.02)
+    locks = Locks(0.02)
     with pytest.raises(TimeoutError):
         async with locks.attachment("net", "a"):
             raise TimeoutError
@@ -128,12 +135,3 @@ async def test_an_error_of_the_body_propagates() -> None:
             raise TimeoutError
     async with locks.exclusive("net"), locks.attachment("other", "a"):
         pass
-
-
-async def test_unused_gates_are_removed() -> None:
-    """Locks of networks and containers that no operation uses take no memory."""
-    locks = TaskLocks(wait_s=1)
-    for number in range(3):
-        async with locks.attachment(f"net{number}", f"c{number}"), locks.exclusive("net"):
-            pass
-    assert (len(locks._networks), len(locks._containers)) == (0, 0)

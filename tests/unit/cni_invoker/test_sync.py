@@ -3,18 +3,16 @@
 """The runtimes for programs without asyncio."""
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import cni_invoker
-from cni_invoker import CachedRuntime, FileCache, MemoryCache, Result, Runtime, Sandbox, sync
+from cni_invoker import Attachment, CachedRuntime, FileCache, MemoryCache, Result, Runtime, sync
 from cni_invoker.errors import AttachmentExists
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, KEY, LIMITS, RESULT, THREE, without_version
-
-ONLY_ASYNCHRONOUS = {"collecting"}
-"""A context manager spans several calls, and each has an event loop of its own."""
 
 
 def test_every_verb(plugins: FakePlugins) -> None:
@@ -59,18 +57,6 @@ def test_attachments_are_stored(plugins: FakePlugins, tmp_path: Path) -> None:
     assert runtime.attachments() == ()
 
 
-def test_a_sandbox(plugins: FakePlugins) -> None:
-    """The attachments of a container are added, checked, listed and deleted together."""
-    runtime = CachedRuntime(Runtime(plugins.directory, LIMITS), MemoryCache())
-    sandbox = sync.Sandbox(Sandbox(runtime, "c1"))
-    (added,) = sandbox.add("/run/netns/c1", [THREE], loopback=False)
-    assert added.ifname == "eth0"
-    sandbox.check()
-    assert len(sandbox.attachments()) == 1
-    sandbox.delete()
-    assert sandbox.attachments() == ()
-
-
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 async def test_within_a_running_event_loop(plugins: FakePlugins) -> None:
     """A call is an error that names the reason, and runs no plugin."""
@@ -87,4 +73,20 @@ def test_the_methods_are_the_same(name: str) -> None:
     for method, function in inspect.getmembers(asynchronous, inspect.iscoroutinefunction):
         if not method.startswith("_"):
             assert ours[method].__wrapped__ is function
-    assert {method for method in ONLY_ASYNCHRONOUS if hasattr(getattr(sync, name), method)} == set()
+
+
+def test_calls_of_several_threads(plugins: FakePlugins) -> None:
+    """They run one after the other, and so do event loops of one thread in which tasks have waited for each other."""
+    plugins.install("first", VERSION={"sleep_s": 0.05, "supportedVersions": ["1.1.0"]})
+    runtime = sync.CachedRuntime(CachedRuntime(Runtime(plugins.directory, LIMITS), MemoryCache()))
+
+    def life(number: int) -> None:
+        attachment = Attachment(container_id=f"c{number}", ifname="eth0", netns="/run/netns/c")
+        runtime.add(THREE, attachment)
+        runtime.delete(THREE, attachment)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(life, range(4)))
+    verbs = [verb for _, verb in without_version(plugins)]
+    assert verbs.count("ADD") == verbs.count("DEL") == 12
+    assert runtime.attachments() == ()

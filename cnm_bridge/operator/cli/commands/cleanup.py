@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import cleanup_ids

@@ -16,8 +16,7 @@ import click
 
 from cni_bridge_spec import get_objects, get_str
 from cni_invoker import CniError, ConfigurationDirectories
-from cni_invoker.cli.echo import echo
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError

@@ -11,8 +11,7 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
-from cni_invoker.cli.echo import echo
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
 from cnm_bridge.operator.cli.output import SHORT, with_json

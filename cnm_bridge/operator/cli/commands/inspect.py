@@ -21,7 +21,7 @@ from cni_bridge_spec import (
     get_str,
     get_strings,
 )
-from cni_invoker.printable import printable
+from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import containers

@@ -97,16 +97,11 @@ async def test_a_record_of_libcni_is_read(files: FileCache, tmp_path: Path) -> N
     assert not file.exists()
 
 
-async def test_a_legacy_record_is_a_bare_result(files: FileCache, tmp_path: Path) -> None:
-    """Before 2019 libcni stored the result alone; only the file name has the IDs, so it is found but not listed."""
+async def test_a_record_of_before_libcni_0_8_is_damaged(files: FileCache, tmp_path: Path) -> None:
+    """It is the result alone, and does not tell whose it is."""
     file = write_record(tmp_path, json.dumps(RESULT))
-    found = await files.find("blue", KEY)
-    assert found is not None
-    assert (found.result, found.configuration, found.attachment.netns) == (RESULT, None, "")
-    assert await files.list() == ()
-    with pytest.raises(CacheDamaged, match="a result alone"):
-        await files.list("blue", whole=True)
-    assert await files.list("red", whole=True) == ()
+    with pytest.raises(CacheDamaged, match="it has no kind"):
+        await files.find("blue", KEY)
     await files.remove("blue", KEY)
     assert not file.exists()
 

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A DEL of the cached runtime resumes where it stopped, and keeps what belongs to another attachment by then."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,7 +170,10 @@ async def test_a_delete_that_timed_out_waiting_has_not_begun(scene: Scene) -> No
     runtime = Runtime([scene.plugins.directory], replace(LIMITS, wait_s=0.05))
     remembering = CachedRuntime(runtime, scene.cache, boot_id=BOOT)
     await remembering.add(BLUE, ATTACHMENT)
-    async with runtime.collecting(BLUE):
+    scene.plugins.install("first", GC={"sleep_s": 0.5})
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(runtime.gc(BLUE, [KEY]))
+        await asyncio.sleep(0)
         with pytest.raises(NetworkBusy):
             await remembering.delete(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()

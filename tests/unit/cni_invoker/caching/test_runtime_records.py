@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, NetworkConfigurationList, PluginFailed
+from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, PluginFailed
 from cni_invoker.errors import BadConfiguration, BadResult, CacheDamaged, CacheUnknown, InvalidParameter
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
@@ -150,27 +150,3 @@ async def test_delete_cached_needs_no_configuration(scene: Scene) -> None:
     await scene.runtime.delete_cached(kept)
     assert scene.calls[2:] == ["second DEL", "first DEL"]
     assert await scene.runtime.attachments() == ()
-
-
-@pytest.mark.parametrize(
-    ("kept", "deletes"),
-    [
-        ({}, ["second DEL", "first DEL"]),
-        ({"loadOnlyInlinedPlugins": True}, ["first DEL"]),
-        ({"plugins": [{"type": "first", "edited": True}]}, ["first DEL"]),
-    ],
-)
-async def test_delete_adds_plugins_of_other_files_that_libcni_did_not_store(
-    scene: Scene, kept: JsonObject, deletes: list[str]
-) -> None:
-    """They come from the caller's list, if the rest of it equals the stored list."""
-    inlined: JsonObject = {"name": "blue", "cniVersion": "1.1.0", "plugins": [FIRST]}
-    now = NetworkConfigurationList.from_document(inlined, further=[{"type": "second"}])
-    await scene.cache.put(
-        CachedAttachment(
-            network="blue", attachment=ATTACHMENT, configuration={**inlined, **kept}, result=RESULT, boot_id=""
-        )
-    )
-    await scene.runtime.delete(now, ATTACHMENT)
-    assert scene.calls == deletes
-    assert [command.stdin["prevResult"] for command in scene.commands] == [RESULT] * len(deletes)

@@ -53,7 +53,7 @@ def test_gc_waits_for_add(host: Host) -> None:
     with host.running("add", "blue", NETNS) as adding:
         host.wait_for("ADD")
         with host.running("gc", "blue", "--all") as collecting:
-            wait_for_descriptor(collecting.pid, host.cache / "locks" / "blue")
+            wait_for_descriptor(collecting.pid, host.cache / "lock")
             assert host.verbs == ["ADD"]
             go.touch()
             assert [adding.wait(LIMIT_S), collecting.wait(LIMIT_S)] == [0, 0]

@@ -65,25 +65,20 @@ def anything(callee: Callable[..., object]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "error"),
+    ("kind", "values"),
     [
-        (PortMapping, {"host_port": 0, "container_port": 80}, InvalidParameter),
-        (PortMapping, {"host_port": 80, "container_port": 65536}, InvalidParameter),
-        (PortMapping, {"host_port": "80", "container_port": 80}, TypeError),
-        (PortMapping, {"host_port": 80, "container_port": 80, "protocol": "TCP"}, InvalidParameter),
-        (PortMapping, {"host_port": 80, "container_port": 80, "host_ip": "localhost"}, InvalidParameter),
-        (Bandwidth, {"ingress_rate": 1}, InvalidParameter),
-        (Bandwidth, {"egress_rate": -1, "egress_burst": -1}, InvalidParameter),
-        (Bandwidth, {"egress_rate": 0.5, "egress_burst": 1}, TypeError),
-        (Capabilities, {"ips": ("10.1.2.3/33",)}, InvalidParameter),
-        (Capabilities, {"ips": "10.1.2.3"}, TypeError),
-        (Capabilities, {"aliases": (5,)}, TypeError),
-        (Capabilities, {"port_mappings": ({"hostPort": 80},)}, TypeError),
-        (Capabilities, {"mac": "c2:11:22:33:44"}, InvalidParameter),
-        (Capabilities, {"infiniband_guid": "c2:11:22:33:44:55"}, InvalidParameter),
+        (PortMapping, {"host_port": 0, "container_port": 80}),
+        (PortMapping, {"host_port": 80, "container_port": 65536}),
+        (PortMapping, {"host_port": 80, "container_port": 80, "protocol": "TCP"}),
+        (PortMapping, {"host_port": 80, "container_port": 80, "host_ip": "localhost"}),
+        (Bandwidth, {"ingress_rate": 1}),
+        (Bandwidth, {"egress_rate": -1, "egress_burst": -1}),
+        (Capabilities, {"ips": ("10.1.2.3/33",)}),
+        (Capabilities, {"mac": "c2:11:22:33:44"}),
+        (Capabilities, {"infiniband_guid": "c2:11:22:33:44:55"}),
     ],
 )
-def test_impossible_values(kind: Callable[..., object], values: dict[str, object], error: type[Exception]) -> None:
+def test_impossible_values(kind: Callable[..., object], values: dict[str, object]) -> None:
     """They are errors where they are written, before anything runs."""
-    with pytest.raises(error):
+    with pytest.raises(InvalidParameter):
         anything(kind)(**values)

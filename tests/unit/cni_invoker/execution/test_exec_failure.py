@@ -36,7 +36,8 @@ def test_a_program_for_another_architecture(tmp_path: Path, machine: int, order:
         + bytes(44)
     )
     here = os.uname().machine
-    assert find_obstacle(program) == (None if name == here else f"built for {name}, this host is {here}")
+    obstacle = f"built for another architecture than this host's, {here}"
+    assert find_obstacle(program) == (None if name == here else obstacle)
 
 
 @pytest.mark.parametrize(

@@ -177,15 +177,6 @@ def test_a_process_of_an_earlier_boot_is_not_killed(scene: Scene, is_recorded: b
     assert not list(scene.running.iterdir())
 
 
-def test_a_file_of_an_earlier_version_counts(scene: Scene) -> None:
-    """It has no boot ID, and is usually from before an upgrade."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
-    (file,) = scene.running.iterdir()
-    file.write_text(file.read_text().replace(f" {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}", ""))
-    assert kill(scene) == set(scene.pids.values())
-
-
 def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None:
     """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})

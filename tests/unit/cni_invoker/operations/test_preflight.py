@@ -83,7 +83,7 @@ async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (FOREIGN, f"built for riscv64, this host is {os.uname().machine}"),
+        (FOREIGN, f"built for another architecture than this host's, {os.uname().machine}"),
         (b"#!/nowhere/python3\n", "its interpreter /nowhere/python3 is missing"),
         (b"echo\n", "neither a program (ELF) nor a script that names its interpreter"),
     ],
