@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -283,6 +284,36 @@ def test_the_mark_is_a_setting(outside: Internet, records: Records, tmp_path: Pa
     assert records.all() == ()
     network.remove()
     other.remove()
+
+
+SENDER = """
+import socket, sys, time
+while True:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        for address in sys.argv[1:]:
+            try:
+                client.sendto(b"out", (address, 443))
+            except OSError:
+                pass
+    time.sleep(0.0003)
+"""
+
+
+def test_a_process_that_runs_before_add(network: Network, outside: Internet) -> None:
+    """On a bridge that is guarded, a link is guarded from its first packet on, also before the plugin has seen it."""
+    with network.container("one"), made_namespace("two") as namespace:
+        outside.arrivals()
+        inside = ("nsenter", f"--net={namespace.path}", sys.executable, "-c", SENDER, OPEN, CLOSED)
+        with subprocess.Popen(inside) as sender:
+            try:
+                two = network.attachment("two")
+                address = network.add(two).ips[0].address.ip
+                time.sleep(0.3)
+                network.delete(two)
+            finally:
+                sender.kill()
+        arrived = outside.arrivals()
+    assert {line for line in arrived if line.startswith("17 ")} == {f"17 {address} > {OPEN}:443"}
 
 
 def test_gc(network: Network, outside: Internet) -> None:
