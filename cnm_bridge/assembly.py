@@ -132,7 +132,6 @@ class _Networks:
 class _Attach:
     attachers: Attachers
     sandbox_sync: SandboxSync
-    announcer: Announcer
     dhcp_daemons: DhcpDaemons
     leases: Leases
 
@@ -360,8 +359,7 @@ def _make_networks(resources: Resources) -> _Networks:
 def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     store, runtime, kernel = resources.store, resources.runtime, resources.kernel
     run_dir = resources.settings.run_dir
-    announcer = Announcer(store, kernel)
-    sandbox_sync = SandboxSync(store, kernel, resources.locks, announcer, resources.release)
+    sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.release)
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
@@ -385,7 +383,6 @@ def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     return _Attach(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
         sandbox_sync=sandbox_sync,
-        announcer=announcer,
         dhcp_daemons=daemons,
         leases=leases,
     )

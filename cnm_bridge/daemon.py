@@ -161,7 +161,6 @@ def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
-    yield "announcements", daemon.attach.announcer.run
     yield "requested ports", daemon.endpoints.joined.complete_requests
     yield "imports", _load_later
 

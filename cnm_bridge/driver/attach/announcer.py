@@ -67,6 +67,8 @@ class Announcer:
 
     async def _announce(self, endpoint_id: EndpointId, wanted: Announcements, placed: asyncio.Event) -> None:
         """Announce the addresses as often as the network's options say, as soon as the link is there."""
+        if self._placed.get(endpoint_id) is not placed:  # it has left before this began
+            return
         sent = 0
         while sent < wanted.count:
             if sent:

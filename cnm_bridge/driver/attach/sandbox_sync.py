@@ -192,12 +192,13 @@ class SandboxSync:
         self._watches.cancel(joined.id)
 
     async def run(self) -> None:
-        """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
+        """Sync the sandboxes of joined endpoints, then watch, and announce addresses, until cancelled."""
         ids = [record.id for record in self.store.endpoints() if record.phase is Phase.JOINED]
         self._candidates.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sync_previous(ids))
             tasks.create_task(self._watches.run())
+            tasks.create_task(self.announcer.run())
 
     async def _sync_previous(self, ids: Iterable[EndpointId]) -> None:
         """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
