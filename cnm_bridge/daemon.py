@@ -6,13 +6,12 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import Final, Literal
 
 import structlog
 
-from cni_bridge_spec import load_explanation
 from cni_bridge_state import StateError
 from cni_bridge_state.store import Store
 from cni_invoker.errors import InvalidParameter
@@ -35,7 +34,6 @@ from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
 
-_LATER_S: Final = 5.0
 _START_S: Final = 60.0
 """What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
 _Work = Callable[[], Awaitable[None]]
@@ -142,14 +140,9 @@ def _log_missing_rights() -> None:
 
 
 def _log_state(store: Store) -> None:
-    """Log damaged and unmigrated records."""
+    """Log damaged records."""
     for finding in store.findings:
         log.error("state.damaged", what=finding.what, lost=finding.lost, copy=str(finding.copy))
-    if store.not_migrated is not None:
-        consequence = (
-            "no network or container can be created until the state can be written; stored records can be read"
-        )
-        log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
 
 
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
@@ -162,14 +155,6 @@ def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     yield "DHCP leases", daemon.recovery.lease_keeper.run
     yield "sandboxes", daemon.attach.sandbox_sync.run
     yield "requested ports", daemon.endpoints.joined.complete_requests
-    yield "imports", _load_later
-
-
-async def _load_later() -> None:
-    """Import what only invalid documents need, when the calls that waited for the start are answered."""
-    await asyncio.sleep(_LATER_S)
-    with suppress(OSError, ImportError):  # tried again by the first such document
-        await asyncio.to_thread(load_explanation)
 
 
 def _event_for(*numbers: signal.Signals) -> asyncio.Event:

@@ -7,11 +7,12 @@ References between schemas are relative paths (`_defs.json#/$defs/networkId`).
 """
 
 import importlib.resources
+from dataclasses import dataclass
 from functools import cache
 
-from cni_bridge_spec.quick_check import compile_check
+from cni_bridge_spec.quick_check import Check, compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, parse_json
-from cni_invoker.documents.schema import SchemaError, Validator, inline_references
+from cni_invoker.documents.schema import SchemaError, inline_references
 
 
 def schema_names() -> tuple[str, ...]:
@@ -34,32 +35,49 @@ def load_schema(name: str) -> JsonObject:
     return as_object(inline_references(name, _read(name), _read), name)
 
 
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Validates documents with one schema.
+
+    Attributes:
+        name: The schema's name.
+        schema: The schema.
+        check: Its quick check, None if the schema uses a keyword that those do not know.
+    """
+
+    name: str
+    schema: JsonObject
+    check: Check | None
+
+    def accepts(self, document: JsonValue) -> bool:
+        """Return whether the quick check accepts a document."""
+        return self.check is not None and self.check(document)
+
+    def __call__(self, document: JsonValue) -> JsonObject:
+        """Return a valid document.
+
+        The first call with a document that the quick check does not accept imports a library. That takes a tenth of a
+        second and 20 MB, so the daemon makes such calls in a thread.
+
+        Raises:
+            SchemaError: It violates the schema, or that cannot be found out.
+        """
+        if not self.accepts(document):
+            try:
+                from cni_bridge_spec.violation import find_error  # noqa: PLC0415 - see above
+            except (ImportError, OSError) as exc:  # for example: there is no free descriptor to read the library with
+                raise SchemaError("", f"it cannot be checked: {exc}") from exc
+            error = find_error(self.schema, document)
+            if error is not None:
+                raise SchemaError(*error)
+        return as_object(document, self.name)
+
+
 @cache
 def load_validator(name: str) -> Validator:
     """Return the validator of the schema called `name`, compiled once per process."""
     schema = load_schema(name)
-    check = compile_check(schema)
-
-    def validate(document: JsonValue) -> JsonObject:
-        if check is None or not check(document):
-            try:
-                from cni_bridge_spec.violation import find_error  # noqa: PLC0415 - see there
-            except (ImportError, OSError) as exc:  # for example: there is no free descriptor to read the library with
-                raise SchemaError("", f"it cannot be checked: {exc}") from exc
-            error = find_error(schema, document)
-            if error is not None:
-                raise SchemaError(*error)
-        return as_object(document, name)
-
-    return validate
-
-
-def load_explanation() -> None:
-    """Import what says what is wrong with a document; otherwise the first document that is wrong does.
-
-    That takes a tenth of a second, and descriptors to read the library with.
-    """
-    import cni_bridge_spec.violation  # noqa: F401, PLC0415
+    return Validator(name, schema, compile_check(schema))
 
 
 @cache

@@ -6,12 +6,14 @@ import asyncio
 import gzip
 import json
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, violation
 from cnm_bridge.server.acceptor import accepting
 from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.sockets import Capacity, Listener, listening
@@ -103,6 +105,23 @@ async def test_malformed_bodies(tmp_path: Path, method: str, capsys: pytest.Capt
         assert not served.records()
     captured = capsys.readouterr()
     assert "Traceback" not in captured.out + captured.err
+
+
+async def test_an_invalid_body_is_explained_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one imports a library, which takes longer than the event loop may stand still."""
+    threads: list[threading.Thread] = []
+
+    def find_error(schema: JsonObject, document: JsonValue) -> tuple[str, str] | None:
+        threads.append(threading.current_thread())
+        return violation_error(schema, document)
+
+    violation_error = violation.find_error
+    monkeypatch.setattr(violation, "find_error", find_error)
+    async with serving(tmp_path) as served:
+        _, answer = await served.post(CREATE, b"{}")
+        assert "'NetworkID' is a required property" in str(answer["Err"])
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_a_body_of_100_megabytes(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ BACKGROUND: Final = {
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
     "reloading": (Reloading, "run"),
-    "imports": (daemon_module, "_load_later"),
     "watchdog": (daemon_module, "feed_watchdog"),
 }
 

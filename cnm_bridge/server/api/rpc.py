@@ -22,7 +22,16 @@ from typing import Final, TypeVar
 import structlog
 from aiohttp import web
 
-from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
+from cni_bridge_spec import (
+    JsonError,
+    JsonObject,
+    Validator,
+    as_object,
+    find_str,
+    load_validator,
+    parse_json,
+    render_json,
+)
 from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
@@ -162,23 +171,22 @@ async def _read(method: Method, request: web.Request) -> bytes:
         ) from exc
 
 
-def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
-    if not body:
+async def _parse_body(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
+    """Return the body of a request; a large one, and one that is invalid, is validated in a thread."""
+    if not data:
         raise BadRequest(
             f"{method.name}: the request has no body, as when Docker repeats a call whose connection broke; "
             "nothing has been done this time, run the docker command again"
         )
     try:
-        return validate(parse_json(body))
+        if len(data) <= _LARGE_BYTES:
+            document = parse_json(data)
+            if validate.accepts(document):
+                return as_object(document, method.name)
+        with calls.counted(method.name, None):  # a stop of the daemon waits for it
+            return await asyncio.to_thread(lambda: validate(parse_json(data)))
     except JsonError as exc:
         raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc
-
-
-async def _parse_body(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
-    if len(data) <= _LARGE_BYTES:
-        return _parse(method, validate, data)
-    with calls.counted(method.name, None):  # a stop of the daemon waits for it
-        return await asyncio.to_thread(_parse, method, validate, data)
 
 
 async def _in_thread_if_large(data: bytes, work: Callable[[], Result]) -> Result:

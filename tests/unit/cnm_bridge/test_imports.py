@@ -7,7 +7,7 @@ import sys
 
 
 def test_importing_the_daemon_loads_no_library_for_invalid_documents() -> None:
-    """It is loaded after the first answer (`daemon._load_later`)."""
+    """The first invalid document loads it."""
     code = "import sys, cnm_bridge.daemon; print('jsonschema' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

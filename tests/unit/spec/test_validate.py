@@ -40,6 +40,20 @@ def test_a_document_that_cannot_be_checked() -> None:
     assert second == "'NetworkID' is a required property"
 
 
+CHECK_QUICKLY: Final = """
+import sys
+from cni_bridge_spec import load_validator
+validate = load_validator("cnm/NetworkReference")
+print(validate.accepts({"NetworkID": "a" * 64}), validate.accepts({}), "jsonschema" in sys.modules)
+"""
+
+
+def test_the_quick_check_loads_no_library() -> None:
+    """A caller learns from it whether to validate in a thread, which loads 20 MB."""
+    done = subprocess.run([sys.executable, "-c", CHECK_QUICKLY], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False False\n"
+
+
 @pytest.mark.parametrize("name", sorted({*RECEIVED} - {"cnm/_defs", "state/endpoint", "state/snapshot"}))
 def test_every_schema_of_calls_and_plugins_has_a_quick_check(name: str) -> None:
     """The daemon needs jsonschema only to explain an error."""
