@@ -7,7 +7,6 @@ Here are the records, their phases and the errors. The store is `cni_bridge_stat
 
 from cni_bridge_state.address_records import (
     AddressId,
-    AddressPhase,
     AddressPoolRecord,
     AddressRecord,
     AddressUse,
@@ -19,13 +18,13 @@ from cni_bridge_state.errors import (
     NotJoined,
     RecordDamaged,
     RecordNotFound,
-    SchemaTooNew,
     StateError,
     StateLocked,
     StateUnusable,
+    UnknownSchema,
     WrongPhase,
 )
-from cni_bridge_state.phases import TRANSITIONS, Phase
+from cni_bridge_state.phases import TRANSITIONS, AddressPhase, Phase
 from cni_bridge_state.records import (
     AttachmentId,
     AttachmentRecord,
@@ -76,10 +75,10 @@ __all__ = [
     "RequestedInterface",
     "ReservationInput",
     "ReservationRecord",
-    "SchemaTooNew",
     "StateError",
     "StateLocked",
     "StateUnusable",
     "StickyRecord",
+    "UnknownSchema",
     "WrongPhase",
 ]

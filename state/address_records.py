@@ -6,38 +6,18 @@ A pool stands for a subnet of an IPAM section on disk. An address is either rese
 its record alone: the plugin cannot assign an address outside of its ranges, so no plugin has to be asked for one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from typing import Final, NewType
+from typing import NewType
 
 from cni_bridge_spec import JsonObject
+from cni_bridge_state.phases import AddressPhase
 from cni_bridge_state.records import ProcessRecord
 
 PoolId = NewType("PoolId", str)
 AddressId = NewType("AddressId", str)
 """CNI's container ID of a reservation, 64 hexadecimal digits."""
-
-
-class AddressPhase(StrEnum):
-    """The phase of an address."""
-
-    PENDING = "pending"
-    """The intent is stored; the IPAM plugin may have run. After a crash it is released: Docker has no answer."""
-    RESERVED = "reserved"
-    """Docker has the address."""
-    RELEASING = "releasing"
-    """Docker has released it; DEL of the IPAM plugin is pending."""
-
-
-ADDRESS_TRANSITIONS: Final[Mapping[AddressPhase | None, frozenset[AddressPhase | None]]] = {
-    None: frozenset({AddressPhase.PENDING, AddressPhase.RESERVED}),
-    AddressPhase.PENDING: frozenset({AddressPhase.RESERVED, AddressPhase.RELEASING}),
-    AddressPhase.RESERVED: frozenset({AddressPhase.RELEASING}),
-    AddressPhase.RELEASING: frozenset({None}),
-}
-"""From → to; None means "no record". An address without a plugin begins as RESERVED."""
 
 
 class AddressUse(StrEnum):

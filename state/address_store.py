@@ -11,87 +11,70 @@ The ID of an address is CNI's container ID of its reservation: the address itsel
 """
 
 from collections.abc import Iterator
-from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
 
-from cni_bridge_state.address_records import (
-    ADDRESS_TRANSITIONS,
-    AddressId,
-    AddressPhase,
-    AddressPoolRecord,
-    AddressRecord,
-    PoolId,
-)
-from cni_bridge_state.codec import render_value
-from cni_bridge_state.damaged_records import DamagedRecord, load_all
+from cni_bridge_state.address_records import AddressId, AddressPoolRecord, AddressRecord, PoolId
+from cni_bridge_state.damaged_records import DamagedRecord
 from cni_bridge_state.db import Database
-from cni_bridge_state.errors import WrongPhase
-from cni_bridge_state.index import Index
+from cni_bridge_state.phases import ADDRESS_TRANSITIONS, AddressPhase, refuse_step
+from cni_bridge_state.table import Table
 
 Address = IPv4Address | IPv6Address
-
-POOLS: Final = "pool/"
-ADDRESSES: Final = "address/"
 
 
 class AddressStore:
     """Typed records of pools and addresses in a `Database`; a change is on disk when its method returns."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
-        self._pools: dict[PoolId, AddressPoolRecord] = {}
-        self._addresses: dict[AddressId, AddressRecord] = {}
-        self._by_address = Index[AddressRecord](
+        self._pools = Table(db, "pool", AddressPoolRecord)
+        self._addresses = Table(db, "address", AddressRecord)
+        self._by_address = self._addresses.index(
             lambda record: () if record.address is None else ((record.section, record.address.ip),)
         )
-        self._by_pool = Index[AddressRecord](lambda record: (record.pool,))
+        self._by_pool = self._addresses.index(lambda record: (record.pool,))
 
     def load(self) -> Iterator[DamagedRecord]:
         """Parse the content of the database; yield what is damaged."""
-        self._pools.clear()
-        for record_id in tuple(self._addresses):
-            self._forget_address(record_id)
-        yield from load_all(self._db, POOLS, AddressPoolRecord, self._keep_pool)
-        yield from load_all(self._db, ADDRESSES, AddressRecord, self._keep_address)
+        yield from self._pools.load()
+        yield from self._addresses.load()
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no addresses."""
-        return not self._addresses
+        return not len(self._addresses)
 
     def reservations(self) -> tuple[AddressRecord, ...]:
         """Return the addresses for which an IPAM plugin may have a reservation."""
-        return tuple(one for one in self.addresses() if one.reservation is not None)
+        return tuple(record for record in self.addresses() if record.reservation is not None)
 
     def find_reservation(self, container_id: str) -> AddressRecord | None:
         """Return the one of `reservations` with this ID, None if there is none."""
-        address = self._addresses.get(AddressId(container_id))
-        return None if address is None or address.reservation is None else address
+        record = self._addresses.find(container_id)
+        return None if record is None or record.reservation is None else record
 
     def pools(self) -> tuple[AddressPoolRecord, ...]:
         """Return all pools, by ID."""
-        return tuple(self._pools[pool_id] for pool_id in sorted(self._pools))
+        return self._pools.all()
 
     def find_pool(self, pool_id: PoolId) -> AddressPoolRecord | None:
         """Return a pool, None if there is none."""
-        return self._pools.get(pool_id)
+        return self._pools.find(pool_id)
 
     async def put_pool(self, record: AddressPoolRecord) -> None:
         """Store a pool, in place of an earlier record."""
-        await self._db.write({f"{POOLS}{record.id}": render_value(record)}, on_written=partial(self._keep_pool, record))
+        await self._pools.put(record)
 
     async def remove_pool(self, pool_id: PoolId) -> None:
         """Remove the record of a pool, if there is one."""
-        await self._db.write({f"{POOLS}{pool_id}": None}, on_written=lambda: self._forget_pool(pool_id))
+        await self._pools.remove(pool_id)
 
     def addresses(self) -> tuple[AddressRecord, ...]:
         """Return all addresses, by ID."""
-        return tuple(self._addresses[record_id] for record_id in sorted(self._addresses))
+        return self._addresses.all()
 
     def find_address(self, record_id: AddressId) -> AddressRecord | None:
         """Return an address by the ID of its reservation, None if there is none."""
-        return self._addresses.get(record_id)
+        return self._addresses.find(record_id)
 
     def find_holders(self, section: str, address: Address) -> tuple[AddressRecord, ...]:
         """Return the records that hold an address of a section: at most one, besides those of a shared gateway."""
@@ -108,8 +91,7 @@ class AddressStore:
             WrongPhase: `ADDRESS_TRANSITIONS` does not lead from the stored phase to the record's.
         """
         self._check(record.id, record.phase)
-        kept = partial(self._keep_address, record)
-        await self._db.write({f"{ADDRESSES}{record.id}": render_value(record)}, on_written=kept)
+        await self._addresses.put(record)
 
     async def remove_address(self, record_id: AddressId) -> None:
         """Remove an address's record, which must be in RELEASING: its DEL is done.
@@ -118,28 +100,8 @@ class AddressStore:
             WrongPhase: It is in another phase.
         """
         self._check(record_id, None)
-        await self._db.write({f"{ADDRESSES}{record_id}": None}, on_written=lambda: self._forget_address(record_id))
+        await self._addresses.remove(record_id)
 
-    def _check(self, record_id: AddressId, wanted: AddressPhase | None) -> None:
-        stored = self._addresses.get(record_id)
-        phase = None if stored is None else stored.phase
-        if wanted not in ADDRESS_TRANSITIONS[phase]:
-            raise WrongPhase(record_id, phase, wanted, "address")
-
-    def _keep_pool(self, record: AddressPoolRecord) -> None:
-        self._pools[record.id] = record
-
-    def _forget_pool(self, pool_id: PoolId) -> None:
-        self._pools.pop(pool_id, None)
-
-    def _keep_address(self, record: AddressRecord) -> None:
-        self._forget_address(record.id)
-        self._addresses[record.id] = record
-        self._by_pool.add(record)
-        self._by_address.add(record)
-
-    def _forget_address(self, record_id: AddressId) -> None:
-        record = self._addresses.pop(record_id, None)
-        if record is not None:
-            self._by_pool.discard(record)
-            self._by_address.discard(record)
+    def _check(self, record_id: AddressId, phase: AddressPhase | None) -> None:
+        stored = self._addresses.find(record_id)
+        refuse_step(ADDRESS_TRANSITIONS, record_id, None if stored is None else stored.phase, phase, "address")

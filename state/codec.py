@@ -11,7 +11,7 @@ A stored value is a document after a line with its checksum:
 ```
 
 Every field of a document is read when a store is opened, and its type is checked. Of a foreign document (a list, a
-result, a snapshot) only that it is an object. Documents from outside are validated by their schemas first (`value_of`),
+result, a snapshot) only that it is an object. Imported documents are validated by their schemas first (`value_of`),
 which takes a millisecond each.
 """
 
@@ -35,6 +35,10 @@ from cni_bridge_state.errors import RecordDamaged
 from cni_bridge_state.records import EndpointRecord, MemoryRecord, NetworkRecord
 
 R = TypeVar("R")
+
+SCHEMA_KEY: Final = "meta/schema"
+SCHEMA_VERSION: Final = 1
+"""Of all documents. A state with another one is refused; the version that changes a document converts the earlier ones."""
 
 KINDS: Final[Mapping[str, type]] = {
     "network": NetworkRecord,
@@ -60,7 +64,11 @@ def parse_value(kind: type[R], key: str, value: bytes) -> R:
     Raises:
         RecordDamaged: The value is not a record of this kind, or it is that of another key.
     """
-    return _parse(kind, key, document_of(key, value))
+    try:
+        document = as_object(parse_json(text_of(key, value)), "the record")
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
+    return _parse(kind, key, document)
 
 
 def value_of(key: str, document: JsonValue) -> bytes:
@@ -73,35 +81,13 @@ def value_of(key: str, document: JsonValue) -> bytes:
     Raises:
         RecordDamaged: It violates its schema, cannot be read, or belongs to another key.
     """
+    kind = key.partition("/")[0]
     try:
-        return value_of_migrated(key, load_validator(f"state/{_kind_of(key)}")(document))
+        valid = load_validator(f"state/{kind}")(document)
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
-
-
-def value_of_migrated(key: str, document: JsonObject) -> bytes:
-    """Return the stored value of a document that comes from an earlier version's record, without validating it.
-
-    An upgrade converts all records before it answers the first call. The earlier version made the document from a
-    record, and its checksum proves that it is unchanged.
-
-    Raises:
-        RecordDamaged: It cannot be read, or belongs to another key.
-    """
-    _parse(KINDS[_kind_of(key)], key, document)
-    return join_checksum(render_json(document))
-
-
-def document_of(key: str, value: bytes) -> JsonObject:
-    """Return the document of a stored value.
-
-    Raises:
-        RecordDamaged: The value is not as it was written.
-    """
-    try:
-        return as_object(parse_json(text_of(key, value)), "the record")
-    except JsonError as exc:
-        raise RecordDamaged(key, exc) from exc
+    _parse(KINDS[kind], key, valid)
+    return join_checksum(render_json(valid))
 
 
 def text_of(key: str, value: bytes) -> bytes:
@@ -123,10 +109,6 @@ def join_checksum(text: bytes) -> bytes:
 
 def _checksum(text: bytes) -> bytes:
     return b"%08x\n" % zlib.crc32(text)
-
-
-def _kind_of(key: str) -> str:
-    return key.partition("/")[0]
 
 
 def _parse(kind: type[R], key: str, document: JsonObject) -> R:

@@ -3,32 +3,20 @@
 """Sets damaged records aside, so that one of them does not keep all containers down."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_bridge_state.codec import parse_value
-from cni_bridge_state.damage import Damage, copy_path, remove_old_copies
 from cni_bridge_state.db import Database
+from cni_bridge_state.directory import Damage, copy_path, remove_old_copies, sync_directory
 from cni_bridge_state.errors import RecordDamaged, StateUnusable
 
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600
 
-Record = TypeVar("Record")
-
 DamagedRecord = tuple[str, bytes, RecordDamaged]
 """Its key, its value, and what is wrong with it."""
-
-
-def load_all(db: Database, prefix: str, kind: type[Record], keep: Callable[[Record], None]) -> Iterator[DamagedRecord]:
-    """Parse and keep all records of a kind; yield the damaged ones."""
-    for key, value in db.scan(prefix):
-        try:
-            keep(parse_value(kind, key, value))
-        except RecordDamaged as exc:
-            yield key, value, exc
 
 
 def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
@@ -54,16 +42,7 @@ def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, .
         path.unlink(missing_ok=True)
         raise
     remove_old_copies(db.path, _PREFIX)
-    return _describe_all(damaged, path)
-
-
-def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Damage, ...]:
-    """Return a finding for each damaged record, which stays in the database: nothing can be written at present."""
-    return _describe_all(damaged, db.path)
-
-
-def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Damage, ...]:
-    return tuple(Damage(what=f"record {_shown(key)}: {error.reason}", lost=1, copy=place) for key, _, error in damaged)
+    return tuple(Damage(what=f"record {_shown(key)}: {error.reason}", lost=1, copy=path) for key, _, error in damaged)
 
 
 def _describe(key: str, value: bytes, error: RecordDamaged) -> JsonObject:
@@ -85,8 +64,4 @@ def _write(path: Path, document: JsonObject) -> None:
         file.write(render_json(document) + b"\n")
         file.flush()
         os.fsync(fd)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)

@@ -17,8 +17,6 @@ stores the number of keys. A repaired value may be wrong: the store checks the c
 """
 
 import asyncio
-import errno
-import os
 import shutil
 import threading
 from collections import deque
@@ -31,17 +29,13 @@ from typing import Final, Self
 
 import plyvel
 
-from cni_bridge_state.damage import Damage
-from cni_bridge_state.directory import finish_replacement, lock_directory, release, replace
+from cni_bridge_state.directory import Damage, finish_replacement, lock_directory, replace, unlock
 from cni_bridge_state.errors import StateUnusable
 
 _FILES: Final = "leveldb"
 _FIRST_MANIFEST: Final = "MANIFEST-000001"
 _BUFFER_BYTES: Final = 1 << 20
 """LevelDB's buffers in memory. The defaults add up to 16 MB, and each value is read only once."""
-
-_LEFT_BYTES: Final = 1 << 14
-"""Disk space to leave free: opening the database needs some kilobytes."""
 
 _BATCH: Final = 64
 """Number of writes that share a sync: the event loop ends all of them in one turn."""
@@ -71,7 +65,6 @@ class Database:
         self._values = files.values
         self._is_sound = True
         self._unsure: set[str] = set()  # keys of failed writes: they may be on disk nevertheless
-        self._is_holding = False
         self._memory = threading.Lock()  # makes a batch visible atomically
         self._queue: deque[_Write] = deque()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
@@ -95,17 +88,17 @@ class Database:
             finish_replacement(directory, _FILES)
             return cls(directory, lock_fd, _open_or_repair(directory, check))
         except (OSError, plyvel.Error) as exc:
-            release(lock_fd)
+            unlock(lock_fd)
             raise StateUnusable(directory, "open", _text(exc)) from exc
         except BaseException:
-            release(lock_fd)
+            unlock(lock_fd)
             raise
 
     def close(self) -> None:
         """Wait for pending writes, close the files, and release the state directory."""
         self._writer.shutdown(wait=True)
         self._db.close()
-        release(self._lock_fd)
+        unlock(self._lock_fd)
 
     def get(self, key: str) -> bytes | None:
         """Return the value under `key`, None if there is none."""
@@ -183,13 +176,6 @@ class Database:
             return exc
         return None
 
-    def hold(self, changes: Mapping[str, bytes]) -> None:
-        """Put values into memory now, and on disk together with the next write."""
-        with self._memory:
-            self._values.update(changes)
-        self._unsure.update(changes)
-        self._is_holding = True
-
     def write_now(self, changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
         """Like `write`, but in the calling thread."""
         undone = {key: self._values.get(key) for key in self._unsure}
@@ -200,15 +186,12 @@ class Database:
                 self._is_sound = True
             added = sum((value is not None) - (key in self._values) for key, value in changes.items())
             everything = {**undone, **changes, _COUNT: b"%d" % (len(self._values) + added)}
-            if self._is_holding:
-                _require_space(self.path, everything)
             _put(self._db, everything, sync=sync)
         except plyvel.Error as exc:
             self._is_sound = False
             self._unsure.update(changes)
             raise StateUnusable(self.path, "write", _text(exc)) from exc
         self._unsure.clear()
-        self._is_holding = False
         with self._memory:
             for key, value in changes.items():
                 if value is None:
@@ -304,20 +287,6 @@ def _open_and_load(files: Path) -> _Files:
         raise
     count = values.pop(_COUNT, b"")
     return _Files(db, values, int(count) if count.isdigit() else len(values))
-
-
-def _require_space(directory: Path, changes: Mapping[str, bytes | None]) -> None:
-    """Refuse a write that does not fit on the disk; a partial write would use up the remaining space.
-
-    Raises:
-        StateUnusable: There is not enough space.
-    """
-    needed = sum(len(key) + len(value or b"") for key, value in changes.items())
-    disk = os.statvfs(directory)
-    free = disk.f_bavail * disk.f_frsize
-    if needed > free - _LEFT_BYTES:
-        reason = f"{os.strerror(errno.ENOSPC)}: {needed} bytes are to be written, {free} are free"
-        raise StateUnusable(directory, "write", reason)
 
 
 def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:

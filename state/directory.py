@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The state directory: its lock, and the crash-safe replacement of the database in it.
+"""The state directory: its lock, the crash-safe replacement of the database in it, and copies of what was damaged.
 
 | name                        | what it is                                                                |
 | --------------------------- | ------------------------------------------------------------------------- |
@@ -8,22 +8,43 @@
 | `leveldb`                   | the database                                                              |
 | `leveldb.unfinished`        | a new database that is being written; worthless after a crash             |
 | `leveldb.next`              | a complete new database; becomes `leveldb` once that has been moved aside |
-| `leveldb.damaged-TIME`      | a damaged database                                                        |
-| `damaged-records-TIME.json` | damaged records                                                           |
+| `leveldb.damaged-TIME`      | a damaged database; the newest five are kept                              |
+| `damaged-records-TIME.json` | damaged records; likewise                                                 |
 """
 
 import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state.damage import copy_path, remove_old_copies
 from cni_bridge_state.errors import StateLocked, StateUnusable
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 _LOCK_MODE: Final = 0o600
+_KEPT: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Damage that was found.
+
+    Attributes:
+        what: What was damaged, and how.
+        lost: How many records were lost by it, as far as it can be known.
+        copy: Path of the damaged copy.
+    """
+
+    what: str
+    lost: int
+    copy: Path
+
+    def __str__(self) -> str:
+        records = "1 record was lost" if self.lost == 1 else f"{self.lost} records were lost"
+        return f"{self.what}; {records}; what was found is kept in {self.copy}"
 
 
 def lock_directory(directory: Path) -> int:
@@ -41,7 +62,7 @@ def lock_directory(directory: Path) -> int:
         raise StateUnusable(directory, "open", exc) from exc
 
 
-def release(lock_fd: int) -> None:
+def unlock(lock_fd: int) -> None:
     """Release the lock."""
     os.close(lock_fd)
 
@@ -58,7 +79,7 @@ def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     unfinished.rename(following)
-    _sync(directory)
+    sync_directory(directory)
     prefix = f"{name}.damaged"
     aside = copy_path(directory, prefix)
     (directory / name).rename(aside)
@@ -77,10 +98,33 @@ def finish_replacement(directory: Path, name: str) -> None:
         shutil.rmtree(following)
     else:
         following.rename(directory / name)
-    _sync(directory)
+    sync_directory(directory)
 
 
-def _sync(directory: Path) -> None:
+def copy_path(directory: Path, prefix: str, suffix: str = "") -> Path:
+    """Return a path that does not exist, e.g. `leveldb.damaged-20300102T030405.678901Z`."""
+    while True:
+        path = directory / f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
+        if not os.path.lexists(path):
+            return path
+
+
+def find_copies(directory: Path) -> tuple[Path, ...]:
+    """Return all copies, of any kind."""
+    return tuple(sorted((*directory.glob("*.damaged-*"), *directory.glob("damaged-records-*"))))
+
+
+def remove_old_copies(directory: Path, prefix: str) -> None:
+    """Remove all but the newest copies of a kind; their names sort by time."""
+    for path in sorted(directory.glob(f"{prefix}-*"))[:-_KEPT]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have new and renamed files of a directory survive a crash of the host."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -5,7 +5,7 @@
 ```
 StateError
 ├── StateLocked      another process has the state directory
-├── SchemaTooNew     written by a newer cni-bridge
+├── UnknownSchema    written by a cni-bridge with another schema
 ├── StateUnusable    LevelDB cannot open, read or write its files
 ├── RecordDamaged    a stored record does not fit its schema
 ├── ImportRefused    a document cannot be imported
@@ -40,19 +40,19 @@ class StateLocked(StateError):
         self.pid = pid
 
 
-class SchemaTooNew(StateError):
-    """The state was written by a newer cni-bridge.
+class UnknownSchema(StateError):
+    """The state was written by a cni-bridge with another schema.
 
     Attributes:
         path: The state directory.
-        found: The schema version found.
-        known: The newest one this version can read.
+        found: Its schema version.
+        known: The one that this cni-bridge knows.
     """
 
     def __init__(self, path: Path, found: int, known: int) -> None:
         super().__init__(
             f"state directory {path} has schema version {found}, this cni-bridge knows {known}: "
-            "install the newer version again, or put back what this one has exported (cni-bridge state import "
+            "install the version that wrote it, or put back what this one has exported (cni-bridge state import "
             "--replace FILE); nothing has been changed"
         )
         self.path = path
@@ -113,14 +113,14 @@ class WrongPhase(StateError):
     Attributes:
         id: Its ID.
         phase: Its current phase, None if it has no record.
-        wanted: The requested phase, None for removal.
+        requested: The requested phase, None for removal.
     """
 
-    def __init__(self, identifier: str, phase: str | None, wanted: str | None, kind: str = "endpoint") -> None:
-        super().__init__(f"{kind} {identifier} is {phase or 'not stored'} and cannot become {wanted or 'gone'}")
+    def __init__(self, identifier: str, phase: str | None, requested: str | None, kind: str = "endpoint") -> None:
+        super().__init__(f"{kind} {identifier} is {phase or 'not stored'} and cannot become {requested or 'gone'}")
         self.id = identifier
         self.phase = phase
-        self.wanted = wanted
+        self.requested = requested
 
 
 class NotJoined(StateError):

@@ -6,36 +6,34 @@ Nothing is reserved: it is what the next container with the key asks the plugins
 record of the endpoint that has the addresses. The newest `LIMIT` keys are remembered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cni_bridge_state.codec import render_value
-from cni_bridge_state.damaged_records import DamagedRecord, load_all
+from cni_bridge_state.damaged_records import DamagedRecord
 from cni_bridge_state.db import Database
 from cni_bridge_state.records import EndpointRecord, MemoryId, MemoryRecord
+from cni_bridge_state.table import Table
 
-MEMORIES: Final = "memory/"
 LIMIT: Final = 4096
 
 
 class Memories:
     """The memories of a `Store`."""
 
-    def __init__(self) -> None:
-        self._all: dict[MemoryId, MemoryRecord] = {}
+    def __init__(self, db: Database) -> None:
+        self._memories = Table(db, "memory", MemoryRecord)
 
-    def load(self, db: Database) -> Iterator[DamagedRecord]:
+    def load(self) -> Iterator[DamagedRecord]:
         """Parse the memories in the database; yield what is damaged."""
-        self._all.clear()
-        yield from load_all(db, MEMORIES, MemoryRecord, self.keep)
+        return self._memories.load()
 
     def all(self) -> tuple[MemoryRecord, ...]:
         """Return all memories, by ID."""
-        return tuple(self._all[memory_id] for memory_id in sorted(self._all))
+        return self._memories.all()
 
     def find(self, configuration: str, key: str) -> MemoryRecord | None:
         """Return what the last container with a key had on a list, None if there was none."""
-        return self._all.get(memory_id(configuration, key))
+        return self._memories.find(memory_id(configuration, key))
 
     def next_of(self, before: EndpointRecord | None, record: EndpointRecord) -> MemoryRecord | None:
         """Return what to remember when an endpoint's record is replaced; None if it gets no other addresses or MAC."""
@@ -51,23 +49,25 @@ class Memories:
             used_at=record.created_at or 0,
         )
 
-    def render_changes(self, record: MemoryRecord | None) -> dict[str, bytes | None]:
+    def changes(self, record: MemoryRecord | None) -> Mapping[str, bytes | None]:
         """Return the database's changes that store a memory, and remove the oldest one if there are too many."""
         if record is None:
             return {}
-        changes: dict[str, bytes | None] = {f"{MEMORIES}{record.id}": render_value(record)}
-        if record.id not in self._all and len(self._all) >= LIMIT:
-            changes[f"{MEMORIES}{self._oldest()}"] = None
-        return changes
+        oldest = self._superseded_by(record)
+        return {**self._memories.changes(record), **({} if oldest is None else self._memories.removal(oldest))}
 
     def keep(self, record: MemoryRecord) -> None:
         """Remember what has been stored."""
-        if record.id not in self._all and len(self._all) >= LIMIT:
-            del self._all[self._oldest()]
-        self._all[record.id] = record
+        oldest = self._superseded_by(record)
+        if oldest is not None:
+            self._memories.forget(oldest)
+        self._memories.keep(record)
 
-    def _oldest(self) -> MemoryId:
-        return min(self._all.values(), key=lambda one: (one.used_at, one.id)).id
+    def _superseded_by(self, record: MemoryRecord) -> MemoryId | None:
+        """Return the oldest memory if there is no room for another one."""
+        if self._memories.find(record.id) is not None or len(self._memories) < LIMIT:
+            return None
+        return min(self._memories.all(), key=lambda memory: (memory.used_at, memory.id)).id
 
 
 def memory_id(configuration: str, key: str) -> MemoryId:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The phases of an endpoint, as one literal table.
+"""The phases of an endpoint, and of an address that Docker has requested, as literal tables.
 
 ```
                       ┌──▶ JOINING ──┐
@@ -15,7 +15,11 @@ of mode *direct* is PENDING only while the daemon looks for what its plugins wil
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
+
+from cni_bridge_state.errors import WrongPhase
+
+P = TypeVar("P", bound=StrEnum)
 
 
 class Phase(StrEnum):
@@ -47,3 +51,42 @@ TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     Phase.DELETING: frozenset({Phase.DELETING, Phase.JOINING, None}),
 }
 """From → to; None means "no record". A phase that leads to itself may be stored again with other content."""
+
+
+class AddressPhase(StrEnum):
+    """The phase of an address."""
+
+    PENDING = "pending"
+    """The intent is stored; the IPAM plugin may have run. After a crash it is released: Docker has no answer."""
+    RESERVED = "reserved"
+    """Docker has the address."""
+    RELEASING = "releasing"
+    """Docker has released it; DEL of the IPAM plugin is pending."""
+
+
+ADDRESS_TRANSITIONS: Final[Mapping[AddressPhase | None, frozenset[AddressPhase | None]]] = {
+    None: frozenset({AddressPhase.PENDING, AddressPhase.RESERVED}),
+    AddressPhase.PENDING: frozenset({AddressPhase.RESERVED, AddressPhase.RELEASING}),
+    AddressPhase.RESERVED: frozenset({AddressPhase.RELEASING}),
+    AddressPhase.RELEASING: frozenset({None}),
+}
+"""From → to; None means "no record". An address without a plugin begins as RESERVED."""
+
+
+def refuse_step(
+    transitions: Mapping[P | None, frozenset[P | None]], record_id: str, before: P | None, after: P | None, kind: str
+) -> None:
+    """Refuse a step that a table of transitions does not have.
+
+    Args:
+        transitions: From → to; None means "no record".
+        record_id: The ID of the endpoint or the address.
+        before: Its phase.
+        after: The phase that it is to have.
+        kind: What it is, for the error.
+
+    Raises:
+        WrongPhase: The step is not in the table.
+    """
+    if after not in transitions[before]:
+        raise WrongPhase(record_id, before, after, kind)

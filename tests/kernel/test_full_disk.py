@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, StateUnusable
-from cni_bridge_state.codec import document_of, render_value
 from cni_bridge_state.store import Store
-from tests.records import endpoint
-from tests.unit.state.made_up_migrations import MIGRATIONS, as_version, write_older
 
 PAGE_BYTES = 4096
 
@@ -144,44 +140,4 @@ async def test_no_space_to_repair(disk: Path) -> None:
     store = Store.open(directory)
     assert store.networks() == (network(1, 20_000),)
     assert len(store.findings) == 1
-    store.close()
-
-
-async def test_no_space_to_migrate(disk: Path) -> None:
-    """A store that cannot be migrated opens with all records, refuses writes, and migrates when there is space."""
-    directory = disk / "state"
-    names = [f"{number:064x}" for number in range(70)]
-    documents = [document_of(f"endpoint/{name}", render_value(endpoint(name))) for name in names]
-    older = [as_version(2, document) for document in documents]
-    write_older(directory, {"schema": 2, "meta": {}, "networks": [], "endpoints": older})
-    with plyvel.DB(str(directory / "leveldb")) as db:
-        db.put(f"endpoint/{'d' * 64}".encode(), b"{}")  # damaged: it stays, because it cannot be set aside
-        before = db.get(f"endpoint/{names[0]}".encode())
-    plyvel.DB(str(directory / "leveldb")).close()  # what is in the log goes into a table
-    fill(disk, but_bytes=10 * PAGE_BYTES)
-    for _ in range(2):
-        store = Store.open(directory, MIGRATIONS)
-        assert store.not_migrated is not None
-        assert "No space left" in store.not_migrated
-        assert [record.id for record in store.endpoints()] == names
-        (finding,) = store.findings
-        assert (finding.lost, "d" * 64 in finding.what) == (1, True)
-        assert store.damaged_copies() == ()
-        with pytest.raises(StateUnusable, match=f"cannot write the state in {directory}"):
-            await store.put_network(network(1))
-        assert store.networks() == ()
-        store.close()
-    with plyvel.DB(str(directory / "leveldb")) as db:
-        assert db.get(b"meta/schema") == b"2"
-        assert db.get(f"endpoint/{names[0]}".encode()) == before
-    store = Store.open(directory, MIGRATIONS)
-    (disk / "filling").unlink()
-    await store.put_network(network(1))
-    store.close()
-    with plyvel.DB(str(directory / "leveldb")) as db:
-        assert db.get(b"meta/schema") == b"3"
-    store = Store.open(directory, MIGRATIONS)
-    assert (store.not_migrated, store.networks()) == (None, (network(1),))
-    assert [finding.copy for finding in store.findings] == list(store.damaged_copies())
-    assert [record.id for record in store.endpoints()] == names
     store.close()

@@ -20,7 +20,6 @@ from cni_bridge_state import (
     ReservationRecord,
     WrongPhase,
 )
-from cni_bridge_state.address_store import ADDRESSES
 from cni_bridge_state.db import Database
 from cni_bridge_state.store import Store
 
@@ -86,11 +85,11 @@ async def test_an_export_has_them(tmp_path: Path) -> None:
     document = store.export_document()
     store.close()
     assert len(get_objects(document, "addresses")) == 1
-    other = Store.open_replaced(tmp_path / "two", document)
+    other = Store.open_imported(tmp_path / "two", document)
     assert (other.ipam.pools(), other.ipam.addresses()) == ((POOL,), (PENDING,))
     other.close()
     earlier = {key: value for key, value in document.items() if key not in {"pools", "addresses"}}
-    empty = Store.open_replaced(tmp_path / "three", earlier)
+    empty = Store.open_imported(tmp_path / "three", earlier)
     assert empty.ipam.is_empty
     empty.close()
 
@@ -114,7 +113,7 @@ async def test_a_damaged_record_is_set_aside(tmp_path: Path) -> None:
     await store.ipam.put_address(RESERVED)
     store.close()
     db = Database.open(tmp_path, lambda _: None)
-    db.write_now({f"{ADDRESSES}{'b' * 64}": b"00000000\n{}"})
+    db.write_now({f"address/{'b' * 64}": b"00000000\n{}"})
     db.close()
     again = Store.open(tmp_path)
     try:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cni_bridge_state.damage import Damage as Finding
+from cni_bridge_state.directory import Damage as Finding
 from cni_bridge_state.store import Store
 from tests.unit.state.history import Damage, History, content
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from cni_bridge_state import SchemaTooNew
-from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state import UnknownSchema
+from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 from tests.unit.state.history import History, content
 
@@ -42,13 +42,13 @@ def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     store.close()
 
 
-def test_damaged_files_of_a_newer_version_are_not_changed(history: History) -> None:
-    """The newer version must repair them."""
+def test_damaged_files_of_another_version_are_not_changed(history: History) -> None:
+    """That version must repair them."""
     with plyvel.DB(str(history.directory / "leveldb")) as db:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
     (history.directory / "leveldb" / "CURRENT").unlink()
     before = {path: path.read_bytes() for path in sorted(history.directory.rglob("*")) if path.is_file()}
-    with pytest.raises(SchemaTooNew):
+    with pytest.raises(UnknownSchema):
         Store.open(history.directory)
     assert {path: path.read_bytes() for path in sorted(history.directory.rglob("*")) if path.is_file()} == before
 

@@ -50,9 +50,7 @@ async def test_the_memory_is_that_of_the_last_endpoint(store: Store, tmp_path: P
     for one in store.endpoints():
         await store.put_endpoint(replace(one, phase=Phase.DELETING))
         await store.remove_endpoint(one.id)
-    other = Store.open(tmp_path / "two")
-    other.import_document(store.export_document())
-    other.close()
+    Store.open_imported(tmp_path / "two", store.export_document()).close()
     again = Store.open(tmp_path / "two")
     try:
         assert again.memories.all() == (wanted,)

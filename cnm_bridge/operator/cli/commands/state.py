@@ -159,10 +159,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     except (OSError, JsonError) as exc:
         _fail(f"{file}: {describe_failure(exc)}")
     try:
-        open_store = partial(Store.open_replaced, document=document) if replace else Store.open
-        with _opened(state_dir, open_store) as store:
-            if not replace:
-                store.import_document(document)
+        with _opened(state_dir, partial(Store.open_imported, document=document, replace=replace)) as store:
             numbers = {
                 "network": len(store.networks()),
                 "endpoint": len(store.endpoints()),

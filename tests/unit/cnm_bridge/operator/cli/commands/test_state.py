@@ -21,7 +21,7 @@ from cni_bridge_state import (
     Phase,
     RequestedInterface,
 )
-from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 from cnm_bridge.operator.cli.main import main
 
@@ -134,7 +134,7 @@ def test_an_import_needs_replace_if_there_is_state(directory: Path) -> None:
     """Without --replace nothing is changed; with it nothing of the old state remains."""
     exported = json.loads(command("export", where=directory).stdout)
     other = json.dumps({**exported, "networks": [], "endpoints": []}).encode()
-    assert "1 networks, 1 endpoints" in error_of("import", "-", where=directory, given=other)
+    assert "already, of 2 records" in error_of("import", "-", where=directory, given=other)
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
     assert command("import", "--replace", "-", where=directory, given=other).exit_code == 0
     assert content(directory) == ((), ())
@@ -147,7 +147,7 @@ def test_going_back_to_an_older_version(directory: Path) -> None:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
         db.put(f"network/{'b' * 64}".encode(), b"of a newer version")
     assert "state import --replace FILE" in error_of("show", where=directory)
-    assert "schema version" in error_of("import", "-", where=directory, given=exported)
+    assert "--replace" in error_of("import", "-", where=directory, given=exported)
     assert "not an exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
     assert "schema version" in error_of("show", where=directory)
     assert command("import", "--replace", "-", where=directory, given=exported).exit_code == 0
