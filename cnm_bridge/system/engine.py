@@ -26,17 +26,17 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_st
 from cnm_bridge.core.engine_facts import (
     EngineContainer,
     EngineDescription,
+    EngineIpamNetwork,
     EngineNetwork,
     EngineRelease,
-    StartingContainer,
     find_pools,
     find_sandbox,
+    has_ipam_driver,
     has_name,
     has_other_network,
     is_on_this_host,
     is_unallocated,
 )
-from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork, has_ipam_driver
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.sockets import find_peer
@@ -220,7 +220,7 @@ class Engine:
             }
             return {name: error for name, error in errors.items() if error}
 
-    async def find_starting(self, container_ids: Sequence[str]) -> tuple[StartingContainer, ...]:
+    async def find_starting(self, container_ids: Sequence[str]) -> tuple[EngineContainer, ...]:
         """Return the containers with these IDs that the engine lists. One of them is being started or connected.
 
         A call of Docker may use it, as it may use `is_only_network`.
@@ -229,7 +229,7 @@ class Engine:
         keys = ("Id", "Names", "Image", "Labels", "State", "HostConfig", "NetworkSettings")
         async with self._asked() as docker:
             shown = await _containers(docker, *keys, filters=filters)
-            return tuple(map(StartingContainer.from_json, shown))
+            return tuple(map(EngineContainer.from_json, shown))
 
     async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
         """Return the path of the sandbox of a container, None if it does not exist or does not have the endpoint.

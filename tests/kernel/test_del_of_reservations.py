@@ -20,7 +20,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.options.cni_options import Options
@@ -71,7 +71,7 @@ class OneContainer(SandboxOwners):
     async def find(self, sandbox: Path) -> SandboxOwner:  # noqa: ARG002
         """Return the container."""
         return SandboxOwner(
-            container=StartingContainer(
+            container=EngineContainer(
                 id="c" * 64,
                 name="shop-web-1",
                 image="busybox:1",

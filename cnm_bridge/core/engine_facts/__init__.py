@@ -4,7 +4,6 @@
 
 from cnm_bridge.core.engine_facts.container import (
     EngineContainer,
-    StartingContainer,
     container_of_cgroup,
     find_sandbox,
     has_name,
@@ -15,8 +14,10 @@ from cnm_bridge.core.engine_facts.container import (
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
 from cnm_bridge.core.engine_facts.network import (
     EngineEndpoint,
+    EngineIpamNetwork,
     EngineNetwork,
     find_pools,
+    has_ipam_driver,
     is_on_this_host,
     is_unallocated,
 )
@@ -27,12 +28,13 @@ __all__ = [
     "EngineContainer",
     "EngineDescription",
     "EngineEndpoint",
+    "EngineIpamNetwork",
     "EngineNetwork",
     "EngineRelease",
-    "StartingContainer",
     "container_of_cgroup",
     "find_pools",
     "find_sandbox",
+    "has_ipam_driver",
     "has_name",
     "has_other_network",
     "is_on_this_host",

@@ -26,58 +26,24 @@ from cnm_bridge.core.engine_facts.network import EngineNetwork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineContainer:
-    """A container as the engine lists it.
+    """A container as the engine lists it, without a lock.
 
     Attributes:
         id: Its ID.
         name: Its name.
         image: The image, as it was given to `docker run`.
-        state: E.g. `running`, `exited`.
-        endpoint_ids: Its endpoints on all networks, as far as they exist.
-    """
-
-    id: str
-    name: str
-    image: str
-    state: str
-    endpoint_ids: frozenset[str]
-
-    @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read one element of `GET /containers/json`.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-        """
-        networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
-        found = (find_str(get_object(networks, name), "EndpointID") for name in networks)
-        return cls(
-            id=get_str(document, "Id"),
-            name=_own_name(document),
-            image=find_str(document, "Image") or "",
-            state=find_str(document, "State") or "",
-            endpoint_ids=frozenset(filter(None, found)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartingContainer:
-    """A container that is being started or connected, as the engine lists it without a lock.
-
-    Attributes:
-        id: Its ID.
-        name: Its name.
-        image: The image, as it was given to `docker run`.
-        labels: Its labels.
         state: E.g. `created`, `exited`, `running`; a container that is being started does not run yet.
+        labels: Its labels.
+        endpoint_ids: Its endpoints on all networks, as far as they exist.
         document: The whole element of `GET /containers/json`.
     """
 
     id: str
     name: str
     image: str
-    labels: Mapping[str, str] = field(hash=False)
     state: str = ""
+    labels: Mapping[str, str] = field(hash=False, default_factory=dict)
+    endpoint_ids: frozenset[str] = frozenset()
     document: JsonObject = field(hash=False, default_factory=dict)
 
     @classmethod
@@ -88,12 +54,15 @@ class StartingContainer:
             JsonError: A key is missing or its value has another type.
         """
         labels = find_object(document, "Labels") or {}
+        networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
+        endpoint_ids = (find_str(get_object(networks, name), "EndpointID") for name in networks)
         return cls(
             id=get_str(document, "Id"),
             name=_own_name(document),
             image=find_str(document, "Image") or "",
-            labels={key: get_str(labels, key) for key in labels},
             state=find_str(document, "State") or "",
+            labels={key: get_str(labels, key) for key in labels},
+            endpoint_ids=frozenset(filter(None, endpoint_ids)),
             document=document,
         )
 
@@ -212,7 +181,7 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
     return not all(_are_network(container, network))
 
 
-def is_only_network(network: EngineNetwork, containers: Iterable[StartingContainer]) -> bool:
+def is_only_network(network: EngineNetwork, containers: Iterable[EngineContainer]) -> bool:
     """Return whether some of the containers are being started on a network, and none of those has another network.
 
     Args:

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The state of links and namespaces as records, and the errors about it. Pure."""
 
-from cnm_bridge.core.link_state.announced import find_dynamic, without_announced
 from cnm_bridge.core.link_state.errors import (
     KernelError,
     LinkMissing,
@@ -13,7 +12,6 @@ from cnm_bridge.core.link_state.errors import (
     SandboxNotSynced,
     attempt,
 )
-from cnm_bridge.core.link_state.extras import Neighbour, Observation, Qdisc, Rule, Sysctl
 from cnm_bridge.core.link_state.sandbox_plan import Placement, ReplacedRoute, SandboxPlan, is_left_to_libnetwork
 from cnm_bridge.core.link_state.snapshot import (
     BY_KERNEL,
@@ -28,8 +26,15 @@ from cnm_bridge.core.link_state.snapshot import (
     IpInterface,
     IpNetwork,
     LinkState,
+    Neighbour,
+    Observation,
+    Qdisc,
     Route,
+    Rule,
     Snapshot,
+    Sysctl,
+    find_dynamic,
+    without_announced,
 )
 
 __all__ = [

@@ -6,8 +6,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
-from cnm_bridge.core.link_state.snapshot import MAIN_TABLE, UNICAST, Address, IpInterface, IpNetwork, Route
+from cnm_bridge.core.link_state.snapshot import (
+    MAIN_TABLE,
+    UNICAST,
+    Address,
+    IpInterface,
+    IpNetwork,
+    Neighbour,
+    Qdisc,
+    Route,
+    Rule,
+    Sysctl,
+)
 
 _LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
 """The metrics of the default routes that libnetwork adds."""

@@ -28,15 +28,18 @@ As JSON (schema `state/snapshot` in `spec`), always with all keys:
 `kind`, `mac`, `peer`, `broadcast`, `label`, `qdisc`, the `metric` of an address, and of a route `gateway`, `source`,
 `mtu` and `advmss` may be null. Numbers are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254
 main; type 1 unicast; protocol 2 kernel, 3 boot.
+
+Rules and qdiscs are kept as the bytes that the kernel reported. It accepts them in the same form, including attributes
+that this program does not know.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_interface
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state.documents import parse, render
-from cnm_bridge.core.link_state.extras import Neighbour, Qdisc, Rule, Sysctl
 
 IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
@@ -53,6 +56,92 @@ IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
 _DEPRECATED: Final = 0x20  # IFA_F_DEPRECATED
 _ANNOUNCED: Final = 0x01 | 0x100  # IFA_F_TEMPORARY, IFA_F_MANAGETEMPADDR: made from router advertisements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A policy rule.
+
+    Attributes:
+        priority: Lower numbers are evaluated first.
+        table: The routing table that it selects, 0 for none.
+        message: The kernel's message (`fib_rule_hdr` and attributes) without transient state.
+    """
+
+    priority: int
+    table: int
+    message: bytes
+
+    def __str__(self) -> str:
+        return f"rule {self.priority} to table {self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A permanent entry of the neighbour table.
+
+    Attributes:
+        address: The neighbour's IP address.
+        mac: Its Ethernet address, None if the link needs none.
+        proxy: Whether the link answers on its behalf (proxy ARP or NDP).
+    """
+
+    address: IPv4Address | IPv6Address
+    mac: str | None
+    proxy: bool
+
+    def __str__(self) -> str:
+        return f"neighbour {self.address}" + (" proxy" if self.proxy else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sysctl:
+    """A setting that plugins changed.
+
+    Attributes:
+        name: Its path below /proc/sys in the staging namespace, e.g. `net/ipv4/conf/eth0/arp_notify`.
+        value: Its value, e.g. `1`.
+    """
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"sysctl {self.name.replace('/', '.')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qdisc:
+    """The root qdisc of a link, if it is not the kernel's default.
+
+    Attributes:
+        kind: Its kind, e.g. `tbf`.
+        handle: Its handle as a number.
+        options: The bytes of TCA_OPTIONS.
+    """
+
+    kind: str
+    handle: int
+    options: bytes
+
+    def __str__(self) -> str:
+        return f"qdisc {self.kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What to capture in a staging namespace besides links, addresses, routes, rules, neighbours and qdiscs.
+
+    Attributes:
+        settings: Names of settings to compare, None for all.
+        stated: Names of settings that the configuration makes plugins set. They are captured even if unchanged, because
+            Docker sets other values for some of them.
+        thorough: Whether to check for everything that a snapshot cannot hold, such as packet filter rules.
+    """
+
+    settings: tuple[str, ...] | None = ()
+    stated: tuple[str, ...] = ()
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +278,30 @@ class Snapshot:
             JsonError: A key is missing or unknown, or its value has another type or is malformed.
         """
         return parse(cls, document)
+
+
+def without_announced(routes: Iterable[Route], addresses: Iterable[Address]) -> tuple[Route, ...]:
+    """Return the routes of a link without those that the kernel has learnt from router advertisements.
+
+    Plugins and advertisements reach a link at the same time. What was learnt in a staging namespace is learnt again in
+    the sandbox, so it must neither be in the reply to Join nor be synced.
+
+    An announced prefix without a lifetime has a route like that of an address, but no address of a plugin has it. It
+    may have no address at all, as where only DHCPv6 assigns them.
+    """
+    given = {address.prefix for address in addresses if address.is_permanent}
+    return tuple(route for route in routes if route.destination in given or not _is_of_prefix(route))
+
+
+def find_dynamic(addresses: Iterable[Address]) -> tuple[IpInterface, ...]:
+    """Return the addresses with a lifetime (`ip address` calls them dynamic), without link-local ones."""
+    return tuple(one.address for one in addresses if not one.is_permanent and one.scope != SCOPE_LINK)
+
+
+def _is_of_prefix(route: Route) -> bool:
+    """Return whether the kernel has added an IPv6 route for a prefix other than the link-local one."""
+    return (
+        isinstance(route.destination, IPv6Network)
+        and (route.table, route.protocol, route.gateway) == (MAIN_TABLE, BY_KERNEL, None)
+        and route.destination != IPV6_LINK_LOCAL
+    )

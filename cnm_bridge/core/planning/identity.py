@@ -24,7 +24,7 @@ from cni_bridge_state import AttachmentRecord, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.model.dhcp import find_dhcp
 from cnm_bridge.core.model.reserved_list import ipam_configuration
 from cnm_bridge.core.planning.addresses.addressing import with_labels
@@ -67,7 +67,7 @@ class Identified:
 def with_identity(
     attachment: AttachmentRecord,
     request: IdentityRequest,
-    container: StartingContainer,
+    container: EngineContainer,
     template: JsonObject | None = None,
 ) -> Identified:
     """Return an attachment whose plugins receive the identity of a container.
@@ -147,7 +147,7 @@ def _receivable(labels: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[
     return received, left_out
 
 
-def _arguments(container: StartingContainer) -> dict[str, str]:
+def _arguments(container: EngineContainer) -> dict[str, str]:
     return {
         "DOCKER_CONTAINER_ID": container.id,
         "DOCKER_CONTAINER_NAME": container.name,

@@ -12,7 +12,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_object, parse_json
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 
 _LABELS: Final = "{labels}"
 _WORDS: Final = ("{id}", "{name}", "{image}")
@@ -34,7 +34,7 @@ def parse_template(text: str) -> JsonObject:
 
 
 def with_identity_args(
-    network: NetworkConfigurationList, template: JsonObject, container: StartingContainer, labels: Mapping[str, str]
+    network: NetworkConfigurationList, template: JsonObject, container: EngineContainer, labels: Mapping[str, str]
 ) -> NetworkConfigurationList:
     """Return a list whose plugins have the template in `args`, with the values of a container.
 

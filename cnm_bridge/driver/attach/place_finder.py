@@ -24,7 +24,7 @@ import structlog
 from cni_bridge_spec import JsonError, JsonObject
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup, link_local_addresses
+from cnm_bridge.core.engine_facts import EngineContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpInterface, KernelError, NamespaceMissing
 from cnm_bridge.core.model.endpoint import Endpoint
@@ -63,7 +63,7 @@ class Place:
 
     obstacle: str | None
     process: ProcessRecord | None = None
-    container: StartingContainer | None = None
+    container: EngineContainer | None = None
     unknown: str = ""
     template: JsonObject | None = None
     link_local: tuple[IpInterface, ...] = ()

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from cni_bridge_spec import JsonError
-from cnm_bridge.core.engine_facts import StartingContainer, container_of_cgroup
+from cnm_bridge.core.engine_facts import EngineContainer, container_of_cgroup
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.engine import Engine
@@ -36,7 +36,7 @@ class SandboxOwner:
     """
 
     process: SandboxProcess | None = None
-    container: StartingContainer | None = None
+    container: EngineContainer | None = None
     unknown: str = ""
 
 
@@ -69,7 +69,7 @@ class SandboxOwners:
             listed, unknown = await self._list(processes)
         return choose_owner(processes, listed, unknown)
 
-    async def _list(self, processes: Sequence[SandboxProcess]) -> tuple[Sequence[StartingContainer] | None, str]:
+    async def _list(self, processes: Sequence[SandboxProcess]) -> tuple[Sequence[EngineContainer] | None, str]:
         """Return the containers of processes that the engine lists, and why there are none; None without an answer."""
         found = {container_of_cgroup(process.cgroup): process.cgroup for process in processes}
         ids = sorted(container_id for container_id in found if container_id is not None)
@@ -86,7 +86,7 @@ class SandboxOwners:
 
 
 def choose_owner(
-    processes: Sequence[SandboxProcess], listed: Sequence[StartingContainer] | None, unknown: str
+    processes: Sequence[SandboxProcess], listed: Sequence[EngineContainer] | None, unknown: str
 ) -> SandboxOwner:
     """Return which of the containers in a sandbox it belongs to; pure.
 

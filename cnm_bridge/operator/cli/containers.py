@@ -26,8 +26,7 @@ from cni_bridge_spec import (
     get_strings,
     parse_json,
 )
-from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.planning.ipam.pool import OPTION as SECTION_OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, UnixConnection

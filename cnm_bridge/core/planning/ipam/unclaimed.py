@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord, PoolId
-from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineIpamNetwork
 from cnm_bridge.core.planning.ipam.pool import OPTION
 
 Key = tuple[str, IPv4Network | IPv6Network]

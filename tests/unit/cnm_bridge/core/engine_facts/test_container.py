@@ -6,8 +6,8 @@ import pytest
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue
 from cnm_bridge.core.engine_facts import (
+    EngineContainer,
     EngineNetwork,
-    StartingContainer,
     container_of_cgroup,
     find_sandbox,
     has_name,
@@ -65,7 +65,7 @@ def test_the_only_network_of_a_container_that_is_being_started(
 ) -> None:
     """Those that run do not count, nor those on other networks; one with a further network makes it uncertain."""
     listed = [
-        StartingContainer.from_json({**container(**networks), "Id": "b1", "State": state})
+        EngineContainer.from_json({**container(**networks), "Id": "b1", "State": state})
         for state, networks in containers
     ]
     assert is_only_network(BLUE, listed) is expected
@@ -112,7 +112,7 @@ def test_the_name_of_a_container() -> None:
 )
 def test_a_container_that_is_joined_has_a_further_network(networks: dict[str, str], *, further: bool) -> None:
     """The network that is being joined may be listed by its ID, without an ID, or not at all."""
-    starting = StartingContainer.from_json({**container(**networks), "Id": "ab" * 32})
+    starting = EngineContainer.from_json({**container(**networks), "Id": "ab" * 32})
     assert starting.has_further_network(BLUE.id) is further
 
 
@@ -139,7 +139,7 @@ def test_given_addresses(given: JsonValue, *, expected: bool) -> None:
         "Names": ["/web"],
         "NetworkSettings": {"Networks": {"red": {"IPAMConfig": None}, "blue": {"IPAMConfig": given}}},
     }
-    assert StartingContainer.from_json(document).has_given_addresses is expected
+    assert EngineContainer.from_json(document).has_given_addresses is expected
 
 
 def stored(**networks: tuple[str, list[JsonValue]]) -> JsonObject:

@@ -15,7 +15,7 @@ from cni_bridge_state import (
     ReservationInput,
 )
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.planning.identity import with_identity
 
 ID = "ab" * 32
@@ -23,9 +23,9 @@ DOCKER = IdentityRequest()
 COMPOSE = {"com.docker.compose.project": "shop", "com.docker.compose.service": "web", "tier": "front"}
 
 
-def container(labels: dict[str, str] | None = None, name: str = "shop-web-1") -> StartingContainer:
+def container(labels: dict[str, str] | None = None, name: str = "shop-web-1") -> EngineContainer:
     """Return a container that is being started."""
-    return StartingContainer(id=ID, name=name, image="busybox:1", labels=labels or {})
+    return EngineContainer(id=ID, name=name, image="busybox:1", labels=labels or {})
 
 
 def attachment(

@@ -8,12 +8,12 @@ import pytest
 
 from cni_bridge_spec import get_objects
 from cni_bridge_state import EndpointRecord, IdentityRequest
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.driver.attach.place_finder import Place
 from tests.records import endpoint
 
-KNOWN = Place(obstacle=None, container=StartingContainer(id="ab" * 32, name="web", image="busybox", labels={}))
+KNOWN = Place(obstacle=None, container=EngineContainer(id="ab" * 32, name="web", image="busybox", labels={}))
 UNKNOWN = Place(obstacle=None, unknown="the Docker Engine is booting")
 
 

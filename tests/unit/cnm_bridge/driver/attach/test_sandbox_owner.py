@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which of the containers in a sandbox it belongs to. How they are found is tested in tests/kernel."""
 
-from cnm_bridge.core.engine_facts import StartingContainer
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.driver.attach.sandbox_owner import choose_owner
 from cnm_bridge.system.kernel import SandboxProcess
 
@@ -15,9 +15,9 @@ def process(pid: int, started: int, container_id: str) -> SandboxProcess:
     return SandboxProcess(pid=pid, started=started, cgroup=f"0::/system.slice/docker-{container_id}.scope\n")
 
 
-def container(container_id: str, mode: str) -> StartingContainer:
+def container(container_id: str, mode: str) -> EngineContainer:
     """Return a container as the engine lists it."""
-    return StartingContainer(
+    return EngineContainer(
         id=container_id, name="web", image="busybox", labels={}, document={"HostConfig": {"NetworkMode": mode}}
     )
 

@@ -10,8 +10,7 @@ from ipaddress import ip_address
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
