@@ -25,7 +25,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.model.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace

@@ -22,7 +22,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, des
 from cnm_bridge.core.planning.link.without_ipv6 import without_ipv6
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
-from cnm_bridge.core.wire import ChosenInterface, Joined
+from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.move_detacher import MoveDetacher

@@ -42,7 +42,7 @@ from cnm_bridge.core.planning.link.expected_link import (
 from cnm_bridge.core.planning.link.without_ipv6 import disables_ipv6, without_ipv6
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
 from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
-from cnm_bridge.core.wire import ChosenInterface, Joined
+from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.leases import Leases

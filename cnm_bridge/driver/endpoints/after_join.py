@@ -13,7 +13,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.errors import BridgeError, CannotPublish, Refused
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
+from cnm_bridge.core.wire.network_driver import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher

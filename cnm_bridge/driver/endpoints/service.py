@@ -28,7 +28,7 @@ from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
 from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.planning.sticky import is_asking, without_request
-from cnm_bridge.core.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
+from cnm_bridge.core.wire.network_driver import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call

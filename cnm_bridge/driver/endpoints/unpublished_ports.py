@@ -26,7 +26,7 @@ from cnm_bridge.core.engine_facts import container_of_cgroup, is_only_network
 from cnm_bridge.core.errors import CannotPublish, EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
-from cnm_bridge.core.wire import CreateEndpoint, ProgramExternalConnectivity
+from cnm_bridge.core.wire.network_driver import CreateEndpoint, ProgramExternalConnectivity
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 

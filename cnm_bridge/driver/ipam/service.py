@@ -50,7 +50,7 @@ from cnm_bridge.core.planning.ipam.pool import (
     section_name,
 )
 from cnm_bridge.core.planning.ipam.section import IpamSection
-from cnm_bridge.core.wire.ipam import GivenPool, ReleaseAddress, RequestAddress, RequestPool
+from cnm_bridge.core.wire.ipam_driver import GivenPool, ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases

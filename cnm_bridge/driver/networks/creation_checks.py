@@ -15,7 +15,7 @@ from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.core.link_state import IpInterface, KernelError
 from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, overlap
 from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links
-from cnm_bridge.core.wire import CreateNetwork
+from cnm_bridge.core.wire.network_driver import CreateNetwork
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, Link
 

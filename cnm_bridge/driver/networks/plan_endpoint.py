@@ -21,7 +21,7 @@ from cnm_bridge.core.planning.options.cni_options import Options, doubtful_argum
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
 from cnm_bridge.core.planning.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.settings import AttachOption
-from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.system.kernel import is_ipv6_on
 from cnm_bridge.system.known_release import KnownRelease

@@ -16,7 +16,15 @@ from cni_bridge_spec import JsonObject, find_object
 from cni_bridge_state import ProcessRecord
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.settings import Scope
-from cnm_bridge.core.wire import (
+from cnm_bridge.core.wire.ipam_driver import (
+    parse_release_address,
+    parse_release_pool,
+    parse_request_address,
+    parse_request_pool,
+    render_address_reply,
+    render_pool_reply,
+)
+from cnm_bridge.core.wire.network_driver import (
     OWN_SPACES,
     parse_create_endpoint,
     parse_create_network,
@@ -26,14 +34,6 @@ from cnm_bridge.core.wire import (
     parse_network_reference,
     render_interface,
     render_joined,
-)
-from cnm_bridge.core.wire.ipam import (
-    parse_release_address,
-    parse_release_pool,
-    parse_request_address,
-    parse_request_pool,
-    render_address_reply,
-    render_pool_reply,
 )
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.service import EndpointService

@@ -16,7 +16,7 @@ from cni_bridge_state import AddressPoolRecord, PoolId
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.planning.addresses.address_ranges import overlap
 from cnm_bridge.core.planning.ipam.section import IpamSection
-from cnm_bridge.core.wire.ipam import RequestPool
+from cnm_bridge.core.wire.ipam_driver import RequestPool
 
 OPTION: Final = "cni.ipam"
 """The option of `--ipam-opt` that names the section."""

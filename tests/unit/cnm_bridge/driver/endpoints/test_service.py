@@ -10,7 +10,7 @@ from typing import Final, cast
 import pytest
 
 from cni_bridge_state import AttachmentId, EndpointId, NetworkId, RequestedInterface
-from cnm_bridge.core.wire import CreateEndpoint
+from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.endpoints import service as module
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.system.scheduling import KeyedLocks

@@ -11,7 +11,7 @@ from cni_bridge_state import EndpointId, NetworkId, RequestedInterface
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire import CreateEndpoint, CreateNetwork, NetworkReference
+from cnm_bridge.core.wire.network_driver import CreateEndpoint, CreateNetwork, NetworkReference
 from tests.plugins import FakePlugins
 
 LIST: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]}

@@ -24,7 +24,7 @@ from cni_bridge_state import (
     ReservationRecord,
 )
 from cni_bridge_state.store import Store
-from cnm_bridge.core.wire import EndpointReference
+from cnm_bridge.core.wire.network_driver import EndpointReference
 from cnm_bridge.driver.teardown.address_owners import describe_holders
 from tests.records import NETWORK, endpoint, put
 

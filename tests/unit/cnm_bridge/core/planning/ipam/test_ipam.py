@@ -21,7 +21,7 @@ from cnm_bridge.core.planning.ipam.pool import (
     section_name,
 )
 from cnm_bridge.core.planning.ipam.section import IpamSection, parse_section, section_of_list
-from cnm_bridge.core.wire.ipam import RequestPool
+from cnm_bridge.core.wire.ipam_driver import RequestPool
 
 RANGES: JsonObject = {
     "type": "host-local",

@@ -16,7 +16,7 @@ from cnm_bridge.core.planning.link.endpoint_replies import (
     further_addresses,
     given_addresses,
 )
-from cnm_bridge.core.wire import Joined, StaticRoute, render_joined
+from cnm_bridge.core.wire.network_driver import Joined, StaticRoute, render_joined
 from tests.unit.cnm_bridge.core.planning.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,

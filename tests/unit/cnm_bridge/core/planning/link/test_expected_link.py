@@ -21,7 +21,7 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
-from cnm_bridge.core.wire import ChosenInterface
+from cnm_bridge.core.wire.network_driver import ChosenInterface
 from tests.unit.cnm_bridge.core.planning.snapshots import address, route
 
 MAC = "02:00:00:00:00:01"

@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Requests of dockerd become records. The bodies are those of moby, per engine version where they differ."""
+"""Requests of dockerd become records, and records replies. The bodies are those of moby, for each engine version."""
 
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, load_validator
 from cni_bridge_state import PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
-from cnm_bridge.core.wire import (
+from cnm_bridge.core.wire.network_driver import (
+    ChosenInterface,
+    Joined,
+    StaticRoute,
     parse_create_endpoint,
     parse_create_network,
     parse_endpoint_reference,
     parse_external_connectivity,
     parse_join,
     parse_network_reference,
+    render_interface,
+    render_joined,
 )
 
 NETWORK = "a1" * 32
@@ -240,3 +255,52 @@ def test_join_and_references() -> None:
     reference = parse_endpoint_reference(load_validator("cnm/EndpointReference")(body))
     assert (reference.network_id, reference.endpoint_id) == (NETWORK, ENDPOINT)
     assert parse_network_reference(load_validator("cnm/NetworkReference")(body)).network_id == NETWORK
+
+
+def test_an_interface_has_addresses_with_prefix_length() -> None:
+    """Addresses and MAC are those that the plugins chose."""
+    reply = ChosenInterface(
+        address=ip_interface("10.22.0.2/16"),  # type: ignore[arg-type]  # of the version that its text has
+        address_ipv6=ip_interface("fd00::2/64"),  # type: ignore[arg-type]
+        mac="2e:00:00:00:00:01",
+    )
+    assert render_interface(reply) == {
+        "Interface": {"Address": "10.22.0.2/16", "AddressIPv6": "fd00::2/64", "MacAddress": "2e:00:00:00:00:01"}
+    }
+
+
+def test_values_chosen_by_docker_are_omitted() -> None:
+    """Libnetwork rejects them, even if they are equal."""
+    assert render_interface(ChosenInterface(address=None, address_ipv6=None, mac=None)) == {"Interface": {}}
+
+
+def test_the_reply_to_join() -> None:
+    """Gateways have their own keys; routes are connected (1) or have a next hop (0)."""
+    reply = Joined(
+        prefix="eth",
+        link="cnib0123",
+        gateway=ip_address("10.22.0.1"),  # type: ignore[arg-type]
+        gateway_ipv6=ip_address("fe80::1"),  # type: ignore[arg-type]
+        routes=(
+            StaticRoute(destination=ip_network("fe80::1/128")),
+            StaticRoute(destination=ip_network("10.9.0.0/16"), next_hop=ip_address("10.22.0.9")),
+        ),
+    )
+    assert render_joined(reply) == {
+        "InterfaceName": {"SrcName": "cnib0123", "DstPrefix": "eth"},
+        "Gateway": "10.22.0.1",
+        "GatewayIPv6": "fe80::1",
+        "StaticRoutes": [
+            {"Destination": "fe80::1/128", "RouteType": 1},
+            {"Destination": "10.9.0.0/16", "RouteType": 0, "NextHop": "10.22.0.9"},
+        ],
+        "DisableGatewayService": True,
+    }
+
+
+def test_the_reply_to_join_without_a_gateway() -> None:
+    """Missing gateways are omitted, and `DisableGatewayService` prevents Docker from adding its own."""
+    reply = render_joined(Joined(prefix="eth", link="l", gateway=None, gateway_ipv6=None, routes=()))
+    assert "Gateway" not in reply
+    assert "GatewayIPv6" not in reply
+    assert reply["DisableGatewayService"] is True
