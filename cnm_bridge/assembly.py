@@ -13,7 +13,7 @@ from cni_bridge_state import AttachMode, EndpointId, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime
 from cni_invoker.execution.process_table import read_boot_id
-from cnm_bridge.core.model.dhcp import LEASE_LIMIT_S
+from cnm_bridge.core.lists.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer

@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 SCHEMA_KEY: Final = "meta/schema"
 SCHEMA_VERSION: Final = 1
-"""Of all documents. A state with another one is refused; the version that changes a document converts the earlier ones."""
+"""A state with another one is refused. The release that changes a document raises it, and converts earlier ones."""
 
 KINDS: Final[Mapping[str, type]] = {
     "network": NetworkRecord,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
-from cnm_bridge.core.planning.addresses.address_ranges import overlap
+from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.system.kernel import KernelView, Link
 
 _BRIDGE: Final = "bridge"

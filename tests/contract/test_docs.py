@@ -16,7 +16,7 @@ import pytest
 
 import cni_invoker
 from cni_invoker import advanced, errors, messages, plugin, sync
-from cnm_bridge.core.planning.options import cni_options
+from cnm_bridge.core.options import cni_options
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.commands.serve import serve
 from tests.pages import read_blocks

@@ -22,7 +22,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.naming import host_link_name
+from cnm_bridge.core.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire.network_driver import CreateEndpoint

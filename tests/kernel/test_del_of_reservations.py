@@ -21,9 +21,9 @@ from cni_bridge_state import (
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record
-from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers

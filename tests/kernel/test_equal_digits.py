@@ -13,7 +13,7 @@ from cni_bridge_state import AttachmentId, EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.link_state import NameTaken
-from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.namespace import Namespace

@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot
-from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.core.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link_state import (
     MAIN_TABLE,
     SCOPE_GLOBAL,
@@ -21,7 +22,6 @@ from cnm_bridge.core.link_state import (
     Snapshot,
     Sysctl,
 )
-from cnm_bridge.core.planning.link.endpoint_replies import prefix_route
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare

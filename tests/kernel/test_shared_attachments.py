@@ -12,7 +12,7 @@ from secrets import token_hex
 
 from cni_bridge_state import AttachmentId, EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.core.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.teardown_queue import FIRST, Slow, make_queue, running, wait_gone

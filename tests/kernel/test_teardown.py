@@ -15,7 +15,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, St
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.errors import AddressClaimed
-from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.core.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressInUse, AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots

@@ -11,7 +11,7 @@ import pytest
 
 from cni_bridge_state import AttachmentId
 from cni_bridge_state.store import Store
-from cnm_bridge.core.model.naming import alternative_name
+from cnm_bridge.core.naming import alternative_name
 from cnm_bridge.driver.teardown.address_owners import AddressInUse, UnrecordedLinks
 from cnm_bridge.system.kernel import Kernel, MarkedLink, Sandboxes
 from cnm_bridge.system.kernel.netns import NamespaceId

@@ -11,11 +11,11 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import DnsOption
 from cni_invoker import PluginConfiguration, Request
-from cnm_bridge.core.model.dhcp import client_identifier, daemon_socket, find_dhcp
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.options.cni_options import origin_of
+from cnm_bridge.core.lists.address_ranges import find_ranges
+from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
+from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
+from cnm_bridge.core.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.planning.ports import CAPABILITY
 
 _OURS: Final = "CNI_"

@@ -25,10 +25,10 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.core.model.dhcp import find_dhcp
-from cnm_bridge.core.model.reserved_list import ipam_configuration
-from cnm_bridge.core.planning.addresses.addressing import with_labels
-from cnm_bridge.core.planning.identity_args import with_identity_args
+from cnm_bridge.core.lists.dhcp import find_dhcp
+from cnm_bridge.core.lists.reserved_list import ipam_configuration
+from cnm_bridge.core.options.identity_options import TEMPLATE_WORDS, fill_template
+from cnm_bridge.core.planning.addressing import with_labels
 
 ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
 """Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
@@ -76,7 +76,7 @@ def with_identity(
         attachment: What they would receive without it.
         request: Which labels they receive.
         container: The container.
-        template: Where in `args` they receive it as well (`identity_args.py`), None for nowhere.
+        template: Where in `args` they receive it as well (`cni.identity-args`), None for nowhere.
     """
     left_out: list[str] = []
     network = NetworkConfigurationList.from_document(attachment.configuration)
@@ -95,7 +95,7 @@ def with_identity(
     left_out += further
     identified = _with_host_name(_with_labels(network, labels), name)
     if template is not None:
-        identified = with_identity_args(identified, template, container, labels)
+        identified = _with_identity_args(identified, template, container, labels)
     changed = replace(
         attachment,
         args=tuple(passed.items()),
@@ -187,3 +187,29 @@ def _with_host_name(network: NetworkConfigurationList, name: str) -> NetworkConf
         {**other.document, "ipam": changed} if other is plugin else other.document for other in network.plugins
     ]
     return NetworkConfigurationList.from_document({**network.document, "plugins": documents}, source=network.source)
+
+
+def _with_identity_args(
+    network: NetworkConfigurationList, template: JsonObject, container: EngineContainer, labels: Mapping[str, str]
+) -> NetworkConfigurationList:
+    """Return a list whose plugins have the template in `args`, with the values of a container.
+
+    What a plugin's configuration has there already is not replaced.
+    """
+    words = dict(zip(TEMPLATE_WORDS, (container.id, container.name, container.image), strict=True))
+    args = fill_template(template, words, [{"key": key, "value": value} for key, value in labels.items()])
+    documents: list[JsonValue] = [
+        {**plugin.document, "args": _merge(args, find_object(plugin.document, "args") or {})}
+        for plugin in network.plugins
+    ]
+    return NetworkConfigurationList.from_document({**network.document, "plugins": documents}, source=network.source)
+
+
+def _merge(further: JsonValue, own: JsonValue) -> JsonValue:
+    """Return two values as one: objects have the keys of both, and otherwise `own` counts."""
+    if isinstance(further, Mapping) and isinstance(own, Mapping):
+        return {
+            **further,
+            **{key: _merge(further[key], value) if key in further else value for key, value in own.items()},
+        }
+    return own

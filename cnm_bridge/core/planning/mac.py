@@ -11,7 +11,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_object, find_str
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.dhcp import attachment_with_identifier
+from cnm_bridge.core.lists.dhcp import attachment_with_identifier
 
 _BYTES: Final = 6
 _MULTICAST: Final = 0x01

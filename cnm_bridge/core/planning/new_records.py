@@ -23,8 +23,8 @@ from cni_bridge_state import (
     RequestedInterface,
 )
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.model.dhcp import attachment_with_identifier
-from cnm_bridge.core.model.naming import STAGING_IFNAME, pin_path, staging_path
+from cnm_bridge.core.lists.dhcp import attachment_with_identifier
+from cnm_bridge.core.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.ports import ANY_PORT
 from cnm_bridge.core.wire.network_driver import CreateEndpoint

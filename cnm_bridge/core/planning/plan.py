@@ -17,11 +17,15 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import NULL_IPAM, Refused
+from cnm_bridge.core.link.endpoint_replies import choose_interface, given_addresses
+from cnm_bridge.core.link.expected_link import with_mac
 from cnm_bridge.core.link_state import Snapshot, Sysctl
-from cnm_bridge.core.model.dhcp import find_dhcp
-from cnm_bridge.core.model.naming import STAGING_IFNAME
-from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools, refuse_other_pools
-from cnm_bridge.core.planning.addresses.addressing import (
+from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools
+from cnm_bridge.core.lists.dhcp import find_dhcp
+from cnm_bridge.core.naming import STAGING_IFNAME
+from cnm_bridge.core.options.cni_options import Options, origin_of
+from cnm_bridge.core.options.requested_ips import WantedAddress
+from cnm_bridge.core.planning.addressing import (
     argument_addresses,
     plan_addresses,
     plan_mac,
@@ -31,11 +35,7 @@ from cnm_bridge.core.planning.addresses.addressing import (
 )
 from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.core.planning.identity import ANY_ARGS
-from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, given_addresses
-from cnm_bridge.core.planning.link.expected_link import with_mac
 from cnm_bridge.core.planning.mac import address_mac, client_mac, plugins_mac, refuse_fixed_mac, refuse_multicast
-from cnm_bridge.core.planning.options.cni_options import Options, origin_of
-from cnm_bridge.core.planning.options.requested_ips import WantedAddress
 from cnm_bridge.core.planning.sticky import refuse_sticky
 
 _DIGITS: Final = 16

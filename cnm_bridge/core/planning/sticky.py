@@ -13,7 +13,7 @@ from cni_bridge_spec import JsonObject, find_object, get_object, get_objects
 from cni_bridge_state import EndpointRecord, StickyRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
-from cnm_bridge.core.planning.options.cni_options import STICKY
+from cnm_bridge.core.options.cni_options import STICKY
 
 _ADDRESSES: Final = "ips"
 _MAC: Final = "mac"

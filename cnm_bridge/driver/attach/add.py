@@ -16,7 +16,7 @@ import structlog
 
 from cni_invoker import NetworkConfigurationList, PluginFailed, Result
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.plugin_needs import bridge_of, find_missing_links
+from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links
 from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()

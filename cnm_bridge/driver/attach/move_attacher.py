@@ -15,13 +15,13 @@ from cni_bridge_spec import find_object
 from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.link.plan_sandbox import without_ipv6
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
-from cnm_bridge.core.planning.link.without_ipv6 import without_ipv6
+from cnm_bridge.core.lists.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, with_sysctls
-from cnm_bridge.core.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress

@@ -16,10 +16,9 @@ from typing import Final
 from cni_bridge_state import EndpointRecord
 from cni_invoker import PluginFailed, Runtime
 from cni_invoker.advanced import DeleteHooks
+from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.link.endpoint_replies import given_addresses, with_addresses
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.endpoint_replies import given_addresses, with_addresses
-from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.system.kernel import Kernel, LinkLocation, StagedLink
 
@@ -98,7 +97,7 @@ class MoveDetacher:
 
     async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
         link = self._link(endpoint, place.netns, endpoint.record.attachment.ifname)
-        return await link.bring_back(sandbox=place.sandbox, addresses=addresses, is_device=has_device(endpoint.record))
+        return await link.bring_back(sandbox=place.sandbox, addresses=addresses, is_device=endpoint.has_device)
 
     def _link(self, endpoint: Endpoint, netns: Path, ifname: str) -> StagedLink:
         return self.kernel.staged_link(netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname)

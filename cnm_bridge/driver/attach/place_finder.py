@@ -24,14 +24,14 @@ import structlog
 from cni_bridge_spec import JsonError, JsonObject
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts import EngineContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpInterface, KernelError, NamespaceMissing
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.model.naming import attachment_of, attachments_of_others
+from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
+from cnm_bridge.core.naming import attachment_of, attachments_of_others
+from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.identity import with_identity
-from cnm_bridge.core.planning.options.cni_options import parse_options
-from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_release import KnownRelease

@@ -23,13 +23,10 @@ import structlog
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.model.naming import pin_path, staging_path
-from cnm_bridge.core.planning.addresses.addressing import parse_addresses, receives_mac, requested_addresses
-from cnm_bridge.core.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
-from cnm_bridge.core.planning.link.expected_link import (
+from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.link.expected_link import (
     ANY_PLUGIN,
     DELEGATES,
     describe_expected,
@@ -39,9 +36,12 @@ from cnm_bridge.core.planning.link.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
-from cnm_bridge.core.planning.link.without_ipv6 import disables_ipv6, without_ipv6
+from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
+from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
+from cnm_bridge.core.lists.plugin_suitability import keeps_ipv6
+from cnm_bridge.core.naming import pin_path, staging_path
+from cnm_bridge.core.planning.addressing import parse_addresses, receives_mac, requested_addresses
 from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
-from cnm_bridge.core.planning.plugin_suitability import has_device, keeps_ipv6
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress
@@ -161,7 +161,7 @@ class SandboxAttacher:
             await self._staged_link(endpoint, staging).bring_back(
                 sandbox=pin,
                 addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
-                is_device=has_device(record),
+                is_device=Endpoint(record).has_device,
             )
             await self.kernel.remove_staging(pin)
         except KernelError as exc:

@@ -18,10 +18,10 @@ import structlog
 from cni_bridge_state import EndpointRecord
 from cni_invoker import CniError, Runtime
 from cni_invoker.advanced import DeleteHooks
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.model.naming import pin_path, staging_path
-from cnm_bridge.core.model.reserved_list import RESERVATION
+from cnm_bridge.core.lists.reserved_list import RESERVATION
+from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.move_detacher import DeletePlace, MoveDetacher

@@ -16,12 +16,17 @@ import structlog
 
 from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, NotJoined, Phase
 from cni_bridge_state.store import Store
+from cnm_bridge.core.container_files import (
+    ContainerFile,
+    Edit,
+    correct_addresses,
+    edit_resolv_conf,
+    has_anything,
+    remove_addresses,
+)
+from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.container_file import ContainerFile, Edit
-from cnm_bridge.core.planning.etc_hosts import correct_addresses, remove_addresses
-from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
-from cnm_bridge.core.planning.resolv_conf import edit_resolv_conf, has_anything
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_release import KnownRelease
 

@@ -21,8 +21,8 @@ from cni_bridge_spec import get_list
 from cni_bridge_state import EndpointId, EndpointRecord, PortRequest, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Interrupted
-from cnm_bridge.core.model.endpoint import Endpoint
 from cnm_bridge.core.planning.ports import (
     CAPABILITY,
     PortClaims,

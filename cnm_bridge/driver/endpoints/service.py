@@ -23,10 +23,10 @@ from cni_bridge_state import (
     WrongPhase,
 )
 from cni_bridge_state.store import Store
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.addressing import attachment_addresses
+from cnm_bridge.core.planning.addressing import attachment_addresses
 from cnm_bridge.core.planning.plan import Plan, with_attachment
-from cnm_bridge.core.planning.plugin_suitability import has_device
 from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire.network_driver import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
@@ -141,7 +141,7 @@ class EndpointService:
             await self.teardowns.request(request.endpoint_id)
         finally:
             record = self.store.find_endpoint(request.endpoint_id)
-            if record is not None and has_device(record):
+            if record is not None and Endpoint(record).has_device:
                 await self.teardowns.wait_tried([record.id])
 
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:

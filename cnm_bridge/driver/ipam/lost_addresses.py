@@ -19,8 +19,8 @@ import structlog
 from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord, AddressUse, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.ipam.unclaimed import Unclaimed, find_unclaimed
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.ipam.unclaimed import Unclaimed, find_unclaimed
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel

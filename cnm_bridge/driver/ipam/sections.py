@@ -14,8 +14,8 @@ from cni_bridge_spec import JsonError, parse_json
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ipam.pool import NAME_IT, OPTION, has_subnet
-from cnm_bridge.core.planning.ipam.section import (
+from cnm_bridge.core.ipam.pool import NAME_IT, OPTION, has_subnet
+from cnm_bridge.core.ipam.section import (
     SUFFIX,
     IpamSection,
     parse_section,

@@ -13,8 +13,8 @@ import structlog
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.core.link_state import IpInterface, KernelError
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges, overlap
-from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links
+from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
+from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links
 from cnm_bridge.core.wire.network_driver import CreateNetwork
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, Link

@@ -10,7 +10,7 @@ from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
-from cnm_bridge.core.planning.options.cni_options import parse_options
+from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling import KeyedLocks
 

@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList, Runtime
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused, network_option
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
+from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver

@@ -17,7 +17,7 @@ import structlog
 from cni_bridge_state import NetworkId
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import BadOption, EngineUnavailable, Refused
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, different_options, merge_options
+from cnm_bridge.core.options.cni_options import CONFIGURATION, different_options, merge_options
 from cnm_bridge.core.settings import ManagedNetwork
 from cnm_bridge.system.engine import Engine
 

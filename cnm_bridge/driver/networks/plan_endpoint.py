@@ -14,12 +14,12 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.address_ranges import find_unused_pools
+from cnm_bridge.core.lists.address_ranges import find_unused_pools
+from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
+from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
 from cnm_bridge.core.planning.new_records import planned_record
-from cnm_bridge.core.planning.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
-from cnm_bridge.core.planning.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists

@@ -10,8 +10,8 @@ from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedI
 from cni_bridge_state.store import Store
 from cni_invoker import run_preflight
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.options.cni_options import Options, different_options, origin_of, parse_options
-from cnm_bridge.core.planning.options.docker_options import refuse_unread
+from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
+from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
 from cnm_bridge.core.wire.network_driver import CreateNetwork, NetworkReference
 from cnm_bridge.driver.networks.creation_checks import GlobalScope, UnusedBridges

@@ -7,7 +7,7 @@ second the ifname (plugins `ipam/host-local/backend/disk`). While it holds a loc
 the file and then writes it. If it is killed in between, the file stays empty: DEL does not find it, and the address is
 never assigned again (containernetworking/plugins issue 498).
 
-*Rules* have the container ID in a comment, see `core/planning/saved_rules.py`.
+*Rules* have the container ID in a comment, see `core/saved_rules.py`.
 
 *Chains, and the IFB links* of `bandwidth`, have a hash of the network's name and the container ID in their name
 (`meta/bandwidth`, getIfbDeviceName; `pkg/utils`, MustFormatHashWithPrefix and MustFormatChainNameWithPrefix).
@@ -33,7 +33,7 @@ import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import EndpointId, EndpointRecord
-from cnm_bridge.core.planning.saved_rules import SavedRule, parse_saved_rules
+from cnm_bridge.core.saved_rules import SavedRule, parse_saved_rules
 from cnm_bridge.system.commands import run_command
 
 _IFB_LENGTH: Final = 15

@@ -20,7 +20,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, S
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.dhcp import find_daemon_socket
+from cnm_bridge.core.lists.dhcp import find_daemon_socket
 from cnm_bridge.driver.attach.leases import DhcpConnection, DhcpDaemons, Leases
 from cnm_bridge.system.scheduling import KeyedLocks
 

@@ -23,7 +23,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.naming import (
+from cnm_bridge.core.naming import (
     alternative_name,
     attachment_of,
     attachments_of_others,

@@ -16,9 +16,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
+from cnm_bridge.core.link.endpoint_replies import given_addresses
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.naming import STAGING_IFNAME, alternative_name, pin_path, staging_path
-from cnm_bridge.core.planning.link.endpoint_replies import given_addresses
+from cnm_bridge.core.naming import STAGING_IFNAME, alternative_name, pin_path, staging_path
 from cnm_bridge.core.planning.new_records import rebuilt_record
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner

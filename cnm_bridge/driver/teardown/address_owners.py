@@ -22,7 +22,7 @@ from cni_invoker.advanced import needs_rules
 from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.link_state import IpAddress, KernelError
-from cnm_bridge.core.model.naming import attachment_of
+from cnm_bridge.core.naming import attachment_of
 from cnm_bridge.core.wire.network_driver import EndpointReference
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.system.kernel import Kernel, MarkedLink

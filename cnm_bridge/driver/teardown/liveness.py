@@ -22,7 +22,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.model.naming import alternative_name, host_link_name
+from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel, Sandboxes
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from cni_bridge_state import AttachmentId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker.advanced import RULES_BY_ADDRESS, find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
-from cnm_bridge.core.model.endpoint import Endpoint
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
 from cnm_bridge.driver.teardown.liveness import Liveness

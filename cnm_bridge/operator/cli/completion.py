@@ -81,7 +81,7 @@ def cleanup_ids(settings: Settings) -> Iterable[str]:
 @_completes
 def option_keys(_: Settings) -> Iterable[str]:
     """Return the keys of options of networks and endpoints; those of families end with a dot."""
-    from cnm_bridge.core.planning.options.cni_options import OPTION_FAMILIES, OPTIONS  # noqa: PLC0415
+    from cnm_bridge.core.options.cni_options import OPTION_FAMILIES, OPTIONS  # noqa: PLC0415
 
     return (*(f"{option}=" for option in OPTIONS), *OPTION_FAMILIES)
 

@@ -28,7 +28,7 @@ from cni_bridge_spec import (
 )
 from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.planning.ipam.pool import OPTION as SECTION_OPTION
+from cnm_bridge.core.ipam.pool import OPTION as SECTION_OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, UnixConnection
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.output import SHORT

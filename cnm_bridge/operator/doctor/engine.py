@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cnm_bridge.core.planning.plugin_needs import fix_of_setting
+from cnm_bridge.core.lists.plugin_needs import fix_of_setting
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.installation import start_daemon

@@ -13,8 +13,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_str, get_objects, parse_json
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.plugin_needs import forwarding_links, has_plugin, packet_filters
+from cnm_bridge.core.lists.address_ranges import find_ranges
+from cnm_bridge.core.lists.plugin_needs import forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.commands import read_lines
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning

@@ -13,8 +13,8 @@ from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineRelease
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.options.cni_options import list_name
-from cnm_bridge.core.planning.plugin_needs import needed_modules
+from cnm_bridge.core.lists.plugin_needs import needed_modules
+from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-from cnm_bridge.core.planning.saved_rules import parse_saved_rules
+from cnm_bridge.core.saved_rules import parse_saved_rules
 
 _FORWARD: Final = "FORWARD"
 _OF_FIREWALL: Final = "CNI-FORWARD"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.plugin_needs import fix_of_setting, forwarding_links, needed_modules
+from cnm_bridge.core.lists.address_ranges import find_ranges
+from cnm_bridge.core.lists.plugin_needs import fix_of_setting, forwarding_links, needed_modules
 from cnm_bridge.operator.doctor.facts import Facts, KernelFacts, ModuleState
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, find_int, find_object, find_str
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.checks import find_missing_rules
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.core.model.dhcp import find_dhcp
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.expected_artifacts import find_missing_rules
-from cnm_bridge.core.planning.plugin_needs import bridge_of, bridges, find_missing_links, forwarding_links, has_plugin
+from cnm_bridge.core.lists.address_ranges import find_ranges
+from cnm_bridge.core.lists.dhcp import find_dhcp
+from cnm_bridge.core.lists.plugin_needs import bridge_of, bridges, find_missing_links, forwarding_links, has_plugin
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
 from cnm_bridge.operator.host_links import HostLink

@@ -17,17 +17,17 @@ from cni_bridge_spec import JsonError
 from cni_invoker import CniError, ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime, run_preflight
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
-from cnm_bridge.core.planning.addresses.address_ranges import (
+from cnm_bridge.core.lists.address_ranges import (
     find_pool_problem,
     find_ranges,
     overlap,
     parse_ranges,
     reservation_directories,
 )
+from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links
+from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
 from cnm_bridge.core.planning.mac import plugins_mac
-from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links
-from cnm_bridge.core.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files

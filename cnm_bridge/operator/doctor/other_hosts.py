@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
-from cnm_bridge.core.model.dhcp import find_dhcp
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
-from cnm_bridge.core.planning.plugin_needs import bridges, forwarding_links, is_masqueraded
+from cnm_bridge.core.lists.address_ranges import find_ranges
+from cnm_bridge.core.lists.dhcp import find_dhcp
+from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links, is_masqueraded
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, error, note, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, Verdict

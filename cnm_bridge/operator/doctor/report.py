@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
 from cni_invoker.cli.echo import printable
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.engine import check_engine
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity

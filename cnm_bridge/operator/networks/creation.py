@@ -23,8 +23,8 @@ from cni_invoker import (
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
-from cnm_bridge.core.model.dhcp import daemon_socket, find_dhcp
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_options
+from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.operator.host_links import read_links, read_routes

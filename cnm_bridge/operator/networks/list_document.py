@@ -12,7 +12,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cni_invoker import SUPPORTED_VERSIONS
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, AddressRange
+from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, AddressRange
 from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, whole_range
 
 _PREFIX: Final = "cni-"

@@ -12,9 +12,9 @@ from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkCon
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addresses.address_ranges import reservation_directories
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, INLINE
-from cnm_bridge.core.planning.plugin_needs import bridges
+from cnm_bridge.core.lists.address_ranges import reservation_directories
+from cnm_bridge.core.lists.plugin_needs import bridges
+from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S

@@ -15,7 +15,7 @@ from typing import Final
 from cni_invoker.documents.checks import check_ifname, check_network_name
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import BadOption
-from cnm_bridge.core.planning.addresses.address_ranges import AddressRange
+from cnm_bridge.core.lists.address_ranges import AddressRange
 
 _Subnet = IPv4Network | IPv6Network
 _Address = IPv4Address | IPv6Address

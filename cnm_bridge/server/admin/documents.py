@@ -18,10 +18,10 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str, render_
 from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker.advanced import find_running
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.endpoint_replies import known_addresses
-from cnm_bridge.core.planning.options.cni_options import INLINE
+from cnm_bridge.core.link.endpoint_replies import known_addresses
+from cnm_bridge.core.options.cni_options import INLINE
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.releases import Releases

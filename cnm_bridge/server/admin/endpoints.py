@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from cni_bridge_spec import JsonObject, JsonValue, get_list
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cnm_bridge.core.model.endpoint import Endpoint
-from cnm_bridge.core.planning.link.plan_sandbox import plan_sandbox
+from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.link.plan_sandbox import plan_sandbox
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch

@@ -22,7 +22,7 @@ from cni_bridge_spec import JsonError
 from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
-from cnm_bridge.core.planning.addresses.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
+from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.recovery.reconciler import Reconciler

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, parse_json
-from cnm_bridge.core.planning.container_file import ContainerFile, ContainerRecord, Edit, FileEdit
+from cnm_bridge.core.container_files import ContainerFile, ContainerRecord, Edit, FileEdit
 
 _OWN: Final = Path("/proc/self")
 _ID, _DEVICE, _ROOT, _POINT = 0, 2, 3, 4

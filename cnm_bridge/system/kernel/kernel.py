@@ -7,8 +7,8 @@ from errno import ESRCH
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject
+from cnm_bridge.core.container_files import ContainerFile, Edit, FileEdit
 from cnm_bridge.core.link_state import Observation, attempt
-from cnm_bridge.core.planning.container_file import ContainerFile, Edit, FileEdit
 from cnm_bridge.system.kernel.container_files import edit_container_file, read_stored
 from cnm_bridge.system.kernel.host import PROCESSES, in_thread
 from cnm_bridge.system.kernel.link_departures import LinkDepartures

@@ -25,12 +25,12 @@ from cni_invoker.cli.echo import echo
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, Refused
-from cnm_bridge.core.model.dhcp import attachment_with_identifier
-from cnm_bridge.core.model.naming import pin_path, staging_path
-from cnm_bridge.core.model.reserved_list import with_reservation
+from cnm_bridge.core.lists.dhcp import attachment_with_identifier
+from cnm_bridge.core.lists.reserved_list import with_reservation
+from cnm_bridge.core.naming import pin_path, staging_path
+from cnm_bridge.core.options.cni_options import Options, merge_options, parse_options, with_spelling
+from cnm_bridge.core.options.docker_options import split_unknown
 from cnm_bridge.core.planning.explanation import Explanation
-from cnm_bridge.core.planning.options.cni_options import Options, merge_options, parse_options, with_spelling
-from cnm_bridge.core.planning.options.docker_options import split_unknown
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint

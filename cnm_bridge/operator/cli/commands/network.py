@@ -13,8 +13,8 @@ from cni_bridge_spec import JsonObject
 from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.planning.options.bandwidth import BANDWIDTH_OPTIONS
-from cnm_bridge.core.planning.options.cni_options import CONFIGURATION
+from cnm_bridge.core.options.bandwidth import BANDWIDTH_OPTIONS
+from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup, ExitStatus, exits

@@ -24,7 +24,7 @@ from cni_bridge_spec import (
 )
 from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.planning.options.cni_options import list_name
+from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows

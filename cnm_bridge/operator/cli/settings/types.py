@@ -138,7 +138,7 @@ def refuse_conflicts(networks: Sequence[ManagedNetwork]) -> None:
 def _from_table(table: Mapping[str, Any]) -> ManagedNetwork:
     # Imported for the first network: a daemon without one listens 50 ms earlier.
     from cni_invoker.documents.schema import show  # noqa: PLC0415
-    from cnm_bridge.core.planning.options.cni_options import CONFIGURATION, parse_options  # noqa: PLC0415
+    from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options  # noqa: PLC0415
 
     for key, value in table.items():
         if key not in _KEYS:

@@ -13,6 +13,7 @@ from cni_bridge_state import AttachMode, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import (
     AttachChoice,
     AttachRequest,
@@ -20,7 +21,6 @@ from cnm_bridge.core.planning.attach_choice import (
     choose_mode,
     depends_on_static,
 )
-from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.settings import AttachOption
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)

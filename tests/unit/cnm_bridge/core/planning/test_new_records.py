@@ -10,9 +10,9 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record, rebuilt_record
-from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 

@@ -13,8 +13,8 @@ from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
+from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.plan import (
     Plan,
     PlanRequest,

@@ -11,8 +11,8 @@ from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, RequestedIn
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineRelease
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.options.cni_options import Options
 from cnm_bridge.core.planning.plan import PlanRequest
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint

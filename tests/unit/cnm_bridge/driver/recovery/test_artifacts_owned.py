@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_state import EndpointRecord
-from cnm_bridge.core.planning.saved_rules import parse_saved_rules
+from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts, HostRule, chain_names
 from tests.records import endpoint
 

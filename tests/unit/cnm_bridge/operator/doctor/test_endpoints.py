@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.planning.expected_artifacts import find_missing_rules
+from cnm_bridge.core.checks import find_missing_rules
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 
 PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": ""}

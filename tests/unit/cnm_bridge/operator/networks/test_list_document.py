@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject, get_objects, parse_json
 from cni_invoker import SUPPORTED_VERSIONS, NetworkConfigurationList
 from cni_invoker.documents.checks import check_ifname
 from cnm_bridge.core.errors import BadOption, Refused
-from cnm_bridge.core.planning.addresses.address_ranges import find_ranges
+from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.networks.list_document import (
     Backend,
     bridge_name,

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.planning.container_file import ContainerFile, ContainerRecord, FileEdit
+from cnm_bridge.core.container_files import ContainerFile, ContainerRecord, FileEdit
 from cnm_bridge.system.kernel.container_files import edit_container_file, has_container_files
 
 ID: Final = "4f2a" * 16

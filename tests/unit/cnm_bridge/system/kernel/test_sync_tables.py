@@ -10,7 +10,7 @@ import pytest
 from cnm_bridge.core.link_state import MAIN_TABLE, Route
 from cnm_bridge.system.kernel.netlink.routes import Places
 from cnm_bridge.system.kernel.sync import choose_tables
-from tests.unit.cnm_bridge.core.planning.snapshots import route
+from tests.unit.cnm_bridge.core.snapshots import route
 
 AWAY = route("0.0.0.0/0", "10.1.0.1", table=100)
 HOME = route("10.1.0.0/24", table=100)

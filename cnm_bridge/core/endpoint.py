@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The typed endpoint: names, paths and documents read from its record; pure."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
+from cni_invoker import Attachment, NetworkConfigurationList, Result
+from cni_invoker.documents.checks import check_arguments
+from cni_invoker.errors import InvalidParameter
+from cnm_bridge.core.link_state import Snapshot
+from cnm_bridge.core.lists.reserved_list import RESERVATION, with_reservation, without_addresses
+from cnm_bridge.core.naming import alternative_name, host_link_name, staging_path
+
+
+@dataclass(frozen=True, eq=False)  # without slots, because of the cached properties
+class Endpoint:
+    """An endpoint's record with typed forms of its documents, each made on first use.
+
+    Keep the object no longer than one call: the typed forms take several times the memory of the record.
+
+    Attributes:
+        record: The record. It is frozen, so a typed form cannot become stale.
+    """
+
+    record: EndpointRecord
+
+    @property
+    def id(self) -> EndpointId:
+        """Docker's endpoint ID."""
+        return self.record.id
+
+    @property
+    def attachment_id(self) -> AttachmentId:
+        """The attachment's ID, which CNI receives as the container ID."""
+        return self.record.attachment.id
+
+    @property
+    def host_link(self) -> str:
+        """The name of its link in the host namespace."""
+        return host_link_name(self.attachment_id)
+
+    @property
+    def altname(self) -> str:
+        """The alternative name of its link, in every namespace."""
+        return alternative_name(self.attachment_id)
+
+    @property
+    def netns(self) -> Path:
+        """The path of the namespace in which its plugins run: the staging namespace, or the pin of its sandbox."""
+        return Path(self.record.attachment.netns)
+
+    @property
+    def sandbox(self) -> Path | None:
+        """The path of its sandbox, None if it has never been joined."""
+        return Path(self.record.sandbox_key) if self.record.sandbox_key else None
+
+    @property
+    def has_device(self) -> bool:
+        """Whether its link is a device of the host, which DEL returns to the host."""
+        if any(plugin.type == "host-device" for plugin in self.network.plugins):
+            return True
+        return self.snapshot is not None and self.snapshot.link.kind is None
+
+    @cached_property
+    def attachment(self) -> Attachment:
+        """Its CNI attachment."""
+        return self.attachment_in(self.netns)
+
+    def attachment_in(self, netns: Path) -> Attachment:
+        """Return its CNI attachment with another namespace.
+
+        The container ID is the attachment's own ID, not that of Docker's container: plugins name iptables chains, port
+        mappings and ifb devices after it without the ifname. Two attachments of one container would remove each
+        other's.
+
+        Earlier versions stored CNI_ARGS that no plugin can receive. Without these DEL can run.
+        """
+        stored = self.record.attachment
+        args = _receivable(stored.args)
+        return Attachment(
+            container_id=stored.id,
+            ifname=stored.ifname,
+            netns=str(netns),
+            args=args if stored.reservation is None else without_addresses(args),
+            capability_args=stored.capability_args,
+        )
+
+    def attachment_of(self, index: int, *, netns: Path) -> Attachment:
+        """Return the CNI attachment that a plugin of `network` received at ADD, with another namespace.
+
+        DEL must receive the same (CNI SPEC §4). The IPAM plugin that ran at CreateEndpoint received the requests for
+        addresses, which the others did not, no identity, which they did, and the path of the staging namespace.
+        """
+        stored = self.record.attachment
+        attachment = self.attachment_in(netns)
+        if index != RESERVATION or not stored.has_reservation:
+            return attachment
+        args = stored.args if stored.reservation_input is None else stored.reservation_input.args
+        reserved_in = staging_path(self.netns.parents[1], stored.id)
+        return replace(attachment, args=_receivable(args), netns=str(reserved_in))
+
+    @cached_property
+    def network(self) -> NetworkConfigurationList:
+        """The network configuration list that its plugins receive; with a reservation, see `with_reservation`."""
+        stored = self.record.attachment
+        network = NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
+        if not stored.has_reservation:
+            return network
+        received = None if stored.reservation_input is None else stored.reservation_input.plugin
+        return with_reservation(network, self.reserved, received)
+
+    @cached_property
+    def reserved(self) -> Result | None:
+        """The result of the IPAM plugin at CreateEndpoint, None if it did not run there."""
+        document = self.record.attachment.reservation
+        return None if document is None else Result.from_document(document)
+
+    @cached_property
+    def reservation(self) -> NetworkConfigurationList | None:
+        """The part of the list that runs at CreateEndpoint in mode *hybrid*: the IPAM plugin; None if there is none."""
+        if not self.record.attachment.has_reservation:
+            return None
+        return self.network.with_plugins(self.network.plugins[:1])
+
+    @cached_property
+    def chain(self) -> NetworkConfigurationList:
+        """The list without the reservation."""
+        if not self.record.attachment.has_reservation:
+            return self.network
+        return self.network.with_plugins(self.network.plugins[1:])
+
+    @cached_property
+    def result(self) -> Result | None:
+        """The result of the last plugin whose ADD completed, None if none has."""
+        document = self.record.result
+        return None if document is None else Result.from_document(document)
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        """What the plugins left in the staging namespace, None before ADD has completed."""
+        document = self.record.snapshot
+        return None if document is None else Snapshot.from_json(document)
+
+
+def _receivable(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS without those that no plugin can receive."""
+    with suppress(InvalidParameter):
+        check_arguments(args)
+        return args
+    kept: tuple[tuple[str, str], ...] = ()
+    for arg in args:
+        with suppress(InvalidParameter):
+            check_arguments((*kept, arg))
+            kept = (*kept, arg)
+    return kept

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which pool an IPAM section gives for a request, and the pool's ID; pure.
+
+An ID is `SECTION,SUBNET,PART,DIGITS`, e.g. `lan,10.1.2.0/24,,5f0c81aa`. So a pool whose record was lost can be made
+again from the ID that Docker has kept.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from cni_bridge_spec import find_str
+from cni_bridge_state import AddressPoolRecord, PoolId
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.ipam.section import IpamSection
+from cnm_bridge.core.lists.address_ranges import overlap
+from cnm_bridge.core.wire.ipam_driver import RequestPool
+
+OPTION: Final = "cni.ipam"
+"""The option of `--ipam-opt` that names the section."""
+
+NAME_IT: Final = f"name the CNI configuration whose IPAM section gives the addresses: --ipam-opt {OPTION}=NAME"
+"""What to do, for errors."""
+
+_PARTS: Final = 4
+
+IpNetwork = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenPool:
+    """What a pool stands for.
+
+    Attributes:
+        section: The name of the section.
+        subnet: The subnet.
+        sub_pool: The part of it that addresses are chosen from; None for all.
+        gateway: The section's gateway, which its plugin never assigns; None if that is not known.
+    """
+
+    section: str
+    subnet: IpNetwork
+    sub_pool: IpNetwork | None
+    gateway: IPv4Address | IPv6Address | None = None
+
+
+def section_name(options: Mapping[str, str]) -> str | None:
+    """Return the name of the section that the user's options name; None without the option, as compose sends none.
+
+    Raises:
+        BadOption: It is empty, or there is another option.
+    """
+    for option in options:
+        if option != OPTION:
+            raise BadOption.unknown(option, [OPTION])
+    name = options.get(OPTION)
+    if name == "":
+        raise BadOption(OPTION, f"it is empty; {NAME_IT}")
+    return name
+
+
+def has_subnet(section: IpamSection, subnet: IpNetwork) -> bool:
+    """Return whether a section has a range of a subnet; false if its ranges are not known.
+
+    Raises:
+        Refused: They cannot be parsed.
+    """
+    return any(found.subnet == subnet for _, found in section.ranges or ())
+
+
+def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
+    """Return the pool for a request: the subnet that the user gave, or the section's first range of the family.
+
+    Raises:
+        Refused: The section has no such subnet.
+    """
+    ranges = section.ranges
+    if ranges is None:
+        return _choose_unread(section, request)
+    family = [found for _, found in ranges if found.subnet.version == (6 if request.is_ipv6 else 4)]
+    subnets = list(dict.fromkeys(found.subnet for found in family))
+    if not subnets:
+        kind = "IPv6" if request.is_ipv6 else "IPv4"
+        raise Refused(f"{section} has no {kind} range; add one, or create the network without {kind}")
+    if request.subnet is not None and request.subnet not in subnets:
+        raise Refused(
+            f"{section} has no subnet {request.subnet}, but {', '.join(map(str, subnets))}; give that with --subnet, "
+            "or leave --subnet out"
+        )
+    subnet = request.subnet or subnets[0]
+    part = request.sub_pool
+    usable = [found for found in family if found.subnet == subnet]
+    if part is not None and not any(_overlap(part, subnet, found.first, found.last) for found in usable):
+        has = ", ".join(f"{found.first} to {found.last}" for found in usable)
+        raise Refused(f"--ip-range {part} has no address of {section}, which has {has} in {subnet}")
+    return ChosenPool(section=section.name, subnet=subnet, sub_pool=part, gateway=usable[0].gateway)
+
+
+def refuse_overlap(
+    section: IpamSection, chosen: ChosenPool, others: Iterable[tuple[AddressPoolRecord, IpamSection | None]]
+) -> None:
+    """Refuse a pool whose addresses another section gives to containers, too: their plugins do not know of each other.
+
+    Subnets may overlap if the ranges have no address in common, as those of two networks on one LAN.
+
+    Args:
+        section: The pool's section.
+        chosen: The pool.
+        others: Other pools that Docker has, each with its section; None if that is no longer there.
+
+    Raises:
+        Refused: Another section has some of the addresses, or its ranges are not known.
+    """
+    for pool, other in others:
+        is_apart = _are_apart(section, chosen.subnet, other, pool.subnet)
+        if pool.section != section.name and overlap(pool.subnet, chosen.subnet) and not is_apart:
+            raise Refused(
+                f"{section} cannot be used: {chosen.subnet} overlaps {pool.subnet} of IPAM section {pool.section}, "
+                f"of which Docker has a pool already. Use section {pool.section} for both networks, or give the "
+                "sections other subnets, or ranges without a common address"
+            )
+
+
+def _are_apart(section: IpamSection, subnet: IpNetwork, other: IpamSection | None, other_subnet: IpNetwork) -> bool:
+    """Return whether the ranges of two sections in these subnets are known, and have no address in common."""
+    one, two = section.ranges, None if other is None else other.ranges
+    if one is None or two is None:
+        return False
+    own = [found for _, found in one if found.subnet == subnet]
+    return all(mine.is_apart(found) for mine in own for _, found in two if found.subnet == other_subnet)
+
+
+def render_pool_id(pool: ChosenPool, digits: str) -> PoolId:
+    """Return the ID of a pool; `digits` distinguish it from other pools of the same subnet."""
+    return PoolId(",".join((pool.section, str(pool.subnet), str(pool.sub_pool or ""), digits)))
+
+
+def parse_pool_id(pool_id: PoolId) -> ChosenPool | None:
+    """Return what an ID stands for, without the gateway; None if it is not an ID of this driver."""
+    parts = pool_id.split(",")
+    if len(parts) != _PARTS or not parts[0]:
+        return None
+    section, subnet, part, _ = parts
+    try:
+        return ChosenPool(section=section, subnet=ip_network(subnet), sub_pool=ip_network(part) if part else None)
+    except ValueError:
+        return None
+
+
+def _choose_unread(section: IpamSection, request: RequestPool) -> ChosenPool:
+    """Return the pool of a plugin whose ranges are not known."""
+    kind = section.plugin.type
+    if request.subnet is None:
+        raise Refused(f"{section}: it is not known how plugin {kind} writes its range; give the subnet with --subnet")
+    if request.sub_pool is not None:
+        raise Refused(f"{section}: plugin {kind} receives no --ip-range; set the range in the section")
+    text = find_str(section.ipam, "gateway")
+    try:
+        gateway = ip_address(text) if text else None
+    except ValueError:  # the plugin reports it
+        gateway = None
+    return ChosenPool(
+        section=section.name,
+        subnet=request.subnet,
+        sub_pool=None,
+        gateway=gateway if gateway is not None and gateway in request.subnet else None,
+    )
+
+
+def _overlap(
+    part: IpNetwork, subnet: IpNetwork, first: IPv4Address | IPv6Address, last: IPv4Address | IPv6Address
+) -> bool:
+    is_inside = part.version == subnet.version and int(part[0]) >= int(subnet[0]) and int(part[-1]) <= int(subnet[-1])
+    return is_inside and int(part[0]) <= int(last) and int(part[-1]) >= int(first)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the plugins of a list need from the host, by their types and configurations. Pure."""
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from ipaddress import IPv6Network
+from typing import Final
+
+from cni_bridge_spec import JsonObject
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.lists.address_ranges import find_ranges
+
+_MODULES: Final = {
+    "bridge": ("bridge", "veth"),
+    "ptp": ("veth",),
+    "macvlan": ("macvlan",),
+    "ipvlan": ("ipvlan",),
+    "vlan": ("8021q",),
+    "dummy": ("dummy",),
+    "vrf": ("vrf",),
+    "tap": ("tun",),
+    "bandwidth": ("ifb", "sch_tbf"),
+}
+_SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
+_FILTERING: Final = frozenset({"firewall", "portmap"})
+
+_DEVICE: Final = "device"
+_LINKS: Final[Mapping[str, str]] = {
+    "host-device": _DEVICE,
+    "ipvlan": "master",
+    "macvlan": "master",
+    "tap": "bridge",
+    "vlan": "master",
+}
+"""By plugin, the key of a link of the host that it does not make. Without this link ADD fails, usually with the error
+"Link not found" (plugins 1.1.1 and 1.9.1)."""
+_IN_CONTAINER: Final = "linkInContainer"
+
+
+def has_plugin(network: NetworkConfigurationList, plugin_type: str) -> bool:
+    """Return whether a list has a plugin of this type."""
+    return any(plugin.type == plugin_type for plugin in network.plugins)
+
+
+def needed_modules(network: NetworkConfigurationList) -> frozenset[str]:
+    """Return the kernel modules that the reference plugins of a list need."""
+    return frozenset(module for plugin in network.plugins for module in _MODULES.get(plugin.type, ()))
+
+
+def packet_filters(network: NetworkConfigurationList) -> frozenset[str]:
+    """Return the commands with which the plugins of a list make rules: `iptables`, `nft`, both or none."""
+    found = set()
+    for plugin in network.plugins:
+        if plugin.type in _FILTERING:
+            found.add("nft" if _find_text(plugin.document, "backend") == "nftables" else "iptables")
+        elif plugin.document.get("ipMasq") is True:
+            found.add("nft" if _find_text(plugin.document, "ipMasqBackend") == "nftables" else "iptables")
+    return frozenset(found)
+
+
+def is_masqueraded(network: NetworkConfigurationList) -> bool:
+    """Return whether packets of containers leave the host with its address."""
+    return any(plugin.document.get("ipMasq") is True for plugin in network.plugins)
+
+
+def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
+    """Return the links of the host through which it forwards the packets of containers; `` stands for any veth.
+
+    Empty if the host does not forward them, as with `macvlan`.
+    """
+    return tuple(dict.fromkeys(_forwarding_links(network)))
+
+
+def refuse_without_ipv6(network: NetworkConfigurationList, is_ipv6_on: Callable[[str], bool | None]) -> None:
+    """Refuse a list that gives IPv6 addresses on a host without IPv6: its ADD would fail.
+
+    Args:
+        network: The list.
+        is_ipv6_on: Returns whether a link of the host accepts IPv6 addresses; `` stands for a link that is made. None
+            if the kernel has no IPv6.
+
+    Raises:
+        Refused: A link of the host, or any link, accepts none.
+    """
+    if not any(isinstance(found.subnet, IPv6Network) for found in find_ranges(network)):
+        return
+    problem, fix = "", ""
+    if is_ipv6_on("") is None:
+        problem, fix = "this kernel has no IPv6", "start the host without the kernel parameter ipv6.disable=1"
+    elif off := [link for link in forwarding_links(network) if not is_ipv6_on(link)]:
+        setting = "net.ipv6.conf.all.disable_ipv6"
+        problem, fix = f"{off[0] or 'the link of a container'} on this host accepts none", fix_of_setting(setting, "0")
+    if problem:
+        raise Refused(
+            f"CNI configuration {network.name} gives IPv6 addresses, and {problem}: {fix}; or take the IPv6 "
+            "range out of the list"
+        )
+
+
+def fix_of_setting(name: str, value: str) -> str:
+    """Return the command that changes a setting of the host, now and after a restart."""
+    return f"sysctl -w {name}={value} && echo '{name} = {value}' >>{_SYSCTL_FILE}"
+
+
+def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
+    """Return the names of the bridges on which the plugins of a list put containers."""
+    return tuple(bridge_of(one.document) for one in network.plugins if one.type == "bridge")
+
+
+def bridge_of(plugin: JsonObject) -> str:
+    """Return the link that the plugin `bridge` makes or uses, by its configuration."""
+    return _find_text(plugin, "bridge") or "cni0"
+
+
+def find_missing_links(
+    network: NetworkConfigurationList, existing: Container[str], *, in_use: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield the links that the host does not have: the name, and what it is for, such as `master of plugin macvlan`.
+
+    Args:
+        network: The list.
+        existing: The names of the host's links.
+        in_use: Whether a container is attached with the list, which then has the device of `host-device`.
+    """
+    for plugin in network.plugins:
+        key = _LINKS.get(plugin.type, "")
+        name = _find_text(plugin.document, key)
+        if plugin.document.get(_IN_CONTAINER) is True or (key == _DEVICE and in_use):
+            continue
+        if name and name not in existing:
+            yield name, f"{key} of plugin {plugin.type}"
+
+
+def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
+    for plugin in network.plugins:
+        if plugin.type == "bridge" and any(
+            plugin.document.get(key) is True for key in ("isGateway", "isDefaultGateway")
+        ):
+            yield bridge_of(plugin.document)
+        elif plugin.type == "ptp":
+            yield ""
+
+
+def _find_text(document: JsonObject, key: str) -> str | None:
+    """Return a text, None if there is none or if it has another type, which the plugin refuses."""
+    value = document.get(key)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Passes requested addresses and a requested MAC to the plugins of a list; pure.
+
+There are several ways, none of which all plugins support (CNI CONVENTIONS; measured with plugins 1.1.1 and 1.9.1):
+
+| the list has                          | the addresses go to                                             |
+| ------------------------------------- | --------------------------------------------------------------- |
+| a plugin with the capability `ips`    | `runtimeConfig.ips`                                             |
+| the IPAM plugin host-local, static, … | `args.cni.ips`: they read it                                    |
+| no IPAM plugin, or dhcp               | a `static` IPAM part that takes its place                       |
+| whereabouts                           | nowhere, and are refused: it would not reserve them             |
+| any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
+
+Addresses that this driver has reserved before, as Docker's IPAM driver, always go to a `static` IPAM part: another
+plugin would reserve them a second time.
+
+Only one of them is used each time, because host-local combines the addresses from all of them and requests each. `plan`
+checks whether the plugins assigned what was requested.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
+from cni_bridge_state import AttachmentRecord, PoolRecord
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.errors import NULL_IPAM, Refused
+from cnm_bridge.core.lists.address_ranges import RANGED
+from cnm_bridge.core.options.requested_ips import WantedAddress
+
+_READ_ARGS: Final = RANGED | {"static"}
+_REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
+_RESERVES_NONE: Final = frozenset({"whereabouts"})
+"""IPAM plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
+`IP=ADDRESS/LENGTH` without reserving it."""
+_READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
+_MAC: Final = "mac"
+_DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
+_USUAL_PREFIXES: Final = {4: 24, 6: 64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressing:
+    """The parts of the plugins' input that carry requested values.
+
+    Attributes:
+        configuration: The list, with the values that must be in a plugin's configuration.
+        args: Additional CNI_ARGS.
+        capability_args: Additional capability arguments, by capability.
+    """
+
+    configuration: NetworkConfigurationList
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: JsonObject = field(default_factory=dict, hash=False)
+
+
+def plan_addresses(
+    network: NetworkConfigurationList,
+    wanted: Sequence[WantedAddress],
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+    is_reserved: bool = False,
+) -> Addressing:
+    """Return the input that passes the requested addresses to the plugins of a list.
+
+    Args:
+        network: The list.
+        wanted: The addresses.
+        pools: Docker's pools, which have the gateways if the list has no IPAM plugin.
+        internal: Whether the network is internal: then there are no default routes.
+        is_reserved: Whether the addresses are reserved already.
+
+    Raises:
+        Refused: An address needs a prefix length, or the IPAM plugin reserves no requested address.
+    """
+    if not wanted:
+        return Addressing(configuration=network)
+    texts: list[JsonValue] = [str(address) for address in wanted]
+    index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
+    ipam_type = None if is_reserved else network.plugins[index].ipam_type
+    if ipam_type in _RESERVES_NONE:
+        raise Refused(
+            f"CNI configuration {network.name} cannot give a container a requested address ({wanted[0]}): its IPAM "
+            f"plugin {ipam_type} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
+            f"make the network with {NULL_IPAM}"
+        )
+    if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":
+        _require_prefixes(network, wanted)
+    if ipam_type not in _REPLACED_BY_STATIC and any("ips" in plugin.capabilities for plugin in network.plugins):
+        return Addressing(configuration=network, capability_args={"ips": texts})
+    if ipam_type in _REPLACED_BY_STATIC:
+        return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
+    extended = _with_args(network, {"ips": texts}, only=index)
+    if ipam_type in _READ_ARGS:
+        return Addressing(configuration=extended)
+    return Addressing(configuration=extended, args=(("IP", str(wanted[0]).partition("/")[0]),))
+
+
+def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that a list assigns to every container without reserving them: those of `static`."""
+    return parse_addresses(
+        str(given.get("address"))
+        for plugin in network.plugins
+        if plugin.ipam_type == "static"
+        for given in get_objects(find_object(plugin.document, "ipam") or {}, "addresses")
+    )
+
+
+def requested_addresses(
+    network: NetworkConfigurationList, capability_args: JsonObject
+) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that a list and its capability args request, see the table above; not those of `IP=`."""
+    arguments = (find_object(find_object(plugin.document, "args") or {}, "cni") or {} for plugin in network.plugins)
+    return parse_addresses(text for given in (capability_args, *arguments) for text in get_strings(given, "ips"))
+
+
+def attachment_addresses(attachment: AttachmentRecord) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses of an attachment that are known before an IPAM plugin runs."""
+    network = NetworkConfigurationList.from_document(attachment.configuration)
+    requested = requested_addresses(network, attachment.capability_args)
+    return static_addresses(network) | requested | argument_addresses(attachment.args)
+
+
+def argument_addresses(args: Iterable[tuple[str, str]]) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that CNI_ARGS request (`IP=`)."""
+    return parse_addresses(text for key, value in args if key == "IP" for text in value.split(","))
+
+
+def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses in texts, with or without a prefix; the plugins themselves report invalid ones."""
+    found = set()
+    for text in texts:
+        with suppress(ValueError):
+            found.add(ip_interface(text).ip)
+    return frozenset(found)
+
+
+def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
+    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC.
+
+    Each plugin receives it in the way that it reads: `bridge` makes its `macspoofchk` rules for the MAC that it knows,
+    even if `tuning` is the one with the capability.
+    """
+    is_capability = any(_MAC in plugin.capabilities for plugin in network.plugins)
+    is_argument = any(
+        plugin.type in _READ_MAC_ARGUMENT and _MAC not in plugin.capabilities for plugin in network.plugins
+    )
+    if not is_capability and not is_argument:
+        return None
+    return Addressing(
+        configuration=network,
+        args=(("MAC", mac),) if is_argument else (),
+        capability_args={_MAC: mac} if is_capability else {},
+    )
+
+
+def receives_mac(
+    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
+) -> bool:
+    """Return whether a plugin of a list receives a MAC in these CNI_ARGS and capability args."""
+    if _MAC in capability_args and any(_MAC in plugin.capabilities for plugin in network.plugins):
+        return True
+    return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
+
+
+def _with_args(
+    network: NetworkConfigurationList, values: JsonObject, *, only: int | None = None
+) -> NetworkConfigurationList:
+    """Return the list with values added to `args.cni` of all its plugins, or only of the one at index `only`."""
+    documents = []
+    for index, plugin in enumerate(network.plugins):
+        document = dict(plugin.document)
+        if only is None or index == only:
+            args = find_object(document, "args") or {}
+            document["args"] = {**args, "cni": {**(find_object(args, "cni") or {}), **values}}
+        documents.append(document)
+    return _with_plugins(network, documents)
+
+
+def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
+    """Return the list with labels added to `args.cni.labels` of its plugins; a label with the same key is replaced."""
+    values = [{"key": key, "value": value} for key, value in labels]
+    given = dict(labels)
+    for index, plugin in enumerate(network.plugins):
+        args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
+        own = [label for label in get_objects(args, "labels") if label.get("key") not in given]
+        network = _with_args(network, {"labels": [*own, *values]}, only=index)
+    return network
+
+
+def _with_static(
+    network: NetworkConfigurationList,
+    index: int,
+    wanted: Sequence[WantedAddress],
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> NetworkConfigurationList:
+    """Return the list with `static` as its IPAM plugin; its routes and name servers are kept."""
+    documents: list[JsonObject] = [plugin.document for plugin in network.plugins]
+    ipam = dict(find_object(documents[index], "ipam") or {})
+    gateways = {pool.subnet.version: pool.gateway for pool in pools if pool.gateway is not None}
+    routes = list(get_objects(ipam, "routes"))
+    addresses: list[JsonValue] = []
+    for address in wanted:
+        gateway = gateways.get(address.version)
+        addresses.append({"address": str(address), **({"gateway": str(gateway)} if gateway else {})})
+        default = _DEFAULT_ROUTES[address.version]
+        if gateway and not internal and all(route.get("dst") != default for route in routes):
+            routes.append({"dst": default, "gw": str(gateway)})
+    ipam |= {"type": "static", "addresses": addresses, **({"routes": routes} if routes else {})}
+    documents[index] = {**documents[index], "ipam": ipam}
+    return _with_plugins(network, documents)
+
+
+def _with_plugins(network: NetworkConfigurationList, documents: Sequence[JsonObject]) -> NetworkConfigurationList:
+    document = {**network.document, "plugins": list(documents)}
+    return NetworkConfigurationList.from_document(document, source=network.source)
+
+
+def _require_prefixes(network: NetworkConfigurationList, wanted: Sequence[WantedAddress]) -> None:
+    for address in wanted:
+        if not isinstance(address, IPv4Interface | IPv6Interface):
+            raise Refused(
+                f"CNI configuration {network.name} has no subnet that contains {address}; "
+                f"add a prefix length, such as cni.ips={address}/{_USUAL_PREFIXES[address.version]}"
+            )

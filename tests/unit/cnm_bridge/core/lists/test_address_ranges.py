@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which pools of Docker's IPAM a list can use: those that it has; one that Docker added by itself is ignored."""
+
+from ipaddress import IPv4Interface, IPv6Interface, ip_network
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import PoolRecord, RequestedInterface
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.lists.address_ranges import find_pool_problem, find_unused_pools
+from cnm_bridge.core.options.cni_options import Options
+from cnm_bridge.core.planning.plan import PlanRequest, without_unused_pools
+
+DEFAULTS = ("172.17.0.0/16", "172.31.0.0/16", "192.168.0.0/20", "192.168.240.0/20")
+IPV6 = "fd22::/64"
+
+
+def network(*subnets: str) -> NetworkConfigurationList:
+    """Return a list whose host-local has these subnets."""
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet}] for subnet in subnets]}
+    document: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "ipam": ipam}]}
+    return NetworkConfigurationList.from_document(document)
+
+
+def pools(*subnets: str) -> tuple[PoolRecord, ...]:
+    """Return pools of Docker's IPAM."""
+    return tuple(PoolRecord(subnet=ip_network(subnet), gateway=None) for subnet in subnets)
+
+
+@pytest.mark.parametrize("chosen", DEFAULTS)
+def test_a_pool_that_docker_chose_by_itself(chosen: str) -> None:
+    """It is no problem of a list that has only IPv6, and its addresses are not requested from the plugins."""
+    both = pools(chosen, IPV6)
+    assert find_unused_pools(network(IPV6), both) == both[:1]
+    assert find_pool_problem(network(IPV6), both) is None
+    requested = RequestedInterface(
+        address=IPv4Interface((ip_network(chosen)[2], ip_network(chosen).prefixlen)),
+        address_ipv6=IPv6Interface("fd22::9/64"),
+    )
+    wanted = PlanRequest(network=network(IPV6), options=Options(), requested=requested, pools=both, internal=False)
+    found = without_unused_pools(wanted)
+    assert found.pools == both[1:]
+    assert found.requested == RequestedInterface(address_ipv6=IPv6Interface("fd22::9/64"))
+
+
+@pytest.mark.parametrize("given", ["10.9.0.0/16", "172.16.0.0/16", "172.18.0.0/24", "192.168.0.0/24", "192.168.8.0/21"])
+def test_a_pool_that_the_user_gave(given: str) -> None:
+    """Docker never chooses it by itself, so the list must have it."""
+    chosen = pools(given, IPV6)
+    assert find_unused_pools(network(IPV6), chosen) == ()
+    problem = find_pool_problem(network(IPV6), chosen)
+    assert problem is not None
+    assert given in problem.text
+
+
+def test_a_list_with_addresses_of_that_family() -> None:
+    """Docker's choice would give the container other addresses than the plugins."""
+    dual = network("10.22.0.0/16", IPV6)
+    assert find_unused_pools(dual, pools("172.18.0.0/16", IPV6)) == ()
+    problem = find_pool_problem(dual, pools("172.18.0.0/16", IPV6))
+    assert problem is not None
+    assert "172.18.0.0/16" in problem.text
+
+
+def test_ipv6_is_always_asked_for() -> None:
+    """Docker gives a network IPv6 only on request, so a list without it cannot be used."""
+    assert find_unused_pools(network("10.22.0.0/16"), pools("10.22.0.0/16", "fd11::/64")) == ()
+    assert find_pool_problem(network("10.22.0.0/16"), pools("10.22.0.0/16", "fd11::/64")) is not None
+
+
+def test_a_list_without_ranges() -> None:
+    """Its families are not known, so the result of ADD is checked instead."""
+    plugin: JsonObject = {"type": "bridge", "ipam": {"type": "static"}}
+    listed = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
+    assert find_unused_pools(listed, pools("172.18.0.0/16")) == ()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Some plugins make what cannot be moved; the others determine what is captured."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.link_state import NotCarriable, Sysctl
+from cnm_bridge.core.lists.plugin_suitability import (
+    choose_observation,
+    describe_uncarriable,
+    find_unsuitable,
+    keeps_ipv6,
+)
+
+
+def network(*plugins: JsonObject) -> NetworkConfigurationList:
+    """Return a list of these plugins."""
+    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name"), [({"type": "macvlan", "ipam": {"type": "dhcp"}}, "dhcp"), ({"type": "vrf"}, "vrf")]
+)
+def test_unsuitable_plugins_are_found(plugin: JsonObject, name: str) -> None:
+    """The text names the plugin, also if it is the IPAM plugin of another one."""
+    found = find_unsuitable(network({"type": "bridge"}, plugin))
+    assert found is not None
+    assert found.startswith(f"plugin {name}: ")
+    assert find_unsuitable(network({"type": "bridge"})) is None
+
+
+OFF, ON = (Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value=value) for value in "10")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "sysctls", "is_kept"),
+    [
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "0"}}, [], True),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "0"}}, [OFF], False),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "1"}}, [], False),
+        ({"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "2"}}, [], False),
+        ({"type": "firewall"}, [], False),
+        ({"type": "firewall"}, [ON], True),
+    ],
+)
+def test_settings_switch_ipv6_on(plugin: JsonObject, sysctls: Sequence[Sysctl], is_kept: bool) -> None:
+    """Without any, IPv6 is off on a link whose plugins configured none; the options override the plugins."""
+    assert keeps_ipv6(network({"type": "bridge"}, plugin), "eth0", sysctls) is is_kept
+
+
+def test_known_plugins_limit_the_capture() -> None:
+    """Capturing all sysctls takes milliseconds, so only those are captured that the plugins can change."""
+    tuning: JsonObject = {
+        "type": "tuning",
+        "sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1"},
+        "args": {"cni": {"sysctl": {"net.ipv6.conf.eth0.hop_limit": "9"}}},
+    }
+    observation = choose_observation(network({"type": "bridge"}, tuning), "eth0")
+    assert observation.settings is not None
+    assert "net/ipv4/conf/eth0/arp_notify" in observation.settings
+    assert set(observation.stated) == {
+        "net/core/somaxconn",
+        "net/ipv4/conf/eth0/arp_filter",
+        "net/ipv6/conf/eth0/hop_limit",
+    }
+    assert not observation.thorough
+
+
+def test_unknown_plugins_need_a_complete_capture() -> None:
+    """An unknown plugin, or IPAM plugin, may change anything."""
+    unknown: Sequence[JsonObject] = ({"type": "mystery"}, {"type": "macvlan", "ipam": {"type": "mystery"}})
+    for plugin in unknown:
+        observation = choose_observation(network({"type": "bridge"}, plugin), "eth0")
+        assert (observation.settings, observation.thorough) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        (("bridge", "mystery"), "plugin mystery made"),
+        (("bridge", "tuning"), "one of the plugins bridge, tuning made"),
+        (("odd", "bridge", "mystery"), "one of the plugins odd, mystery made"),
+    ],
+)
+def test_the_error_names_the_plugins_that_may_be_the_cause(plugins: tuple[str, ...], words: str) -> None:
+    """If something cannot be moved to the sandbox, unknown plugins are suspected first."""
+    text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
+    assert words in text
+    assert "a further link, dummy0" in text
+
+
+def test_the_error_names_an_ipam_plugin() -> None:
+    """It runs in the namespace too."""
+    listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
+    assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))
+
+
+@pytest.mark.parametrize(
+    "odd", [{"sysctl": []}, {"args": []}, {"args": {"cni": 5}}, {"args": {"cni": {"sysctl": "x"}}}]
+)
+def test_malformed_tuning_settings_are_left_to_the_plugin(odd: JsonObject) -> None:
+    """The plugin rejects them at ADD."""
+    assert choose_observation(network({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()

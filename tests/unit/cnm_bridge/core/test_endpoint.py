@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The typed fields of an endpoint's record."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    ReservationInput,
+)
+from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.naming import staging_path
+from tests.records import endpoint
+from tests.unit.cnm_bridge.core.snapshots import LINK, snapshot
+
+CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
+RECORD = EndpointRecord(
+    id=EndpointId("e" * 64),
+    network_id=NetworkId("a" * 64),
+    phase=Phase.PENDING,
+    boot_id="0c1f",
+    internal=False,
+    requested=RequestedInterface(),
+    attachment=AttachmentRecord(
+        id=AttachmentId("0123456789abcdef"),
+        ifname="eth0",
+        netns="/run/cni-bridge/netns/0123456789abcdef",
+        configuration=CONFIGURATION,
+        cni_version="0.3.1",
+        args=(("IgnoreUnknown", "1"),),
+        capability_args={},
+    ),
+)
+
+
+def test_names_come_from_the_attachment() -> None:
+    """CNI, links and the staging namespace use the attachment's ID, never Docker's endpoint ID."""
+    endpoint = Endpoint(RECORD)
+    assert endpoint.attachment.container_id == "0123456789abcdef"
+    assert (endpoint.host_link, endpoint.altname) == ("cnib0123456789a", "cni-bridge-0123456789abcdef")
+    assert endpoint.netns == Path("/run/cni-bridge/netns/0123456789abcdef")
+    assert endpoint.sandbox is None
+    assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
+
+
+def test_arguments_that_no_plugin_can_receive() -> None:
+    """An earlier version stored them; without them DEL can run."""
+    args = (("IgnoreUnknown", "1"), ("A", "a=b"), ("B", "x\0y"), ("C", "x" * 200_000), ("D", "1"), ("E", "a;b"))
+    record = replace(RECORD, attachment=replace(RECORD.attachment, args=args))
+    assert Endpoint(record).attachment.args == (("IgnoreUnknown", "1"), ("D", "1"))
+
+
+def test_the_list_has_the_version_of_add() -> None:
+    """DEL uses the version of ADD, whatever the stored list offers."""
+    assert Endpoint(RECORD).network.cni_version == "0.3.1"
+
+
+def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
+    """They exist when the plugins have completed ADD."""
+    assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
+
+
+def test_documents_of_different_records_are_kept_apart() -> None:
+    """Equal lists with another version or another reservation are other lists."""
+    attachment = RECORD.attachment
+    other = replace(RECORD, attachment=replace(attachment, cni_version="0.4.0"))
+    assert Endpoint(RECORD).network.cni_version == "0.3.1"
+    assert Endpoint(other).network.cni_version == "0.4.0"
+
+
+def test_what_the_plugins_of_a_reservation_received() -> None:
+    """The IPAM plugin received requests for addresses, and no identity; the others the other way round.
+
+    It ran in the staging namespace, whatever the path of the others.
+    """
+    netns, own, identified = Path("/run/netns/1"), (("IP", "10.1.0.2"),), (("IP", "10.1.0.2"), ("NAME", "web"))
+    plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "args": {"cni": {"labels": []}}}
+    reserved = replace(
+        RECORD.attachment,
+        configuration={**CONFIGURATION, "plugins": [plugin]},
+        reservation={"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.0.2/24"}]},
+        args=identified,
+    )
+    ipam: JsonObject = {"type": "host-local", "ipam": {"type": "host-local"}}
+    known = replace(reserved, reservation_input=ReservationInput(plugin=ipam, args=own))
+    endpoint = Endpoint(replace(RECORD, attachment=known))
+    assert [endpoint.attachment_of(index, netns=netns).args for index in (0, 1)] == [own, (("NAME", "web"),)]
+    paths = [endpoint.attachment_of(index, netns=netns).netns for index in (0, 1)]
+    assert paths == [str(staging_path(Path("/run/cni-bridge"), reserved.id)), str(netns)]
+    assert endpoint.network.plugins[0].document == ipam
+    stored_before = Endpoint(replace(RECORD, attachment=reserved))
+    assert stored_before.attachment_of(0, netns=netns).args == identified
+    assert stored_before.network.plugins[0].document == {**plugin, "type": "host-local"}
+    assert Endpoint(RECORD).attachment_of(0, netns=netns) == Endpoint(RECORD).attachment_in(netns)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "is_device"),
+    [("bridge", "veth", False), ("macvlan", "macvlan", False), ("host-device", "veth", True), ("sriov", None, True)],
+)
+def test_devices_of_the_host_are_recognised(plugin: str, kind: str | None, is_device: bool) -> None:
+    """Plugins return them instead of deleting them: links that are not virtual, and any link of `host-device`."""
+    record = endpoint("88" * 32, plugins=[{"type": plugin}])
+    made = snapshot(link=replace(LINK, kind=kind)).to_json()
+    assert Endpoint(replace(record, snapshot=made)).has_device is is_device
+    assert Endpoint(record).has_device is (plugin == "host-device")  # without a snapshot the link is unknown
