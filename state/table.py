@@ -127,4 +127,3 @@ class Table(Generic[R]):
             for index in self._indexes:
                 index.discard(record)
         return record
-

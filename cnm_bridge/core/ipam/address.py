@@ -6,7 +6,7 @@ Docker requests one address at a time, of one family. host-local assigns one of 
 given only the ranges of the pool's subnet, and of those only the part that `--ip-range` allows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
@@ -16,7 +16,8 @@ from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.ipam.section import IpamSection
 from cnm_bridge.core.lists.address_ranges import AddressRange
-from cnm_bridge.core.planning.addressing import plan_addresses
+from cnm_bridge.core.lists.changes import with_plugins
+from cnm_bridge.core.planning.addressing import Addressing, plan_addresses
 from cnm_bridge.core.planning.identity import ANY_ARGS
 
 _RANGE_KEYS: Final = frozenset({"subnet", "rangeStart", "rangeEnd", "gateway", "ranges"})
@@ -25,21 +26,6 @@ _POINT_TO_POINT: Final = 31
 """From this IPv4 prefix length on, a subnet has neither a network nor a broadcast address (RFC 3021)."""
 
 IpAddress = IPv4Address | IPv6Address
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressPlan:
-    """The input of the IPAM plugin.
-
-    Attributes:
-        configuration: The list with the plugin as its only plugin.
-        args: CNI_ARGS, in order.
-        capability_args: Capability arguments.
-    """
-
-    configuration: NetworkConfigurationList
-    args: tuple[tuple[str, str], ...] = ()
-    capability_args: JsonObject = field(default_factory=dict, hash=False)
 
 
 def refuse_address(pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
@@ -65,7 +51,7 @@ def is_assignable(section: IpamSection, pool: AddressPoolRecord, address: IpAddr
     return ranges is None or any(found.contains(address) for _, found in ranges if found.subnet == pool.subnet)
 
 
-def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddress | None) -> AddressPlan:
+def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddress | None) -> Addressing:
     """Return the plugin's input for an address, or for any.
 
     Raises:
@@ -88,13 +74,9 @@ def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddre
             )
         network = _with_ranges(section, narrowed)
     if address is None:
-        return AddressPlan(configuration=network)
+        return Addressing(configuration=network)
     planned = plan_addresses(network, (address,), (), internal=False)
-    return AddressPlan(
-        configuration=planned.configuration,
-        args=(*ANY_ARGS, *planned.args) if planned.args else (),
-        capability_args=planned.capability_args,
-    )
+    return replace(planned, args=(*ANY_ARGS, *planned.args) if planned.args else ())
 
 
 def take_address(pool: AddressPoolRecord, result: Result, wanted: IpAddress | None) -> IPv4Interface | IPv6Interface:
@@ -138,5 +120,4 @@ def _part(found: AddressRange, pool: AddressPoolRecord) -> tuple[IpAddress, IpAd
 def _with_ranges(section: IpamSection, ranges: list[JsonObject]) -> NetworkConfigurationList:
     ipam = {key: value for key, value in section.ipam.items() if key not in _RANGE_KEYS}
     plugin: JsonObject = {**section.plugin.document, "ipam": {**ipam, "ranges": [[*ranges]]}}
-    document = {**section.configuration.document, "plugins": [plugin]}
-    return NetworkConfigurationList.from_document(document, source=section.source)
+    return with_plugins(section.configuration, [plugin])

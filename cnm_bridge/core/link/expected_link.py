@@ -5,7 +5,7 @@
 `cnm_bridge.core.lists.reserved_list` has the list that the plugins receive.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
@@ -162,31 +162,26 @@ def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
     )
 
 
-def refuse_unexpected(
-    configuration: NetworkConfigurationList,
-    expected: Snapshot,
-    snapshot: Snapshot,
-    requested: Collection[IpAddress] = (),
+def refuse_missing_addresses(
+    configuration: NetworkConfigurationList, wanted: Iterable[IpAddress], snapshot: Snapshot
 ) -> None:
     """Refuse an attachment without an address that was requested, or that Docker knows already.
 
     Args:
         configuration: The list.
-        expected: What Docker learnt at CreateEndpoint.
+        wanted: The addresses; one with a prefix length must be there with it.
         snapshot: What the plugins made.
-        requested: Requested addresses; Docker does not know those without a prefix.
 
     Raises:
         Refused: An address is missing.
     """
     given = given_addresses(snapshot)
-    wanted = {*requested, *(address.ip for address in given_addresses(expected))}
-    missing = sorted(map(str, wanted.difference(address.ip for address in given)))
+    missing = sorted(map(str, set(wanted).difference(given, (address.ip for address in given))))
     if missing:
         raise Refused(
             f"the plugins of CNI configuration {configuration.name} did not assign {', '.join(missing)} but "
-            f"{', '.join(map(str, given)) or 'none'}; its IPAM plugin must accept requested addresses, as "
-            "host-local and static do, and its subnet must contain them"
+            f"{_listed(given)}; its IPAM plugin must accept requested addresses, as host-local and static do, and its "
+            "subnet must contain them"
         )
 
 
@@ -233,6 +228,5 @@ def _differences(main: PluginConfiguration, reserved: Result, result: Result, sn
         yield f"the name servers are {_listed(result.dns.nameservers)}, not {_listed(reserved.dns.nameservers)}"
 
 
-def _listed(values: object) -> str:
-    found = sorted(map(str, values)) if isinstance(values, set | tuple) else ()
-    return ", ".join(found) or "none"
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, values))) or "none"

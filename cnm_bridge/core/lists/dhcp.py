@@ -16,6 +16,7 @@ from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import AttachmentId
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import PluginError, PluginFailed, PluginTimeout
+from cnm_bridge.core.lists.changes import with_plugins
 from cnm_bridge.core.lists.reserved_list import ipam_configuration
 
 _DHCP: Final = "dhcp"
@@ -62,8 +63,7 @@ def lease_list(network: NetworkConfigurationList, plugin: PluginConfiguration) -
 
     The IPAM plugin receives what the plugin passes to it (CNI SPEC §4), so the daemon finds the same lease.
     """
-    document = {**network.document, "plugins": [ipam_configuration(plugin)]}
-    return NetworkConfigurationList.from_document(document, source=network.source)
+    return with_plugins(network, [ipam_configuration(plugin)])
 
 
 def explain_no_lease(plugin: PluginConfiguration, error: PluginError) -> str | None:

@@ -21,8 +21,9 @@ identity was added to the list at Join, the record also has what the IPAM plugin
 from collections.abc import Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_object
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result
+from cnm_bridge.core.lists.changes import with_plugins, without_address_args
 
 RESERVATION: Final = 0
 """The index of the IPAM plugin in a list that has a reservation."""
@@ -55,9 +56,7 @@ def with_reservation(
     main, *others = network.plugins
     first = main.document if reserved is None else with_static(main, reserved)
     ipam = ipam_configuration(main) if received is None else received
-    documents = [ipam, first, *(other.document for other in others)]
-    document = {**network.document, "plugins": list(documents)}
-    return NetworkConfigurationList.from_document(document, source=network.source)
+    return with_plugins(network, [ipam, first, *(other.document for other in others)])
 
 
 def without_addresses(args: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -76,15 +75,12 @@ def ipam_configuration(main: PluginConfiguration) -> JsonObject:
 
 def with_static(main: PluginConfiguration, reserved: Result) -> JsonObject:
     """Return the configuration of the first plugin with `static` as IPAM plugin, which gives a result again."""
-    document: dict[str, JsonValue] = {**main.document, "ipam": _static(reserved)}
     capabilities = (main.capabilities - {_ADDRESSES}) | ({_MAC} if main.type in _TAKE_MAC else set())
-    document["capabilities"] = dict.fromkeys(sorted(capabilities), True)
-    arguments = find_object(main.document, "args") or {}
-    for_plugins = find_object(arguments, "cni") or {}
-    if _ADDRESSES in for_plugins:
-        others = {key: value for key, value in for_plugins.items() if key != _ADDRESSES}
-        document["args"] = {**arguments, "cni": others}
-    return document
+    return {
+        **without_address_args(main.document),
+        "ipam": _static(reserved),
+        "capabilities": dict.fromkeys(sorted(capabilities), True),
+    }
 
 
 def _static(reserved: Result) -> JsonObject:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Passes requested addresses and a requested MAC to the plugins of a list; pure.
+"""Passes requested addresses to the plugins of a list; pure.
 
 There are several ways, none of which all plugins support (CNI CONVENTIONS; measured with plugins 1.1.1 and 1.9.1):
 
@@ -26,10 +26,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
-from cni_bridge_state import AttachmentRecord, PoolRecord
+from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.lists.address_ranges import RANGED
+from cnm_bridge.core.lists.changes import cni_args_of, with_cni_args, with_plugins
 from cnm_bridge.core.options.requested_ips import WantedAddress
 
 _READ_ARGS: Final = RANGED | {"static"}
@@ -37,8 +38,6 @@ _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
 _RESERVES_NONE: Final = frozenset({"whereabouts"})
 """IPAM plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
 `IP=ADDRESS/LENGTH` without reserving it."""
-_READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
-_MAC: Final = "mac"
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
 _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
@@ -95,10 +94,19 @@ def plan_addresses(
         return Addressing(configuration=network, capability_args={"ips": texts})
     if ipam_type in _REPLACED_BY_STATIC:
         return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
-    extended = _with_args(network, {"ips": texts}, only=index)
+    documents = [plugin.document for plugin in network.plugins]
+    documents[index] = with_cni_args(documents[index], {"ips": texts})
+    extended = with_plugins(network, documents)
     if ipam_type in _READ_ARGS:
         return Addressing(configuration=extended)
     return Addressing(configuration=extended, args=(("IP", str(wanted[0]).partition("/")[0]),))
+
+
+def fixed_addresses(
+    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
+) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses of an attachment that are known before an IPAM plugin runs; another one may have them."""
+    return static_addresses(network) | requested_addresses(network, args, capability_args)
 
 
 def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
@@ -112,23 +120,12 @@ def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address
 
 
 def requested_addresses(
-    network: NetworkConfigurationList, capability_args: JsonObject
+    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
 ) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses that a list and its capability args request, see the table above; not those of `IP=`."""
-    arguments = (find_object(find_object(plugin.document, "args") or {}, "cni") or {} for plugin in network.plugins)
-    return parse_addresses(text for given in (capability_args, *arguments) for text in get_strings(given, "ips"))
-
-
-def attachment_addresses(attachment: AttachmentRecord) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses of an attachment that are known before an IPAM plugin runs."""
-    network = NetworkConfigurationList.from_document(attachment.configuration)
-    requested = requested_addresses(network, attachment.capability_args)
-    return static_addresses(network) | requested | argument_addresses(attachment.args)
-
-
-def argument_addresses(args: Iterable[tuple[str, str]]) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses that CNI_ARGS request (`IP=`)."""
-    return parse_addresses(text for key, value in args if key == "IP" for text in value.split(","))
+    """Return the addresses that a list, CNI_ARGS and capability args request, see the table above."""
+    given = (capability_args, *(cni_args_of(plugin.document) for plugin in network.plugins))
+    by_argument = (text for key, value in args if key == "IP" for text in value.split(","))
+    return parse_addresses((*(text for values in given for text in get_strings(values, "ips")), *by_argument))
 
 
 def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:
@@ -140,57 +137,16 @@ def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address
     return frozenset(found)
 
 
-def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
-    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC.
-
-    Each plugin receives it in the way that it reads: `bridge` makes its `macspoofchk` rules for the MAC that it knows,
-    even if `tuning` is the one with the capability.
-    """
-    is_capability = any(_MAC in plugin.capabilities for plugin in network.plugins)
-    is_argument = any(
-        plugin.type in _READ_MAC_ARGUMENT and _MAC not in plugin.capabilities for plugin in network.plugins
-    )
-    if not is_capability and not is_argument:
-        return None
-    return Addressing(
-        configuration=network,
-        args=(("MAC", mac),) if is_argument else (),
-        capability_args={_MAC: mac} if is_capability else {},
-    )
-
-
-def receives_mac(
-    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
-) -> bool:
-    """Return whether a plugin of a list receives a MAC in these CNI_ARGS and capability args."""
-    if _MAC in capability_args and any(_MAC in plugin.capabilities for plugin in network.plugins):
-        return True
-    return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
-
-
-def _with_args(
-    network: NetworkConfigurationList, values: JsonObject, *, only: int | None = None
-) -> NetworkConfigurationList:
-    """Return the list with values added to `args.cni` of all its plugins, or only of the one at index `only`."""
-    documents = []
-    for index, plugin in enumerate(network.plugins):
-        document = dict(plugin.document)
-        if only is None or index == only:
-            args = find_object(document, "args") or {}
-            document["args"] = {**args, "cni": {**(find_object(args, "cni") or {}), **values}}
-        documents.append(document)
-    return _with_plugins(network, documents)
-
-
 def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
     """Return the list with labels added to `args.cni.labels` of its plugins; a label with the same key is replaced."""
     values = [{"key": key, "value": value} for key, value in labels]
     given = dict(labels)
-    for index, plugin in enumerate(network.plugins):
-        args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
-        own = [label for label in get_objects(args, "labels") if label.get("key") not in given]
-        network = _with_args(network, {"labels": [*own, *values]}, only=index)
-    return network
+    documents = []
+    for plugin in network.plugins:
+        own = get_objects(cni_args_of(plugin.document), "labels")
+        kept = [label for label in own if label.get("key") not in given]
+        documents.append(with_cni_args(plugin.document, {"labels": [*kept, *values]}))
+    return with_plugins(network, documents)
 
 
 def _with_static(
@@ -215,12 +171,7 @@ def _with_static(
             routes.append({"dst": default, "gw": str(gateway)})
     ipam |= {"type": "static", "addresses": addresses, **({"routes": routes} if routes else {})}
     documents[index] = {**documents[index], "ipam": ipam}
-    return _with_plugins(network, documents)
-
-
-def _with_plugins(network: NetworkConfigurationList, documents: Sequence[JsonObject]) -> NetworkConfigurationList:
-    document = {**network.document, "plugins": list(documents)}
-    return NetworkConfigurationList.from_document(document, source=network.source)
+    return with_plugins(network, documents)
 
 
 def _require_prefixes(network: NetworkConfigurationList, wanted: Sequence[WantedAddress]) -> None:

@@ -153,12 +153,6 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
     return choice
 
 
-def can_choose_mac(network: NetworkConfigurationList) -> bool:
-    """Return whether the link that a list makes may have a MAC that is chosen before it runs."""
-    delegate = DELEGATES.get(network.plugins[0].type)
-    return delegate is not None and delegate.has_own_mac
-
-
 def _choose_by_option(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     network = request.network
     old = _find_engine_obstacle(request.release)

@@ -25,6 +25,7 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.lists.changes import cni_args_of, with_plugins
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.reserved_list import ipam_configuration
 from cnm_bridge.core.options.identity_options import TEMPLATE_WORDS, fill_template
@@ -167,8 +168,7 @@ def _with_labels(network: NetworkConfigurationList, labels: Mapping[str, str]) -
     """Return a list with labels, without those that the configuration or an option gives already."""
     given = set()
     for plugin in network.plugins:
-        args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
-        given |= {label.get("key") for label in get_objects(args, "labels")}
+        given |= {label.get("key") for label in get_objects(cni_args_of(plugin.document), "labels")}
     further = [(key, value) for key, value in labels.items() if key not in given]
     return with_labels(network, further) if further else network
 
@@ -180,13 +180,13 @@ def _with_host_name(network: NetworkConfigurationList, name: str) -> NetworkConf
         return network
     ipam = find_object(plugin.document, "ipam") or {}
     provided = get_objects(ipam, "provide")
-    if any(one.get("option") in {_HOST_NAME, _HOST_NAME_NUMBER} for one in provided):
+    if any(option.get("option") in {_HOST_NAME, _HOST_NAME_NUMBER} for option in provided):
         return network
     changed = {**ipam, "provide": [*provided, {"option": _HOST_NAME, "value": host_name}]}
     documents = [
         {**other.document, "ipam": changed} if other is plugin else other.document for other in network.plugins
     ]
-    return NetworkConfigurationList.from_document({**network.document, "plugins": documents}, source=network.source)
+    return with_plugins(network, documents)
 
 
 def _with_identity_args(
@@ -198,11 +198,11 @@ def _with_identity_args(
     """
     words = dict(zip(TEMPLATE_WORDS, (container.id, container.name, container.image), strict=True))
     args = fill_template(template, words, [{"key": key, "value": value} for key, value in labels.items()])
-    documents: list[JsonValue] = [
+    documents: list[JsonObject] = [
         {**plugin.document, "args": _merge(args, find_object(plugin.document, "args") or {})}
         for plugin in network.plugins
     ]
-    return NetworkConfigurationList.from_document({**network.document, "plugins": documents}, source=network.source)
+    return with_plugins(network, documents)
 
 
 def _merge(further: JsonValue, own: JsonValue) -> JsonValue:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The MACs that this driver makes, those that a list gives, and those that a link cannot have; pure."""
+"""The MAC of a link: the one that was requested, the one that a list gives, or one that this driver makes; pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Interface, IPv6Interface
 from itertools import count
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_object, find_str
+from cni_bridge_spec import JsonObject, find_str
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.link.expected_link import DELEGATES
+from cnm_bridge.core.lists.changes import cni_args_of
 from cnm_bridge.core.lists.dhcp import attachment_with_identifier
+from cnm_bridge.core.planning.addressing import Addressing
 
 _BYTES: Final = 6
 _MULTICAST: Final = 0x01
@@ -20,6 +23,8 @@ _LOCAL: Final = 0x02
 
 _SEPARATORS: Final = {ord(separator): None for separator in ":-."}
 
+_MAC: Final = "mac"
+_READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
 _MAC_IS_FIXED: Final = frozenset({"calico"})
 """Plugins that accept no MAC, and whose agent keeps a static neighbour entry with theirs (Calico: felix)."""
 
@@ -83,7 +88,7 @@ def _mac_of(plugin: PluginConfiguration, args: Mapping[str, str], capability_arg
 
 
 def _argument_of(document: JsonObject) -> str | None:
-    return find_str(find_object(find_object(document, "args") or {}, "cni") or {}, "mac")
+    return find_str(cni_args_of(document), "mac")
 
 
 def _as_kernel_shows(mac: str) -> str:
@@ -92,6 +97,40 @@ def _as_kernel_shows(mac: str) -> str:
         return bytes.fromhex(mac.translate(_SEPARATORS)).hex(":")
     except ValueError:
         return mac
+
+
+def can_choose_mac(network: NetworkConfigurationList) -> bool:
+    """Return whether the link that a list makes may have a MAC that is chosen before it runs."""
+    delegate = DELEGATES.get(network.plugins[0].type)
+    return delegate is not None and delegate.has_own_mac
+
+
+def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
+    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC.
+
+    Each plugin receives it in the way that it reads: `bridge` makes its `macspoofchk` rules for the MAC that it knows,
+    even if `tuning` is the one with the capability.
+    """
+    is_capability = any(_MAC in plugin.capabilities for plugin in network.plugins)
+    is_argument = any(
+        plugin.type in _READ_MAC_ARGUMENT and _MAC not in plugin.capabilities for plugin in network.plugins
+    )
+    if not is_capability and not is_argument:
+        return None
+    return Addressing(
+        configuration=network,
+        args=(("MAC", mac),) if is_argument else (),
+        capability_args={_MAC: mac} if is_capability else {},
+    )
+
+
+def receives_mac(
+    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
+) -> bool:
+    """Return whether a plugin of a list receives a MAC in these CNI_ARGS and capability args."""
+    if _MAC in capability_args and any(_MAC in plugin.capabilities for plugin in network.plugins):
+        return True
+    return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
 
 
 def client_mac(network: str, client_id: str) -> str:

@@ -17,25 +17,28 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import NULL_IPAM, Refused
-from cnm_bridge.core.link.endpoint_replies import choose_interface, given_addresses
-from cnm_bridge.core.link.expected_link import with_mac
-from cnm_bridge.core.link_state import Snapshot, Sysctl
 from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.naming import STAGING_IFNAME
 from cnm_bridge.core.options.cni_options import Options, origin_of
 from cnm_bridge.core.options.requested_ips import WantedAddress
 from cnm_bridge.core.planning.addressing import (
-    argument_addresses,
+    fixed_addresses,
     plan_addresses,
-    plan_mac,
     requested_addresses,
-    static_addresses,
     with_labels,
 )
-from cnm_bridge.core.planning.attach_choice import AttachChoice, can_choose_mac
+from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.identity import ANY_ARGS
-from cnm_bridge.core.planning.mac import address_mac, client_mac, plugins_mac, refuse_fixed_mac, refuse_multicast
+from cnm_bridge.core.planning.mac import (
+    address_mac,
+    can_choose_mac,
+    client_mac,
+    plan_mac,
+    plugins_mac,
+    refuse_fixed_mac,
+    refuse_multicast,
+)
 from cnm_bridge.core.planning.sticky import refuse_sticky
 
 _DIGITS: Final = 16
@@ -101,6 +104,7 @@ class Plan:
             else one that this driver made.
         source_digest: A digest of the list on disk, None if it is not on disk.
         sticky: The key, and what the plugins are asked for because of it; None without a key.
+        has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
     configuration: NetworkConfigurationList
@@ -115,6 +119,7 @@ class Plan:
     own_mac: str | None = None
     source_digest: str | None = None
     sticky: StickyRecord | None = None
+    has_pool: bool = False
 
     @property
     def ifname(self) -> str:
@@ -126,46 +131,38 @@ class Plan:
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
         """The addresses that are known before an IPAM plugin runs; another endpoint may still have them."""
-        requested = requested_addresses(self.configuration, self.capability_args) | argument_addresses(self.args)
-        return static_addresses(self.configuration).union(map(_ip, self.addresses), requested)
+        return fixed_addresses(self.configuration, self.args, self.capability_args)
 
 
-def plan_attachment(wanted: PlanRequest) -> Plan:
+def plan_attachment(request: PlanRequest) -> Plan:
     """Return the plan for an endpoint, without a negotiated version and an attach mode.
 
     Raises:
         Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
     """
+    network = request.network
     try:
-        return _plan(without_unused_pools(wanted))
+        return _plan(_without_unused_pools(request))
     except JsonError as exc:
-        raise _malformed(wanted.network, exc) from exc
+        raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
 
 
-def without_unused_pools(wanted: PlanRequest) -> PlanRequest:
+def _without_unused_pools(request: PlanRequest) -> PlanRequest:
     """Return a request without the pools that Docker chose by itself and the list has no use for, and their addresses.
 
     Raises:
-        Refused: The list is malformed.
+        JsonError: The list is malformed.
     """
-    network = wanted.network
-    try:
-        unused = find_unused_pools(network, wanted.pools)
-    except JsonError as exc:
-        raise _malformed(network, exc) from exc
+    unused = find_unused_pools(request.network, request.pools)
     if not unused:
-        return wanted
-    address = wanted.requested.address
+        return request
+    address = request.requested.address
     is_unused = address is not None and any(address.ip in pool.subnet for pool in unused)
     return replace(
-        wanted,
-        pools=tuple(pool for pool in wanted.pools if pool not in unused),
-        requested=replace(wanted.requested, address=None) if is_unused else wanted.requested,
+        request,
+        pools=tuple(pool for pool in request.pools if pool not in unused),
+        requested=replace(request.requested, address=None) if is_unused else request.requested,
     )
-
-
-def _malformed(network: NetworkConfigurationList, exc: JsonError) -> Refused:
-    return Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}")
 
 
 def configuration_digest(document: JsonObject) -> str:
@@ -173,14 +170,14 @@ def configuration_digest(document: JsonObject) -> str:
     return sha256(render_json(document)).hexdigest()[:_DIGITS]
 
 
-def _plan(wanted: PlanRequest) -> Plan:
-    network, options, requested = wanted.network, wanted.options, wanted.requested
-    refuse_other_pools(network, wanted.pools)
+def _plan(request: PlanRequest) -> Plan:
+    network, options, requested = request.network, request.options, request.requested
+    refuse_other_pools(network, request.pools)
     addresses = _merge(requested, options.ips)
-    is_reserved = _are_reserved(addresses, wanted.pools)
-    sticky = _plan_sticky(wanted, addresses)
+    is_reserved = _are_reserved(addresses, request.pools)
+    sticky = _plan_sticky(request, addresses)
     asked = addresses if sticky is None or not sticky.addresses else tuple(map(ip_address, sticky.addresses))
-    addressing = plan_addresses(network, asked, wanted.pools, internal=wanted.internal, is_reserved=is_reserved)
+    addressing = plan_addresses(network, asked, request.pools, internal=request.internal, is_reserved=is_reserved)
     configuration = addressing.configuration
     if options.client_id is not None and find_dhcp(configuration) is None:
         reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
@@ -214,26 +211,27 @@ def _plan(wanted: PlanRequest) -> Plan:
         requested=requested,
         options=options,
         source_digest=None if options.inline is not None else configuration_digest(network.document),
-        without_ipv6=wanted.without_ipv6,
+        without_ipv6=request.without_ipv6,
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None or sticky is not None else None),
         sticky=sticky,
+        has_pool=request.has_pool,
     )
 
 
-def _plan_sticky(wanted: PlanRequest, addresses: Sequence[WantedAddress]) -> StickyRecord | None:
+def _plan_sticky(request: PlanRequest, addresses: Sequence[WantedAddress]) -> StickyRecord | None:
     """Return what plugins are asked for because of a key: no address if the user or the list asks for others."""
-    options, memory = wanted.options, wanted.memory
+    options, memory = request.options, request.memory
     if options.sticky is None:
         return None
-    refuse_sticky(wanted.network, has_pool=wanted.has_pool)
+    refuse_sticky(request.network, has_pool=request.has_pool)
     if memory is None:
         return StickyRecord(key=options.sticky)
-    given = requested_addresses(wanted.network, options.capabilities) | argument_addresses(options.args)
+    given = requested_addresses(request.network, options.args, options.capabilities)
     return StickyRecord(
         key=options.sticky,
         addresses=() if addresses or given else memory.addresses,
-        mac=memory.mac if can_choose_mac(wanted.network) else None,
+        mac=memory.mac if can_choose_mac(request.network) else None,
     )
 
 
@@ -287,61 +285,8 @@ def with_attachment(plan: Plan, attachment: AttachmentRecord) -> Plan:
     )
 
 
-def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
-    """Return the plugins' snapshot with the sysctls of the endpoint's options, which override those of the plugins."""
-    settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
-    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.options.sysctls}
-    return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
-
-
-def with_moved_mac(plan: Plan, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot of a link that Docker moves, with the MAC that Docker gives it."""
-    mac = plan.requested.mac or plan.own_mac
-    if mac is None or choose_interface(snapshot, RequestedInterface()).mac is None:
-        return snapshot
-    return with_mac(snapshot, mac.lower())
-
-
-def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
-    """Refuse a result in which plugins ignored a requested value.
-
-    Raises:
-        Refused: An address or the MAC differs; or Docker would configure an address differently from the plugins.
-    """
-    name = plan.configuration.name
-    given = given_addresses(snapshot)
-    reported = ", ".join(map(str, given)) or "none"
-    for address in plan.addresses:
-        if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
-            raise Refused(
-                f"the plugins of CNI configuration {name} did not assign {address} but {reported}; its IPAM "
-                "plugin must accept requested addresses, as host-local and static do, and its subnet must contain it"
-            )
-    chosen = choose_interface(snapshot, RequestedInterface())
-    for wanted, made in (
-        (plan.requested.address, chosen.address),
-        (plan.requested.address_ipv6, chosen.address_ipv6),
-    ):
-        if wanted is not None and wanted != made:
-            raise Refused(
-                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} assigned {made}, and "
-                f"Docker would not know; make the network with {NULL_IPAM}, or from Engine 28 on with --ipv4=false"
-            )
-    mac = plan.requested.mac
-    if mac and snapshot.link.mac != mac.lower() and (plan.passes_mac or chosen.mac is None):
-        reason = "ignored the requested MAC" if plan.passes_mac else "makes links whose MAC cannot be set"
-        raise Refused(
-            f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}; leave out "
-            "--mac-address"
-        )
-
-
 def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
     return address.ip if isinstance(address, IPv4Interface | IPv6Interface) else address
-
-
-def _has_prefix(address: WantedAddress) -> bool:
-    return isinstance(address, IPv4Interface | IPv6Interface)
 
 
 def _are_reserved(addresses: Sequence[WantedAddress], pools: Sequence[PoolRecord]) -> bool:
@@ -374,7 +319,7 @@ def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple
     return (*chosen, *(address for address in ips if address.version not in versions))
 
 
-def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -> JsonObject:
+def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject) -> JsonObject:
     """Return the requested capabilities under the names that plugins declare; Docker's command line lowers their case.
 
     Raises:
@@ -383,7 +328,7 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
     declared = {capability for plugin in network.plugins for capability in plugin.capabilities}
     spelt = {capability.lower(): capability for capability in declared}
     found = {}
-    for capability, value in wanted.items():
+    for capability, value in requested.items():
         name = capability if capability in declared else spelt.get(capability)
         if name is None:
             how = _WHO_HELPS.get(

@@ -9,10 +9,11 @@ address by now, the IPAM plugin refuses it, and the next attempt asks for none.
 from dataclasses import replace
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_object, get_object, get_objects
+from cni_bridge_spec import get_object, get_objects
 from cni_bridge_state import EndpointRecord, StickyRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
+from cnm_bridge.core.lists.changes import without_address_args
 from cnm_bridge.core.options.cni_options import STICKY
 
 _ADDRESSES: Final = "ips"
@@ -64,7 +65,7 @@ def without_request(record: EndpointRecord, *, keeps_mac: bool) -> EndpointRecor
     plugins = get_objects(attachment.configuration, "plugins")
     attachment = replace(
         attachment,
-        configuration={**attachment.configuration, "plugins": [*map(_without_addresses, plugins)]},
+        configuration={**attachment.configuration, "plugins": [*map(without_address_args, plugins)]},
         args=tuple((key, value) for key, value in attachment.args if key not in dropped),
         capability_args={key: value for key, value in attachment.capability_args.items() if key not in dropped},
         sticky=sticky,
@@ -75,12 +76,3 @@ def without_request(record: EndpointRecord, *, keeps_mac: bool) -> EndpointRecor
 def is_asking(sticky: StickyRecord | None) -> bool:
     """Return whether plugins are first asked for addresses because of a key."""
     return sticky is not None and bool(sticky.addresses)
-
-
-def _without_addresses(document: JsonObject) -> JsonObject:
-    args = find_object(document, "args") or {}
-    for_plugins = find_object(args, "cni") or {}
-    if _ADDRESSES not in for_plugins:
-        return document
-    others = {key: value for key, value in for_plugins.items() if key != _ADDRESSES}
-    return {**document, "args": {**args, "cni": others}}

@@ -21,7 +21,8 @@ from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_joi
 from cnm_bridge.core.link.plan_sandbox import without_ipv6
 from cnm_bridge.core.link_state import LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.core.lists.plugin_suitability import choose_observation, describe_uncarriable
-from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_moved_mac, with_sysctls
+from cnm_bridge.core.planning.outcome import refuse_ignored, with_moved_mac, with_sysctls
+from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress

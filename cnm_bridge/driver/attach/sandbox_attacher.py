@@ -25,7 +25,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, given_addresses, with_addresses
 from cnm_bridge.core.link.expected_link import (
     ANY_PLUGIN,
     DELEGATES,
@@ -34,14 +34,16 @@ from cnm_bridge.core.link.expected_link import (
     for_move,
     known_families,
     refuse_changed,
-    refuse_unexpected,
+    refuse_missing_addresses,
 )
 from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
 from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.core.lists.plugin_suitability import keeps_ipv6
 from cnm_bridge.core.naming import pin_path, staging_path
-from cnm_bridge.core.planning.addressing import parse_addresses, receives_mac, requested_addresses
-from cnm_bridge.core.planning.plan import Plan, refuse_ignored, with_address_mac
+from cnm_bridge.core.planning.addressing import parse_addresses, requested_addresses
+from cnm_bridge.core.planning.mac import receives_mac
+from cnm_bridge.core.planning.outcome import refuse_ignored
+from cnm_bridge.core.planning.plan import Plan, with_address_mac
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.add import run_add
 from cnm_bridge.driver.attach.attacher import DeleteProgress
@@ -198,10 +200,11 @@ class SandboxAttacher:
         is_off = disables_ipv6(expected) or await self.kernel.is_ipv6_disabled(record.sandbox)
         snapshot = await self._finish(endpoint, pin, expected, link_local, is_off=is_off)
         if endpoint.reserved is None:
-            requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
+            requested = requested_addresses(endpoint.network, (), endpoint.attachment.capability_args)
             sticky = record.attachment.sticky
             may_differ = parse_addresses(sticky.addresses) if sticky is not None else frozenset()
-            refuse_unexpected(endpoint.network, expected, snapshot, requested - may_differ)
+            known = {address.ip for address in given_addresses(expected)}
+            refuse_missing_addresses(endpoint.network, requested - may_differ | known, snapshot)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))

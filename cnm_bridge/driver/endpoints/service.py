@@ -23,9 +23,10 @@ from cni_bridge_state import (
     WrongPhase,
 )
 from cni_bridge_state.store import Store
+from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addressing import attachment_addresses
+from cnm_bridge.core.planning.addressing import fixed_addresses
 from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire.network_driver import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
@@ -184,7 +185,8 @@ class EndpointService:
     async def _attach(
         self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord
     ) -> EndpointRecord:
-        wanted = attachment_addresses(attachment)
+        network = NetworkConfigurationList.from_document(attachment.configuration)
+        wanted = fixed_addresses(network, attachment.args, attachment.capability_args)
         endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
         asks = is_asking(attachment.sticky) and attachment.mode is AttachMode.DIRECT
 

@@ -19,7 +19,7 @@ from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
 from cnm_bridge.core.planning.new_records import planned_record
-from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, without_unused_pools
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists
@@ -140,7 +140,7 @@ class EndpointPlanner:
 
 
 async def plan_endpoint(
-    wanted: PlanRequest,
+    request: PlanRequest,
     runtime: Runtime,
     *,
     default: AttachOption,
@@ -151,7 +151,7 @@ async def plan_endpoint(
     The plugin `static` is executed for its versions only if the attach mode depends on it.
 
     Args:
-        wanted: What the plan is made for.
+        request: What the plan is made for.
         runtime: Executes VERSION.
         default: The daemon's mode for endpoints without the option `cni.attach`.
         release: The engine's release, None if it is not known.
@@ -160,14 +160,13 @@ async def plan_endpoint(
         CniError: The plugins have no version in common, or one is missing.
         BadOption, Refused: As `plan_attachment` and `choose_mode`.
     """
-    wanted = without_unused_pools(wanted)
-    plan = plan_attachment(wanted)
+    plan = plan_attachment(request)
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
-    request = AttachRequest(
-        network=plan.configuration, options=wanted.options, default=default, release=release, has_pool=wanted.has_pool
+    attach = AttachRequest(
+        network=plan.configuration, options=request.options, default=default, release=release, has_pool=plan.has_pool
     )
-    static_versions = await _static_versions(runtime) if depends_on_static(request) else None
-    return replace(plan, attach=choose_mode(request, static_versions))
+    static_versions = await _static_versions(runtime) if depends_on_static(attach) else None
+    return replace(plan, attach=choose_mode(attach, static_versions))
 
 
 async def _static_versions(runtime: Runtime) -> Collection[str] | None:

@@ -11,7 +11,7 @@ from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_pool_problem, find_unused_pools
 from cnm_bridge.core.options.cni_options import Options
-from cnm_bridge.core.planning.plan import PlanRequest, without_unused_pools
+from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 
 DEFAULTS = ("172.17.0.0/16", "172.31.0.0/16", "192.168.0.0/20", "192.168.240.0/20")
 IPV6 = "fd22::/64"
@@ -40,9 +40,9 @@ def test_a_pool_that_docker_chose_by_itself(chosen: str) -> None:
         address_ipv6=IPv6Interface("fd22::9/64"),
     )
     wanted = PlanRequest(network=network(IPV6), options=Options(), requested=requested, pools=both, internal=False)
-    found = without_unused_pools(wanted)
-    assert found.pools == both[1:]
-    assert found.requested == RequestedInterface(address_ipv6=IPv6Interface("fd22::9/64"))
+    planned = plan_attachment(wanted)
+    assert planned.addresses == (IPv6Interface("fd22::9/64"),)
+    assert planned.requested == RequestedInterface(address_ipv6=IPv6Interface("fd22::9/64"))
 
 
 @pytest.mark.parametrize("given", ["10.9.0.0/16", "172.16.0.0/16", "172.18.0.0/24", "192.168.0.0/24", "192.168.8.0/21"])

@@ -26,8 +26,8 @@ def test_requested_addresses(plugin: JsonObject) -> None:
     """They are found again in what the plugins receive, whichever way passes them; without a request there are none."""
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
     passed = plan_addresses(network, WANTED, (), internal=False)
-    assert requested_addresses(passed.configuration, passed.capability_args) == set(WANTED)
-    assert requested_addresses(network, {}) == set()
+    assert requested_addresses(passed.configuration, (), passed.capability_args) == set(WANTED)
+    assert requested_addresses(network, (), {}) == set()
 
 
 def test_an_ipam_plugin_that_reserves_no_requested_address() -> None:

@@ -17,7 +17,6 @@ from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import (
     AttachChoice,
     AttachRequest,
-    can_choose_mac,
     choose_mode,
     depends_on_static,
 )
@@ -369,9 +368,3 @@ def test_a_required_identity_in_mode_move(
 def test_fast_knows_what_the_reference_plugins_leave_as_it_is(plugin: str) -> None:
     """They can run in the sandbox after any plugin that delegates IPAM."""
     assert choose(BRIDGE, {"type": plugin}, option=AttachOption.FAST).mode is AttachMode.HYBRID
-
-
-@pytest.mark.parametrize(("plugin", "possible"), [("bridge", True), ("ipvlan", False), ("vlan", False), ("x", False)])
-def test_links_whose_mac_may_be_chosen(plugin: str, *, possible: bool) -> None:
-    """Others share the MAC of their parent, or are unknown."""
-    assert can_choose_mac(network({"type": plugin})) is possible

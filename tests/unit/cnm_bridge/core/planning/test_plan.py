@@ -15,12 +15,12 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
+from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import (
     Plan,
     PlanRequest,
     configuration_digest,
     plan_attachment,
-    refuse_ignored,
     with_address_mac,
 )
 
