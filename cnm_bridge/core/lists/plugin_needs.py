@@ -8,6 +8,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.checks import check_ifname
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import find_ranges
 
@@ -81,10 +83,15 @@ def refuse_without_ipv6(network: NetworkConfigurationList, is_ipv6_on: Callable[
             if the kernel has no IPv6.
 
     Raises:
-        Refused: A link of the host, or any link, accepts none.
+        Refused: A link of the host, or any link, accepts none; or its name is invalid.
     """
-    if not any(isinstance(found.subnet, IPv6Network) for found in find_ranges(network)):
+    if not any(isinstance(addresses.subnet, IPv6Network) for addresses in find_ranges(network)):
         return
+    for link in filter(None, forwarding_links(network)):
+        try:
+            check_ifname(link)
+        except InvalidParameter as exc:
+            raise Refused(f"CNI configuration {network.name} cannot be used: plugin bridge: {exc}") from exc
     problem, fix = "", ""
     if is_ipv6_on("") is None:
         problem, fix = "this kernel has no IPv6", "start the host without the kernel parameter ipv6.disable=1"

@@ -74,6 +74,8 @@ _KNOWN_ARGS: Final = {
     )
 }
 """Lower case → spelling of the arguments that plugins read: those of Kubernetes, of CNI CONVENTIONS, and of ovs-cni."""
+UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""What no argument, environment variable or path of a process may have."""
 _DEFAULT_PREFIX: Final = "eth"
 _NO_DNS: Final = "ignore"
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
@@ -171,6 +173,9 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
             f"address is chosen; give each container a key of its own with {endpoint_option(STICKY, 'KEY')}",
         )
     options = merge_options(network, given)
+    for option, value in options.items():
+        if UNENCODABLE.search(option + value):
+            raise BadOption(option, "has a NUL or a lone surrogate, which no program can receive; leave it out")
     _refuse_unknown(options)
     parse_announcements(network)
     configuration = options.get(CONFIGURATION)
@@ -322,9 +327,8 @@ def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonV
             raise BadOption(option, f"cannot be set with this option; {_OTHER_WAYS[name.lower()]}")
         try:
             yield name, parse_json(text.encode())
-        except (JsonError, UnicodeEncodeError) as exc:
-            where = exc if isinstance(exc, JsonError) else "not UTF-8"
-            raise BadOption(option, f"its value is not JSON ({where}); a string needs quotes: '\"text\"'") from exc
+        except JsonError as exc:
+            raise BadOption(option, f"its value is not JSON ({exc}); a string needs quotes: '\"text\"'") from exc
 
 
 def _parse_prefix(text: str) -> str:

@@ -58,8 +58,6 @@ def parse_identity_args(text: str) -> JsonObject:
     try:
         template = as_object(parse_json(text.encode()), "the template")
         fill_template(template, dict.fromkeys(TEMPLATE_WORDS, ""), [])
-    except UnicodeEncodeError as exc:
-        raise BadOption(IDENTITY_ARGS, "is not a template: it is not UTF-8") from exc
     except JsonError as exc:
         raise BadOption(IDENTITY_ARGS, f"is not a template: {exc}") from exc
     return template

@@ -28,6 +28,7 @@ from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.lists.changes import cni_args_of, with_plugins
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.reserved_list import ipam_configuration
+from cnm_bridge.core.options.cni_options import UNENCODABLE
 from cnm_bridge.core.options.identity_options import TEMPLATE_WORDS, fill_template
 from cnm_bridge.core.planning.addressing import with_labels
 
@@ -41,7 +42,6 @@ _LONGEST_BYTES: Final = 4096
 """The longest label, with its key, and the longest argument."""
 _LABELS_BYTES: Final = 64 << 10
 """All labels with their keys: each plugin receives them, and the record has them."""
-_UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")
 _ALIASES: Final = "aliases"
 _ALIAS: Final = re.compile(r"[\w.-]{1,253}")
 """A plugin may write it into a file of host names."""
@@ -128,7 +128,7 @@ def _add_args(own: Sequence[tuple[str, str]], further: Mapping[str, str]) -> dic
 def _is_short(key: str, value: str) -> bool:
     """Return whether a key and its value are text that a process can receive, and not too long."""
     text = key + value
-    return len(text) <= _LONGEST_BYTES and not _UNENCODABLE.search(text) and len(text.encode()) <= _LONGEST_BYTES
+    return len(text) <= _LONGEST_BYTES and not UNENCODABLE.search(text) and len(text.encode()) <= _LONGEST_BYTES
 
 
 def _receivable(labels: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[str]]:

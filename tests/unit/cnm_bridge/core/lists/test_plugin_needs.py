@@ -59,3 +59,12 @@ def test_ipv6_on_a_host_without_it(plugin: str, is_ipv6_on: Callable[[str], bool
 def test_ipv6_that_is_not_needed(plugin: str, ipam: JsonObject, is_ipv6_on: Callable[[str], bool | None]) -> None:
     """Nothing is refused that works."""
     refuse_without_ipv6(network(plugin, ipam), is_ipv6_on)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "a/b", "x" * 16])
+def test_a_name_that_no_link_can_have(name: str) -> None:
+    """It is refused before anything looks for the link; the file may have changed since the network was made."""
+    document: JsonObject = {"type": "bridge", "bridge": name, "isGateway": True, "ipam": DUAL}
+    made = NetworkConfigurationList.from_document({"name": "lan", "cniVersion": "1.0.0", "plugins": [document]})
+    with pytest.raises(Refused, match="CNI configuration lan cannot be used: plugin bridge: "):
+        refuse_without_ipv6(made, on())
