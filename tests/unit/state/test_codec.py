@@ -55,32 +55,26 @@ def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
     )
 
 
-def test_a_network_record_is_read_unchanged(network: NetworkRecord) -> None:
-    """A network record is equal to the one that was stored."""
-    assert parse_value(NetworkRecord, NETWORK, render_value(network)) == network
-
-
-def test_a_network_with_a_known_engine_is_read_unchanged(network: NetworkRecord) -> None:
-    """Its engine is known once that has listed it, its caller from the beginning."""
-    known = replace(network, engine="AAAA /var/lib/docker", caller=ProcessRecord(pid=7, started=9))
-    assert parse_value(NetworkRecord, NETWORK, render_value(known)) == known
-
-
-def test_a_network_without_a_known_name_is_read_unchanged(network: NetworkRecord) -> None:
-    """Its configuration is null until its name is known."""
-    unbound = replace(network, configuration=None, options={})
-    assert parse_value(NetworkRecord, NETWORK, render_value(unbound)) == unbound
-
-
-def test_an_endpoint_record_is_read_unchanged(endpoint: EndpointRecord) -> None:
-    """An endpoint record is equal to the one stored, including an empty CNI argument and numbers."""
-    assert parse_value(EndpointRecord, ENDPOINT, render_value(endpoint)) == endpoint
-
-
-def test_an_endpoint_without_requested_values_is_read_unchanged(endpoint: EndpointRecord) -> None:
-    """Docker may request no address and no MAC."""
-    free = replace(endpoint, requested=RequestedInterface(), phase=Phase.DELETING, sandbox_key="/var/run/x")
-    assert parse_value(EndpointRecord, ENDPOINT, render_value(free)) == free
+def test_records_are_read_unchanged(network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """Each is equal to the one that was stored, and its document passes the schema for imports."""
+    networks = (
+        network,
+        replace(network, engine="AAAA /var/lib/docker", caller=ProcessRecord(pid=7, started=9)),
+        replace(network, configuration=None, options={}),
+    )
+    without_name = replace(endpoint, attachment=replace(endpoint.attachment, configuration={"plugins": []}))
+    endpoints = (
+        endpoint,
+        with_documents(endpoint),
+        replace(endpoint, requested=RequestedInterface(), phase=Phase.DELETING, sandbox_key="/var/run/x"),
+        without_name,
+    )
+    cases = [*((NETWORK, record) for record in networks), *((ENDPOINT, record) for record in endpoints)]
+    for key, record in cases:
+        value = render_value(record)
+        assert parse_value(type(record), key, value) == record
+        assert value_of(key, document_of(value)) == value
+    assert without_name.attachment.network == ""
 
 
 def test_the_stored_form_of_version_1(network: NetworkRecord, endpoint: EndpointRecord) -> None:
@@ -220,35 +214,9 @@ def test_a_damaged_argument_is_named(
 @given(position=st.integers(min_value=0), bits=st.integers(min_value=1, max_value=255))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changed_byte_is_damage(endpoint: EndpointRecord, position: int, bits: int) -> None:
-    """The checksum also covers what could be read as another value."""
+    """The checksum also covers what could be read as another value, and a value that is cut short."""
     value = bytearray(render_value(with_documents(endpoint)))
     value[position % len(value)] ^= bits
-    with pytest.raises(RecordDamaged):
-        parse_value(EndpointRecord, ENDPOINT, bytes(value))
-
-
-def test_a_truncated_record_is_damage(network: NetworkRecord) -> None:
-    """A value that is cut short is rejected."""
-    with pytest.raises(RecordDamaged):
-        parse_value(NetworkRecord, NETWORK, render_value(network)[:-5])
-
-
-def test_a_stored_endpoint_can_be_exported_and_imported(endpoint: EndpointRecord) -> None:
-    """The document of a stored record passes the schema for imports, and gives the same value."""
-    for record in (endpoint, with_documents(endpoint)):
-        value = render_value(record)
-        assert value_of(ENDPOINT, document_of(value)) == value
-
-
-def test_a_stored_network_can_be_exported_and_imported(network: NetworkRecord) -> None:
-    """The same holds for networks."""
-    value = render_value(network)
-    assert value_of(NETWORK, document_of(value)) == value
-
-
-def test_the_network_name_of_a_list_without_one_is_empty(endpoint: EndpointRecord) -> None:
-    """It is empty in a record before it is stored, and in one that is read."""
-    changed = replace(endpoint, attachment=replace(endpoint.attachment, configuration={"plugins": []}))
-    value = render_value(changed)
-    assert parse_value(EndpointRecord, ENDPOINT, value).attachment.network == changed.attachment.network == ""
-    assert value_of(ENDPOINT, document_of(value)) == value
+    for damaged in (bytes(value), bytes(value)[: position % len(value)]):
+        with pytest.raises(RecordDamaged):
+            parse_value(EndpointRecord, ENDPOINT, damaged)

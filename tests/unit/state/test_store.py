@@ -6,12 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import plyvel
 import pytest
@@ -36,31 +33,7 @@ from cni_bridge_state import (
 from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 PHASES: tuple[Phase | None, ...] = (None, *Phase)
-
-
-class ImmediateExecutor(ThreadPoolExecutor):
-    """An executor whose `submit` returns when the work is done."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run the work to completion."""
-        future = super().submit(fn, *args, **kwargs)
-        wait([future])
-        return future
-
-
-async def test_a_write_faster_than_the_event_loop_is_visible(tmp_path: Path, endpoint: EndpointRecord) -> None:
-    """A stored record is visible as soon as `put_endpoint` returns; Python 3.14 runs no other task before that."""
-    store = Store.open(tmp_path)
-    store._db._writer.shutdown()
-    store._db._writer = ImmediateExecutor(max_workers=1)
-    for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
-        await store.put_endpoint(replace(endpoint, phase=phase))
-        assert store.get_endpoint(endpoint.id).phase is phase
-    store.close()
 
 
 async def test_records_are_found_after_reopening(

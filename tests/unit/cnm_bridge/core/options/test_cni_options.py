@@ -270,7 +270,7 @@ def test_keys() -> None:
     assert parse_options({}, {"cni.sticky": "Web_1.a-b"}).sticky == "web_1.a-b"
 
 
-@pytest.mark.parametrize("text", ["a\0b", "\ud800", "\udc0f"])
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 @pytest.mark.parametrize(
     "option", ["cni.labels.tier", "cni.conflist", "cni.capability.x", "cni.identity-args", "cni.args.K", SYSCTLS]
 )
