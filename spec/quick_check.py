@@ -10,29 +10,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeGuard
 
-from cni_invoker.documents.jsontypes import JsonObject
-
 Check = Callable[[object], bool]
 """Returns whether a value is valid."""
 
 
-def compile_check(schema: JsonObject) -> Check | None:
-    """Return a check that agrees with JSON Schema, draft 2020-12; None if the schema uses an unsupported keyword."""
-    try:
-        return _compile(schema)
-    except KeyError:
-        return None
+def compile_check(schema: Mapping[str, Any]) -> Check:
+    """Return a check that agrees with JSON Schema, draft 2020-12.
 
-
-def _compile(schema: Mapping[str, Any]) -> Check:
-    """Return the check of a schema; raise `KeyError` if it uses an unsupported keyword."""
+    Raises:
+        KeyError: The schema uses a keyword that is not known here.
+    """
     # The size goes first: of a container that is too large no item is looked at.
     keywords = sorted(schema.keys() - _ANNOTATIONS, key=lambda keyword: keyword not in _SIZES)
     checks = [_COMPILERS[keyword](schema[keyword], schema) for keyword in keywords]
 
     def check(value: object) -> bool:
-        for one in checks:  # noqa: SIM110  # `all` with a generator takes twice as long
-            if not one(value):
+        for is_valid in checks:  # noqa: SIM110  # `all` with a generator takes twice as long
+            if not is_valid(value):
                 return False
         return True
 
@@ -59,17 +53,17 @@ def _type(kinds: str | list[str], _: object) -> Check:
 
 
 def _required(names: list[str], _: object) -> Check:
-    wanted = frozenset(names)
-    return lambda value: not isinstance(value, dict) or wanted <= value.keys()
+    required = frozenset(names)
+    return lambda value: not isinstance(value, dict) or required <= value.keys()
 
 
 def _properties(schemas: Mapping[str, Any], _: object) -> Check:
-    checks = {name: _compile(schema) for name, schema in schemas.items()}
+    checks = {name: compile_check(schema) for name, schema in schemas.items()}
 
     def check_all(value: object) -> bool:
         if isinstance(value, dict):
-            for name, found in value.items():
-                if name in checks and not checks[name](found):
+            for name, item in value.items():
+                if name in checks and not checks[name](item):
                     return False
         return True
 
@@ -80,20 +74,29 @@ def _additional_properties(schema: Any, whole: Mapping[str, Any]) -> Check:  # n
     known = whole.get("properties", {}).keys()
     if schema is False:
         return lambda value: not isinstance(value, dict) or value.keys() <= known
-    check = _compile(schema)
+    check = compile_check(schema)
     return lambda value: (
-        not isinstance(value, dict) or all(check(found) for name, found in value.items() if name not in known)
+        not isinstance(value, dict) or all(check(item) for name, item in value.items() if name not in known)
     )
 
 
 def _property_names(schema: Mapping[str, Any], _: object) -> Check:
-    check = _compile(schema)
+    check = compile_check(schema)
     return lambda value: not isinstance(value, dict) or all(map(check, value))
 
 
 def _items(schema: Mapping[str, Any], _: object) -> Check:
-    check = _compile(schema)
+    check = compile_check(schema)
     return lambda value: not isinstance(value, list) or all(map(check, value))
+
+
+def _any_of(schemas: list[Mapping[str, Any]], _: object) -> Check:
+    checks = [compile_check(schema) for schema in schemas]
+    return lambda value: any(check(value) for check in checks)
+
+
+def _enum(values: list[str | None], _: object) -> Check:
+    return lambda value: (value is None or isinstance(value, str)) and value in values
 
 
 def _pattern(pattern: str, _: object) -> Check:
@@ -114,6 +117,8 @@ _COMPILERS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Check]]] = {
     "additionalProperties": _additional_properties,
     "propertyNames": _property_names,
     "items": _items,
+    "anyOf": _any_of,
+    "enum": _enum,
     "pattern": _pattern,
     "minimum": lambda least, _: lambda value: not _is_number(value) or value >= least,
     "maximum": lambda most, _: lambda value: not _is_number(value) or value <= most,

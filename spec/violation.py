@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
-from cni_bridge_spec.quick_check import Check, compile_check
+from cni_bridge_spec.quick_check import compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.documents.schema import show
 
@@ -56,26 +56,14 @@ def _unless_larger(check: Keyword, limit: str) -> Keyword:
 
 
 def _items(
-    validator: Draft202012Validator, items: JsonObject | bool, instance: object, schema: Mapping[str, object]
+    validator: Draft202012Validator, items: JsonObject, instance: object, _: object
 ) -> Iterable[ValidationError]:
     """Check the items of an array; jsonschema sees only those that fail the quick check."""
-    check = _find_check(items) if isinstance(items, dict) and "prefixItems" not in schema else None
-    if check is None:
-        yield from Draft202012Validator.VALIDATORS["items"](validator, items, instance, schema) or ()
-    elif isinstance(instance, list):
-        for index, item in enumerate(instance):
-            if not check(item):
-                yield from validator.descend(item, items, path=index)
+    check = compile_check(items)
+    for index, item in enumerate(instance if isinstance(instance, list) else ()):
+        if not check(item):
+            yield from validator.descend(item, items, path=index)
 
-
-def _find_check(schema: JsonObject) -> Check | None:
-    """Return the quick check of a part of a schema, compiled once; schemas live as long as the process."""
-    if id(schema) not in _CHECKS:
-        _CHECKS[id(schema)] = (schema, compile_check(schema))
-    return _CHECKS[id(schema)][1]
-
-
-_CHECKS: Final[dict[int, tuple[JsonObject, Check | None]]] = {}
 
 _Patient: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
