@@ -107,8 +107,8 @@ class Database:
     def scan(self, prefix: str) -> tuple[tuple[str, bytes], ...]:
         """Return the keys that begin with `prefix`, in their order, with their values."""
         with self._memory:
-            found = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
-        return tuple(sorted(found))
+            entries = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
+        return tuple(sorted(entries))
 
     async def write(
         self,

@@ -47,8 +47,8 @@ _Arguments = tuple[tuple[str, str], ...]
 
 def render(record: Any) -> JsonObject:  # noqa: ANN401 - any dataclass
     """Return the document of a record."""
-    values = ((one, getattr(record, one.attribute)) for one in _fields_of(type(record)))  # type: ignore[arg-type]  # hashable
-    return {one.name: None if value is None else one.render(value) for one, value in values}
+    values = ((field, getattr(record, field.attribute)) for field in _fields_of(type(record)))  # type: ignore[arg-type]  # hashable
+    return {field.name: None if value is None else field.render(value) for field, value in values}
 
 
 def parse(kind: type[R], document: JsonObject) -> R:
@@ -59,15 +59,15 @@ def parse(kind: type[R], document: JsonObject) -> R:
     """
     values: dict[str, Any] = {}
     fields = _fields_of(kind)  # type: ignore[arg-type]  # hashable
-    for one in fields:
-        if document.get(one.name) is not None:
-            values[one.attribute] = one.parse(document, one.name)
-        elif one.is_optional and one.name in document:
-            values[one.attribute] = None
+    for field in fields:
+        if document.get(field.name) is not None:
+            values[field.attribute] = field.parse(document, field.name)
+        elif field.is_optional and field.name in document:
+            values[field.attribute] = None
         else:
-            raise JsonError(f"{one.name} is missing" if one.name not in document else f"{one.name} is null")
+            raise JsonError(f"{field.name} is missing" if field.name not in document else f"{field.name} is null")
     if len(document) != len(values):
-        _refuse_unknown(document, [one.name for one in fields])
+        _refuse_unknown(document, [field.name for field in fields])
     return kind(**values)
 
 
@@ -97,7 +97,7 @@ def _fields_of(kind: Any) -> tuple[_Field, ...]:  # noqa: ANN401 - a dataclass
         first, *rest = field.name.split("_")
         kinds = get_args(field.type)
         is_optional = NoneType in kinds
-        form = reduce(or_, (one for one in kinds if one is not NoneType)) if is_optional else field.type
+        form = reduce(or_, (inner for inner in kinds if inner is not NoneType)) if is_optional else field.type
         name = first + "".join(map(str.capitalize, rest))
         fields.append(_Field(field.name, name, is_optional, *_form_of(form)))
     return tuple(fields)
@@ -110,11 +110,11 @@ def _form_of(kind: Any) -> tuple[Callable[[JsonObject, str], Any], Callable[[Any
     if kind in _TEXTS:
         return _reads(_TEXTS[kind]), bytes.hex if kind is bytes else str
     if kind == _Arguments:
-        return _within(_parse_arguments), lambda found: [{"key": key, "value": value} for key, value in found]
+        return _within(_parse_arguments), lambda args: [{"key": key, "value": value} for key, value in args]
     if items := get_args(kind):  # a tuple of records
         item = items[0]
         return (
-            _within(lambda document, name: tuple(parse(item, one) for one in get_objects(document, name))),
+            _within(lambda document, name: tuple(parse(item, part) for part in get_objects(document, name))),
             lambda records: list(map(render, records)),
         )
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -151,10 +151,10 @@ def _chooses(kind: type[StrEnum]) -> Callable[[JsonObject, str], StrEnum]:
     members = {member.value: member for member in kind}
 
     def read(document: JsonObject, name: str) -> StrEnum:
-        found = members.get(get_str(document, name))
-        if found is None:
+        member = members.get(get_str(document, name))
+        if member is None:
             raise JsonError(f"{name} is not one of {', '.join(members)}")
-        return found
+        return member
 
     return read
 

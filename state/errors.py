@@ -45,18 +45,18 @@ class UnknownSchema(StateError):
 
     Attributes:
         path: The state directory.
-        found: Its schema version.
+        stored: Its schema version.
         known: The one that this cni-bridge knows.
     """
 
-    def __init__(self, path: Path, found: int, known: int) -> None:
+    def __init__(self, path: Path, stored: int, known: int) -> None:
         super().__init__(
-            f"state directory {path} has schema version {found}, this cni-bridge knows {known}: "
+            f"state directory {path} has schema version {stored}, this cni-bridge knows {known}: "
             "install the version that wrote it, or put back what this one has exported (cni-bridge state import "
             "--replace FILE); nothing has been changed"
         )
         self.path = path
-        self.found = found
+        self.stored = stored
         self.known = known
 
 

@@ -74,7 +74,9 @@ def find_missing_reservations(
     """
     if any(find_str(find_object(plugin, "ipam") or {}, "type") == "host-local" for plugin in plugins):
         names = {path.rpartition("/")[2].replace("_", ":") for path in existing}
-        yield from (f"the reservation of {one.ip} by host-local" for one in addresses if str(one.ip) not in names)
+        yield from (
+            f"the reservation of {address.ip} by host-local" for address in addresses if str(address.ip) not in names
+        )
 
 
 def find_missing_rules(
@@ -150,7 +152,9 @@ def _missing_entries(
     expected = [("PREROUTING", "CNI-HOSTPORT-DNAT"), ("OUTPUT", "CNI-HOSTPORT-DNAT")]
     if get_bool(plugin, "snat", default=True) and find_str(plugin, _MARKING) is None:
         expected.append(("POSTROUTING", "CNI-HOSTPORT-MASQ"))
-    for version in sorted({one.version for one in addresses if any(_is_for(port, one.version) for port in ports)}):
+    for version in sorted(
+        {address.version for address in addresses if any(_is_for(port, address.version) for port in ports)}
+    ):
         for chain, target in expected:
             start = f"{_COMMANDS[version]} -t nat -A {chain} "
             if not any(rule.startswith(start) and rule.endswith(f" -j {target}") for rule in entries):
@@ -180,18 +184,18 @@ class PluginCheck:
     result: Result | None
 
 
-def plan_checks(endpoint: Endpoint, found: Snapshot) -> Iterator[PluginCheck]:
+def plan_checks(endpoint: Endpoint, current: Snapshot) -> Iterator[PluginCheck]:
     """Yield the executions of CHECK for a joined endpoint, in the order of its list.
 
     Args:
         endpoint: The endpoint, which has a sandbox.
-        found: What the sandbox has now.
+        current: What the sandbox has now.
     """
     record = endpoint.record
     netns = endpoint.netns if record.attachment.mode.in_sandbox or endpoint.sandbox is None else endpoint.sandbox
     as_added = endpoint.attachment_in(netns)
-    present = replace(as_added, ifname=found.link.name)
-    result = None if endpoint.result is None else _as_found(endpoint.result, str(netns), found)
+    present = replace(as_added, ifname=current.link.name)
+    result = None if endpoint.result is None else _with_current_link(endpoint.result, str(netns), current)
 
     for index, plugin in enumerate(endpoint.chain.plugins):
         if is_compared(plugin.document) or makes_nothing(plugin.document, record.attachment.capability_args):
@@ -216,12 +220,12 @@ def _check(endpoint: Endpoint, plugin: JsonObject, attachment: Attachment, resul
     return PluginCheck(type=network.plugins[0].type, network=network, attachment=attachment, result=result)
 
 
-def _as_found(result: Result, netns: str, found: Snapshot) -> Result:
+def _with_current_link(result: Result, netns: str, current: Snapshot) -> Result:
     """Return the result of ADD with the present name, MAC and namespace of the link."""
-    present = {"name": found.link.name, **({} if found.link.mac is None else {"mac": found.link.mac})}
+    present = {"name": current.link.name, **({} if current.link.mac is None else {"mac": current.link.mac})}
     interfaces: list[JsonValue] = [
-        {**one, **present, "sandbox": netns} if find_str(one, "sandbox") else one
-        for one in get_objects(result.document, "interfaces")
+        {**interface, **present, "sandbox": netns} if find_str(interface, "sandbox") else interface
+        for interface in get_objects(result.document, "interfaces")
     ]
     changed = {"interfaces": interfaces} if "interfaces" in result.document else {}
     return Result.from_document({**result.document, **changed})

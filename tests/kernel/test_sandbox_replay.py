@@ -209,9 +209,9 @@ async def test_what_cannot_be_carried_is_refused(
 
 
 REPLACED = ReplacedRoute(
-    plain=route("10.4.0.0/16", "10.1.0.7"), wanted=route("10.4.0.0/16", "10.1.0.7", metric=5, mtu=1400)
+    plain=route("10.4.0.0/16", "10.1.0.7"), replacement=route("10.4.0.0/16", "10.1.0.7", metric=5, mtu=1400)
 )
-DEFAULT = ReplacedRoute(plain=route("0.0.0.0/0", "10.1.0.1"), wanted=route("0.0.0.0/0", "10.1.0.1", mtu=1400))
+DEFAULT = ReplacedRoute(plain=route("0.0.0.0/0", "10.1.0.1"), replacement=route("0.0.0.0/0", "10.1.0.1", mtu=1400))
 
 
 async def test_libnetworks_routes_are_replaced(

@@ -84,7 +84,7 @@ class EngineContainer:
         """
         networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
         ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
-        return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
+        return len(ids) > 1 or any(other not in {"", network_id} for other in ids)
 
     @property
     def is_running(self) -> bool:
@@ -125,8 +125,8 @@ def container_of_cgroup(cgroup: str) -> str | None:
     Args:
         cgroup: The content of `/proc/<pid>/cgroup`, e.g. `0::/system.slice/docker-<ID>.scope` or `…/docker/<ID>`.
     """
-    found = _CONTAINER_ID.findall(cgroup)
-    return found[-1] if found else None
+    ids = _CONTAINER_ID.findall(cgroup)
+    return ids[-1] if ids else None
 
 
 def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
@@ -192,7 +192,8 @@ def is_only_network(network: EngineNetwork, containers: Iterable[EngineContainer
         JsonError: A key is missing or its value has another type.
     """
     waiting = (container.document for container in containers if not container.is_running)
-    starting = [found for found in (tuple(_are_network(document, network)) for document in waiting) if any(found)]
+    answers = (tuple(_are_network(document, network)) for document in waiting)
+    starting = [answer for answer in answers if any(answer)]
     return bool(starting) and all(map(all, starting))
 
 

@@ -60,8 +60,8 @@ class EngineRelease:
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Return the release in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if the text has none."""
-        found = _NUMBER.match(text)
-        return None if found is None else cls(int(found[1]), int(found[2]))
+        numbers = _NUMBER.match(text)
+        return None if numbers is None else cls(int(numbers[1]), int(numbers[2]))
 
     @property
     def makes_sandbox_first(self) -> bool:

@@ -169,7 +169,9 @@ def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
     # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
     enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
     return tuple(
-        pool for pool in (_parse_pool(one, is_own=is_own) for one in configured) if enabled[pool.subnet.version]
+        pool
+        for pool in (_parse_pool(document, is_own=is_own) for document in configured)
+        if enabled[pool.subnet.version]
     )
 
 

@@ -48,7 +48,9 @@ def refuse_address(pool: AddressPoolRecord, address: IpAddress, *, is_gateway: b
 def is_assignable(section: IpamSection, pool: AddressPoolRecord, address: IpAddress) -> bool:
     """Return whether a section's plugin can assign an address; true if its ranges are not known."""
     ranges = section.ranges
-    return ranges is None or any(found.contains(address) for _, found in ranges if found.subnet == pool.subnet)
+    return ranges is None or any(
+        addresses.contains(address) for _, addresses in ranges if addresses.subnet == pool.subnet
+    )
 
 
 def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddress | None) -> Addressing:
@@ -60,17 +62,17 @@ def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddre
     network = section.configuration
     ranges = section.ranges
     if ranges is not None:
-        inside = [(document, found) for document, found in ranges if found.subnet == pool.subnet]
+        inside = [(document, addresses) for document, addresses in ranges if addresses.subnet == pool.subnet]
         narrowed = [
-            _narrow(document, found, pool if address is None else None)
-            for document, found in inside
-            if address is not None or pool.sub_pool is None or _part(found, pool) is not None
+            _narrow(document, addresses, pool if address is None else None)
+            for document, addresses in inside
+            if address is not None or pool.sub_pool is None or _part(addresses, pool) is not None
         ]
         if not narrowed:
-            has = ", ".join(dict.fromkeys(str(found.subnet) for _, found in ranges)) or "none"
-            wanted = pool.sub_pool or pool.subnet
+            has = ", ".join(dict.fromkeys(str(addresses.subnet) for _, addresses in ranges)) or "none"
+            part = pool.sub_pool or pool.subnet
             raise Refused(
-                f"{section} has no range in {wanted} any more, but {has}; put it back, or make the network again"
+                f"{section} has no range in {part} any more, but {has}; put it back, or make the network again"
             )
         network = _with_ranges(section, narrowed)
     if address is None:
@@ -79,7 +81,7 @@ def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddre
     return replace(planned, args=(*ANY_ARGS, *planned.args) if planned.args else ())
 
 
-def take_address(pool: AddressPoolRecord, result: Result, wanted: IpAddress | None) -> IPv4Interface | IPv6Interface:
+def take_address(pool: AddressPoolRecord, result: Result, requested: IpAddress | None) -> IPv4Interface | IPv6Interface:
     """Return the address that Docker learns.
 
     Raises:
@@ -92,28 +94,28 @@ def take_address(pool: AddressPoolRecord, result: Result, wanted: IpAddress | No
             f"the plugin of IPAM section {pool.section} assigned {shown}; Docker takes exactly one address, in "
             f"{pool.subnet}"
         )
-    if wanted is not None and given[0].ip != wanted:
+    if requested is not None and given[0].ip != requested:
         raise Refused(
-            f"the plugin of IPAM section {pool.section} assigned {shown}, not {wanted}: it does not take "
+            f"the plugin of IPAM section {pool.section} assigned {shown}, not {requested}: it does not take "
             "requested addresses; leave out --ip and --ip6"
         )
     return given[0]
 
 
-def _narrow(document: JsonObject, found: AddressRange, pool: AddressPoolRecord | None) -> JsonObject:
+def _narrow(document: JsonObject, addresses: AddressRange, pool: AddressPoolRecord | None) -> JsonObject:
     """Return a range, restricted to the part of the subnet that a pool chooses from."""
     own = {key: document[key] for key in ("subnet", "rangeStart", "rangeEnd", "gateway") if key in document}
-    part = None if pool is None else _part(found, pool)
+    part = None if pool is None else _part(addresses, pool)
     return own if part is None else {**own, "rangeStart": str(part[0]), "rangeEnd": str(part[1])}
 
 
-def _part(found: AddressRange, pool: AddressPoolRecord) -> tuple[IpAddress, IpAddress] | None:
+def _part(addresses: AddressRange, pool: AddressPoolRecord) -> tuple[IpAddress, IpAddress] | None:
     """Return the first and last address of a range within `--ip-range`; None without one, and if there is none."""
     if pool.sub_pool is None:
         return None
-    first = max(int(found.first), int(pool.sub_pool[0]))
-    last = min(int(found.last), int(pool.sub_pool[-1]))
-    kind = type(found.first)
+    first = max(int(addresses.first), int(pool.sub_pool[0]))
+    last = min(int(addresses.last), int(pool.sub_pool[-1]))
+    kind = type(addresses.first)
     return (kind(first), kind(last)) if first <= last else None
 
 

@@ -67,7 +67,7 @@ def has_subnet(section: IpamSection, subnet: IpNetwork) -> bool:
     Raises:
         Refused: They cannot be parsed.
     """
-    return any(found.subnet == subnet for _, found in section.ranges or ())
+    return any(addresses.subnet == subnet for _, addresses in section.ranges or ())
 
 
 def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
@@ -79,8 +79,8 @@ def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
     ranges = section.ranges
     if ranges is None:
         return _choose_unread(section, request)
-    family = [found for _, found in ranges if found.subnet.version == (6 if request.is_ipv6 else 4)]
-    subnets = list(dict.fromkeys(found.subnet for found in family))
+    family = [addresses for _, addresses in ranges if addresses.subnet.version == (6 if request.is_ipv6 else 4)]
+    subnets = list(dict.fromkeys(addresses.subnet for addresses in family))
     if not subnets:
         kind = "IPv6" if request.is_ipv6 else "IPv4"
         raise Refused(f"{section} has no {kind} range; add one, or create the network without {kind}")
@@ -91,9 +91,9 @@ def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
         )
     subnet = request.subnet or subnets[0]
     part = request.sub_pool
-    usable = [found for found in family if found.subnet == subnet]
-    if part is not None and not any(_overlap(part, subnet, found.first, found.last) for found in usable):
-        has = ", ".join(f"{found.first} to {found.last}" for found in usable)
+    usable = [addresses for addresses in family if addresses.subnet == subnet]
+    if part is not None and not any(_overlap(part, subnet, addresses.first, addresses.last) for addresses in usable):
+        has = ", ".join(f"{addresses.first} to {addresses.last}" for addresses in usable)
         raise Refused(f"--ip-range {part} has no address of {section}, which has {has} in {subnet}")
     return ChosenPool(section=section.name, subnet=subnet, sub_pool=part, gateway=usable[0].gateway)
 
@@ -125,11 +125,12 @@ def refuse_overlap(
 
 def _are_apart(section: IpamSection, subnet: IpNetwork, other: IpamSection | None, other_subnet: IpNetwork) -> bool:
     """Return whether the ranges of two sections in these subnets are known, and have no address in common."""
-    one, two = section.ranges, None if other is None else other.ranges
-    if one is None or two is None:
+    ranges, other_ranges = section.ranges, None if other is None else other.ranges
+    if ranges is None or other_ranges is None:
         return False
-    own = [found for _, found in one if found.subnet == subnet]
-    return all(mine.is_apart(found) for mine in own for _, found in two if found.subnet == other_subnet)
+    own = [addresses for _, addresses in ranges if addresses.subnet == subnet]
+    others = [addresses for _, addresses in other_ranges if addresses.subnet == other_subnet]
+    return all(mine.is_apart(theirs) for mine in own for theirs in others)
 
 
 def render_pool_id(pool: ChosenPool, digits: str) -> PoolId:

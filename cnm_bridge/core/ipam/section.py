@@ -93,11 +93,11 @@ def parse_section(document: JsonValue, source: Path) -> IpamSection:
         JsonError: It has no name, or no IPAM plugin.
         BadConfiguration: A name or a version is invalid.
     """
-    found = as_object(document, "the file")
-    if find_object(found, "ipam") is None:
+    file = as_object(document, "the file")
+    if find_object(file, "ipam") is None:
         raise JsonError("ipam is missing")
-    plugin: JsonObject = {"type": get_str(get_object(found, "ipam"), "type"), "ipam": get_object(found, "ipam")}
-    return _make(found, get_str(found, "name"), plugin, source)
+    plugin: JsonObject = {"type": get_str(get_object(file, "ipam"), "type"), "ipam": get_object(file, "ipam")}
+    return _make(file, get_str(file, "name"), plugin, source)
 
 
 def refuse_unsuitable(section: IpamSection) -> None:

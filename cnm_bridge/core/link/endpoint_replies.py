@@ -116,8 +116,8 @@ def with_addresses(record: EndpointRecord) -> EndpointRecord:
     """
     endpoint = Endpoint(record)
     reported = endpoint.result.ips if endpoint.result else ()
-    found = (*(ip.address.ip for ip in reported), *(address.ip for address in known_addresses(endpoint)))
-    return replace(record, addresses=tuple(dict.fromkeys(map(str, found))))
+    addresses = (*(ip.address.ip for ip in reported), *(address.ip for address in known_addresses(endpoint)))
+    return replace(record, addresses=tuple(dict.fromkeys(map(str, addresses))))
 
 
 def known_addresses(endpoint: Endpoint) -> tuple[IpInterface, ...]:

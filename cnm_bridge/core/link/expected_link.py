@@ -96,10 +96,10 @@ def describe_expected(
     """
     given = tuple(map(delegate.made_of, given))
     # as in a snapshot: the kernel lists the latest IPv6 address first
-    ipv4 = [one for one in given if isinstance(one, IPv4Interface)]
-    ipv6 = [one for one in reversed(given) if isinstance(one, IPv6Interface)]
+    ipv4 = [address for address in given if isinstance(address, IPv4Interface)]
+    ipv6 = [address for address in reversed(given) if isinstance(address, IPv6Interface)]
     listed: tuple[IpInterface, ...] = (*ipv4, *ipv6)
-    addresses = tuple(Address(address=one, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for one in listed)
+    addresses = tuple(Address(address=address, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for address in listed)
     return Snapshot(
         link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=0, noarp=False),
         addresses=addresses,
@@ -137,7 +137,7 @@ def with_mac(snapshot: Snapshot, mac: str) -> Snapshot:
     return replace(
         snapshot,
         link=replace(snapshot.link, mac=mac),
-        addresses=tuple(one for one in snapshot.addresses if not is_automatic(one, snapshot.link)),
+        addresses=tuple(address for address in snapshot.addresses if not is_automatic(address, snapshot.link)),
     )
 
 
@@ -155,8 +155,8 @@ def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         addresses=tuple(
-            replace(one, flags=one.flags | NO_PREFIX_ROUTE) if one.address in bare else one
-            for one in snapshot.addresses
+            replace(address, flags=address.flags | NO_PREFIX_ROUTE) if address.address in bare else address
+            for address in snapshot.addresses
         ),
         sysctls=tuple(sysctls.values()),
     )

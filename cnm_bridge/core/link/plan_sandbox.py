@@ -71,7 +71,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
         plain = _as_programmed(route) if route in chosen else _as_implied(route, snapshot)
         if plain is not None:
             if plain != route:
-                replaced.append(ReplacedRoute(plain=plain, wanted=route))
+                replaced.append(ReplacedRoute(plain=plain, replacement=route))
             if route.destination in DEFAULT_ROUTES and _is_left_out(route, snapshot):
                 fallbacks.append(_beside(route))
         elif _may_collide(route):
@@ -83,7 +83,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
         addresses=tuple(_planned(address, snapshot) for address in further_addresses(snapshot)),
         unwanted=_unwanted(snapshot),
         routes=tuple(sorted(further, key=_has_gateway)),
-        replaced=tuple(sorted(replaced, key=lambda pair: _has_gateway(pair.wanted))),
+        replaced=tuple(sorted(replaced, key=lambda pair: _has_gateway(pair.replacement))),
         fallbacks=tuple(fallbacks),
         rules=snapshot.rules,
         neighbours=snapshot.neighbours,
@@ -207,43 +207,47 @@ def _has_gateway(route: Route) -> bool:
     return route.gateway is not None
 
 
-def find_differences(made: Snapshot, found: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
+def find_differences(made: Snapshot, current: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
     """Yield what differs: the kind (`link`, `address`, `route`, `rule`), and a text.
 
     Args:
         made: What the plugins left.
-        found: What the sandbox has now.
+        current: What the sandbox has now.
         internal: Whether the network is internal.
         is_moved: Whether libnetwork has configured the link, instead of the plugins.
     """
-    if made.link.mac is not None and found.link.mac != made.link.mac:
-        yield "link", f"its MAC is {found.link.mac}, not {made.link.mac}"
-    if found.link.mtu != made.link.mtu:
-        yield "link", f"its MTU is {found.link.mtu}, not {made.link.mtu}"
-    yield from find_missing_addresses(given_addresses(made), found)
-    destinations = {(route.destination, route.gateway) for route in found.routes}
+    if made.link.mac is not None and current.link.mac != made.link.mac:
+        yield "link", f"its MAC is {current.link.mac}, not {made.link.mac}"
+    if current.link.mtu != made.link.mtu:
+        yield "link", f"its MTU is {current.link.mtu}, not {made.link.mtu}"
+    yield from find_missing_addresses(given_addresses(made), current)
+    destinations = {(route.destination, route.gateway) for route in current.routes}
     for route in _expected(made, internal=internal, is_moved=is_moved):
         if (route.destination, route.gateway) not in destinations:
             yield "route", f"{route} is missing"
     if is_moved:
-        reached = {route.destination for route in found.routes}
+        reached = {route.destination for route in current.routes}
         placed = describe_placement(made, internal=internal, is_gateway=False).destinations
-        yield from (("route", f"{one} is missing") for one in placed if one not in reached | DEFAULT_ROUTES)
-    if len(found.rules) < len(made.rules):
-        yield "rule", f"{len(made.rules) - len(found.rules)} policy rules are missing in the sandbox"
+        yield from (
+            ("route", f"{destination} is missing")
+            for destination in placed
+            if destination not in reached | DEFAULT_ROUTES
+        )
+    if len(current.rules) < len(made.rules):
+        yield "rule", f"{len(made.rules) - len(current.rules)} policy rules are missing in the sandbox"
 
 
-def find_missing_addresses(given: Iterable[IpInterface], found: Snapshot) -> Iterator[tuple[str, str]]:
+def find_missing_addresses(given: Iterable[IpInterface], current: Snapshot) -> Iterator[tuple[str, str]]:
     """Yield the addresses that plugins gave and that the link does not have, as `find_differences` does."""
-    present = {address.ip for address in given_addresses(found)}
-    yield from (("address", f"{one} is missing") for one in given if one.ip not in present)
+    present = {address.ip for address in given_addresses(current)}
+    yield from (("address", f"{address} is missing") for address in given if address.ip not in present)
 
 
 def _expected(made: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[Route]:
     """Yield the routes to find with their gateways; those that were moved may be in another table."""
     if is_moved:
         sandbox_plan = plan_sandbox(made, internal=internal)
-        routes = (*sandbox_plan.routes, *(pair.wanted for pair in sandbox_plan.replaced))
+        routes = (*sandbox_plan.routes, *(pair.replacement for pair in sandbox_plan.replaced))
     else:
         routes = made.routes
     yield from (route for route in routes if route.destination not in DEFAULT_ROUTES)
@@ -259,14 +263,14 @@ def without_ipv6(snapshot: Snapshot) -> Snapshot:
     """
     return replace(
         snapshot,
-        addresses=tuple(one for one in snapshot.addresses if one.address.version == _IPV4),
+        addresses=tuple(address for address in snapshot.addresses if address.address.version == _IPV4),
         routes=tuple(
             route
             for route in snapshot.routes
             if {route.destination.version, route.gateway.version if route.gateway else _IPV4} == {_IPV4}
         ),
         rules=tuple(rule for rule in snapshot.rules if rule.message[0] != _AF_INET6),
-        neighbours=tuple(one for one in snapshot.neighbours if one.address.version == _IPV4),
+        neighbours=tuple(neighbour for neighbour in snapshot.neighbours if neighbour.address.version == _IPV4),
         sysctls=(
             *(sysctl for sysctl in snapshot.sysctls if not sysctl.name.startswith(_OF_IPV6)),
             _switched_off(snapshot),

@@ -29,11 +29,11 @@ class ReplacedRoute:
 
     Attributes:
         plain: The route as libnetwork programs it.
-        wanted: The route to replace it with.
+        replacement: The route to replace it with.
     """
 
     plain: Route
-    wanted: Route
+    replacement: Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class SandboxPlan:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts in words, e.g. `address 10.1.2.4/24`."""
-        routes = (*self.routes, *(pair.wanted for pair in self.replaced), *self.fallbacks)
+        routes = (*self.routes, *(pair.replacement for pair in self.replaced), *self.fallbacks)
         return (
             *(f"address {address.address}" for address in self.addresses),
             *(f"no route {route}" for route in self.unwanted),

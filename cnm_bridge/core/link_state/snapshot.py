@@ -295,7 +295,7 @@ def without_announced(routes: Iterable[Route], addresses: Iterable[Address]) -> 
 
 def find_dynamic(addresses: Iterable[Address]) -> tuple[IpInterface, ...]:
     """Return the addresses with a lifetime (`ip address` calls them dynamic), without link-local ones."""
-    return tuple(one.address for one in addresses if not one.is_permanent and one.scope != SCOPE_LINK)
+    return tuple(address.address for address in addresses if not address.is_permanent and address.scope != SCOPE_LINK)
 
 
 def _is_of_prefix(route: Route) -> bool:

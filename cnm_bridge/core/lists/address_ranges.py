@@ -88,11 +88,11 @@ def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
         JsonError: They have another shape.
     """
     return tuple(
-        found
+        addresses
         for plugin in network.plugins
         if plugin.ipam_type in RANGED
-        for one in _range_documents(find_object(plugin.document, "ipam") or {})
-        if (found := _parse_range(one)) is not None
+        for document in _range_documents(find_object(plugin.document, "ipam") or {})
+        if (addresses := _parse_range(document)) is not None
     )
 
 
@@ -103,7 +103,7 @@ def ranges_of(ipam: JsonObject) -> tuple[tuple[JsonObject, AddressRange], ...]:
         JsonError: They have another shape.
     """
     parsed = ((document, _parse_range(document)) for document in _range_documents(ipam))
-    return tuple((document, found) for document, found in parsed if found is not None)
+    return tuple((document, addresses) for document, addresses in parsed if addresses is not None)
 
 
 def reservation_directories(network: NetworkConfigurationList) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
     others = [pool for pool in pools if not pool.is_own]
     if not others or ipam_type not in RANGED:
         return None
-    known = {one.subnet: one.gateway for one in parse_ranges(network)}
+    known = {addresses.subnet: addresses.gateway for addresses in parse_ranges(network)}
     unused = find_unused_pools(network, others)
     for pool in others:
         if pool in unused:
@@ -199,7 +199,7 @@ def find_unused_pools(network: NetworkConfigurationList, pools: Sequence[PoolRec
     Raises:
         JsonError: The ranges cannot be parsed.
     """
-    versions = {one.subnet.version for one in parse_ranges(network)}
+    versions = {addresses.subnet.version for addresses in parse_ranges(network)}
     if not versions or _IPV4 in versions:
         return ()
     return tuple(pool for pool in pools if pool.subnet in _DEFAULT_POOLS and not pool.is_own)

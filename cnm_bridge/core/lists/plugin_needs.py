@@ -52,13 +52,13 @@ def needed_modules(network: NetworkConfigurationList) -> frozenset[str]:
 
 def packet_filters(network: NetworkConfigurationList) -> frozenset[str]:
     """Return the commands with which the plugins of a list make rules: `iptables`, `nft`, both or none."""
-    found = set()
+    commands = set()
     for plugin in network.plugins:
         if plugin.type in _FILTERING:
-            found.add("nft" if _find_text(plugin.document, "backend") == "nftables" else "iptables")
+            commands.add("nft" if _find_text(plugin.document, "backend") == "nftables" else "iptables")
         elif plugin.document.get("ipMasq") is True:
-            found.add("nft" if _find_text(plugin.document, "ipMasqBackend") == "nftables" else "iptables")
-    return frozenset(found)
+            commands.add("nft" if _find_text(plugin.document, "ipMasqBackend") == "nftables" else "iptables")
+    return frozenset(commands)
 
 
 def is_masqueraded(network: NetworkConfigurationList) -> bool:
@@ -112,7 +112,7 @@ def fix_of_setting(name: str, value: str) -> str:
 
 def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
     """Return the names of the bridges on which the plugins of a list put containers."""
-    return tuple(bridge_of(one.document) for one in network.plugins if one.type == "bridge")
+    return tuple(bridge_of(plugin.document) for plugin in network.plugins if plugin.type == "bridge")
 
 
 def bridge_of(plugin: JsonObject) -> str:

@@ -57,7 +57,7 @@ def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observ
     return Observation(settings=tuple(setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN), stated=tuned)
 
 
-def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:
+def describe_uncarriable(network: NetworkConfigurationList, error: NotCarriable) -> str:
     """Return an error text that says what cannot be moved into the container and which plugin may have made it.
 
     Only the outcome of all plugins is visible. Plugins that are known not to do this are named only if there are no
@@ -74,7 +74,7 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
     who = f"plugin {suspects[0]}" if len(suspects) == 1 else f"one of the plugins {', '.join(suspects)}"
     return (
         f"CNI configuration {network.name} cannot be used: {who} made something in the staging namespace that "
-        f"cannot be moved into the container: {found.what}"
+        f"cannot be moved into the container: {error.what}"
     )
 
 

@@ -47,7 +47,7 @@ def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
     Raises:
         BadOption: A value is invalid, or a burst has no rate.
     """
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for way in _DIRECTIONS:
         rate_option, burst_option = f"{_OPTION}{way}-rate", f"{_OPTION}{way}-burst"
         rate = _parse(rate_option, options.get(rate_option))
@@ -64,15 +64,15 @@ def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
             burst = min(max(int(rate * _BURST_S), _SMALLEST_BURST), _LARGEST_BURST)
         if burst > _LARGEST_BURST:
             raise BadOption(burst_option, f"{options[burst_option]} is too large; the maximum is {_LARGEST_BURST} bits")
-        found |= {f"{way}Rate": rate, f"{way}Burst": burst}
-    return found
+        limits |= {f"{way}Rate": rate, f"{way}Burst": burst}
+    return limits
 
 
 def _parse(option: str, text: str | None) -> int | None:
     if text is None:
         return None
-    found = _VALUE.fullmatch(text)
-    bits = int(Decimal(found[1]) * _FACTORS.get((found[2] or "").lower(), 1)) if found else 0
+    match = _VALUE.fullmatch(text)
+    bits = int(Decimal(match[1]) * _FACTORS.get((match[2] or "").lower(), 1)) if match else 0
     if not bits:
         unit = "bits" if option.endswith("burst") else "bits per second"
         raise BadOption(option, f"{text!r} is not a number of {unit}, such as 500k, 10M, 1.5G or 64Ki")

@@ -229,14 +229,14 @@ def doubtful_arguments(
 
 def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
     """Return options with the known arguments of plugins in their original spelling."""
-    found: dict[str, str] = {}
+    spelt: dict[str, str] = {}
     for option, value in options.items():
         key = option.removeprefix(_ARGS)
         name = f"{_ARGS}{_KNOWN_ARGS.get(key.lower(), key)}" if option.startswith(_ARGS) else option
-        if name in found:
+        if name in spelt:
             raise BadOption(name, "is given twice, in two spellings; leave one out")
-        found[name] = value
-    return found
+        spelt[name] = value
+    return spelt
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

@@ -157,12 +157,16 @@ def parse_announcements(options: Mapping[str, str]) -> Announcements:
     Raises:
         BadOption: A number is not one that Docker accepts.
     """
-    wanted = Announcements()
+    announcements = Announcements()
     if _MESSAGES in options:
-        wanted = replace(wanted, count=_parse_number(_MESSAGES, options[_MESSAGES], range(_MOST_MESSAGES + 1)))
+        announcements = replace(
+            announcements, count=_parse_number(_MESSAGES, options[_MESSAGES], range(_MOST_MESSAGES + 1))
+        )
     if _INTERVAL in options:
-        wanted = replace(wanted, interval_s=_parse_number(_INTERVAL, options[_INTERVAL], _INTERVALS_MS) / 1000)
-    return wanted
+        announcements = replace(
+            announcements, interval_s=_parse_number(_INTERVAL, options[_INTERVAL], _INTERVALS_MS) / 1000
+        )
+    return announcements
 
 
 def _parse_number(option: str, text: str, allowed: range) -> int:
@@ -189,7 +193,7 @@ def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
     Raises:
         BadOption: A setting does not have that form.
     """
-    found = []
+    settings = []
     for part in map(str.strip, text.split(",")):
         match = _SYSCTL.fullmatch(part)
         if match is None:
@@ -199,5 +203,5 @@ def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
                 "and neigh are possible too",
             )
         family = match[1].lower().replace(".", "/")
-        found.append(LinkSetting(family=family, name=match[2].lower(), value=match[3].strip()))
-    return tuple(found)
+        settings.append(LinkSetting(family=family, name=match[2].lower(), value=match[3].strip()))
+    return tuple(settings)

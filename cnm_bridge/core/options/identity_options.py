@@ -76,7 +76,7 @@ def fill_template(value: JsonValue, words: Mapping[str, str], labels: list[JsonV
         if unknown is not None:
             known = ", ".join((*words, f"{_LABELS} alone"))
             raise JsonError(f"{unknown} in {value!r} is not one of {known}")
-        return _ANY_WORD.sub(lambda found: words[found[0]], value)
+        return _ANY_WORD.sub(lambda match: words[match[0]], value)
     if isinstance(value, Mapping):
         return {key: fill_template(item, words, labels) for key, item in value.items()}
     if isinstance(value, list | tuple):

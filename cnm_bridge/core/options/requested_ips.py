@@ -22,7 +22,7 @@ def parse_ips(text: str) -> tuple[WantedAddress, ...]:
     Raises:
         BadOption: One is malformed, cannot be assigned to a container, or is given twice.
     """
-    found: list[WantedAddress] = []
+    addresses: list[WantedAddress] = []
     for part in text.split(","):
         word = part.strip()
         try:
@@ -35,10 +35,10 @@ def parse_ips(text: str) -> tuple[WantedAddress, ...]:
         why = _why_unassignable(address)
         if why is not None:
             raise BadOption(IPS, f"{word} cannot be assigned to a container: it is {why}")
-        if any(_without_prefix(address) == _without_prefix(other) for other in found):
+        if any(_without_prefix(address) == _without_prefix(other) for other in addresses):
             raise BadOption(IPS, f"has {word} twice")
-        found.append(address)
-    return tuple(found)
+        addresses.append(address)
+    return tuple(addresses)
 
 
 def _without_prefix(address: WantedAddress) -> WantedAddress:

@@ -59,7 +59,7 @@ class Addressing:
 
 def plan_addresses(
     network: NetworkConfigurationList,
-    wanted: Sequence[WantedAddress],
+    requested: Sequence[WantedAddress],
     pools: Sequence[PoolRecord],
     *,
     internal: bool,
@@ -69,7 +69,7 @@ def plan_addresses(
 
     Args:
         network: The list.
-        wanted: The addresses.
+        requested: The addresses.
         pools: Docker's pools, which have the gateways if the list has no IPAM plugin.
         internal: Whether the network is internal: then there are no default routes.
         is_reserved: Whether the addresses are reserved already.
@@ -77,29 +77,29 @@ def plan_addresses(
     Raises:
         Refused: An address needs a prefix length, or the IPAM plugin reserves no requested address.
     """
-    if not wanted:
+    if not requested:
         return Addressing(configuration=network)
-    texts: list[JsonValue] = [str(address) for address in wanted]
+    texts: list[JsonValue] = [str(address) for address in requested]
     index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
     ipam_type = None if is_reserved else network.plugins[index].ipam_type
     if ipam_type in _RESERVES_NONE:
         raise Refused(
-            f"CNI configuration {network.name} cannot give a container a requested address ({wanted[0]}): its IPAM "
+            f"CNI configuration {network.name} cannot give a container a requested address ({requested[0]}): its IPAM "
             f"plugin {ipam_type} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
             f"make the network with {NULL_IPAM}"
         )
     if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":
-        _require_prefixes(network, wanted)
+        _require_prefixes(network, requested)
     if ipam_type not in _REPLACED_BY_STATIC and any("ips" in plugin.capabilities for plugin in network.plugins):
         return Addressing(configuration=network, capability_args={"ips": texts})
     if ipam_type in _REPLACED_BY_STATIC:
-        return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
+        return Addressing(configuration=_with_static(network, index, requested, pools, internal=internal))
     documents = [plugin.document for plugin in network.plugins]
     documents[index] = with_cni_args(documents[index], {"ips": texts})
     extended = with_plugins(network, documents)
     if ipam_type in _READ_ARGS:
         return Addressing(configuration=extended)
-    return Addressing(configuration=extended, args=(("IP", str(wanted[0]).partition("/")[0]),))
+    return Addressing(configuration=extended, args=(("IP", str(requested[0]).partition("/")[0]),))
 
 
 def fixed_addresses(
@@ -130,11 +130,11 @@ def requested_addresses(
 
 def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:
     """Return the addresses in texts, with or without a prefix; the plugins themselves report invalid ones."""
-    found = set()
+    addresses = set()
     for text in texts:
         with suppress(ValueError):
-            found.add(ip_interface(text).ip)
-    return frozenset(found)
+            addresses.add(ip_interface(text).ip)
+    return frozenset(addresses)
 
 
 def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
@@ -152,7 +152,7 @@ def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, s
 def _with_static(
     network: NetworkConfigurationList,
     index: int,
-    wanted: Sequence[WantedAddress],
+    requested: Sequence[WantedAddress],
     pools: Sequence[PoolRecord],
     *,
     internal: bool,
@@ -163,7 +163,7 @@ def _with_static(
     gateways = {pool.subnet.version: pool.gateway for pool in pools if pool.gateway is not None}
     routes = list(get_objects(ipam, "routes"))
     addresses: list[JsonValue] = []
-    for address in wanted:
+    for address in requested:
         gateway = gateways.get(address.version)
         addresses.append({"address": str(address), **({"gateway": str(gateway)} if gateway else {})})
         default = _DEFAULT_ROUTES[address.version]
@@ -174,8 +174,8 @@ def _with_static(
     return with_plugins(network, documents)
 
 
-def _require_prefixes(network: NetworkConfigurationList, wanted: Sequence[WantedAddress]) -> None:
-    for address in wanted:
+def _require_prefixes(network: NetworkConfigurationList, requested: Sequence[WantedAddress]) -> None:
+    for address in requested:
         if not isinstance(address, IPv4Interface | IPv6Interface):
             raise Refused(
                 f"CNI configuration {network.name} has no subnet that contains {address}; "

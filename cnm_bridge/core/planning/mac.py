@@ -77,14 +77,14 @@ def _mac_of(plugin: PluginConfiguration, args: Mapping[str, str], capability_arg
     passed = find_str(capability_args, "mac") if "mac" in plugin.capabilities else None
     match plugin.type:
         case "bridge":
-            found = passed or _argument_of(document) or args.get("MAC")
+            mac = passed or _argument_of(document) or args.get("MAC")
         case "macvlan" | "tap":
-            found = passed or args.get("MAC") or find_str(document, "mac")
+            mac = passed or args.get("MAC") or find_str(document, "mac")
         case "tuning":
-            found = _argument_of(document) or passed or args.get("MAC") or find_str(document, "mac")
+            mac = _argument_of(document) or passed or args.get("MAC") or find_str(document, "mac")
         case _:
-            found = passed
-    return None if found is None else _as_kernel_shows(found)
+            mac = passed
+    return None if mac is None else _as_kernel_shows(mac)
 
 
 def _argument_of(document: JsonObject) -> str | None:
@@ -144,10 +144,10 @@ def refuse_fixed_mac(network: NetworkConfigurationList) -> None:
     Raises:
         Refused: The list has such a plugin.
     """
-    found = next((plugin.type for plugin in network.plugins if plugin.type in _MAC_IS_FIXED), None)
-    if found is not None:
+    kind = next((plugin.type for plugin in network.plugins if plugin.type in _MAC_IS_FIXED), None)
+    if kind is not None:
         raise Refused(
-            f"plugin {found} of CNI configuration {network.name} does not allow to choose a MAC: its agent has told "
+            f"plugin {kind} of CNI configuration {network.name} does not allow to choose a MAC: its agent has told "
             "the host the MAC that the plugin gave, and a container with another one is unreachable; leave out "
             "--mac-address"
         )

@@ -36,13 +36,13 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
     name = plan.configuration.name
     refuse_missing_addresses(plan.configuration, plan.addresses, snapshot)
     chosen = choose_interface(snapshot, RequestedInterface())
-    for wanted, made in (
+    for address, made in (
         (plan.requested.address, chosen.address),
         (plan.requested.address_ipv6, chosen.address_ipv6),
     ):
-        if wanted is not None and wanted != made:
+        if address is not None and address != made:
             raise Refused(
-                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} assigned {made}, and "
+                f"Docker's IPAM chose {address}, but the plugins of CNI configuration {name} assigned {made}, and "
                 f"Docker would not know; make the network with {NULL_IPAM}, or from Engine 28 on with --ipv4=false"
             )
     mac = plan.requested.mac

@@ -327,7 +327,7 @@ def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject
     """
     declared = {capability for plugin in network.plugins for capability in plugin.capabilities}
     spelt = {capability.lower(): capability for capability in declared}
-    found = {}
+    named = {}
     for capability, value in requested.items():
         name = capability if capability in declared else spelt.get(capability)
         if name is None:
@@ -335,5 +335,5 @@ def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject
                 capability, f'the plugin that understands it must have "capabilities": {{ "{capability}": true }}'
             )
             raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
-        found[name] = value
-    return found
+        named[name] = value
+    return named

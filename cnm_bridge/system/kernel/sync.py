@@ -153,9 +153,9 @@ def _missing_routes(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> 
         if route not in present:
             yield _Step(f"route {route}", partial(add_route, netlink, link, route))
     for pair in sandbox_plan.replaced:
-        is_default = pair.wanted.destination.prefixlen == 0
-        if pair.plain in present or not (pair.wanted in present or is_default):
-            yield _Step(f"route {pair.wanted}", partial(_replace, netlink, link, pair, present))
+        is_default = pair.replacement.destination.prefixlen == 0
+        if pair.plain in present or not (pair.replacement in present or is_default):
+            yield _Step(f"route {pair.replacement}", partial(_replace, netlink, link, pair, present))
     for fallback in sandbox_plan.fallbacks:
         if fallback not in present and not has_default(netlink, fallback.destination):
             yield _Step(f"route {fallback}", partial(add_route, netlink, link, fallback))
@@ -164,11 +164,11 @@ def _missing_routes(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> 
 def _replace(netlink: Netlink, link: Link, pair: ReplacedRoute, present: frozenset[Route]) -> None:
     """Replace the plain route by the wanted one, without a moment in which both are missing."""
     if pair.plain not in present:
-        add_route(netlink, link, pair.wanted)
-    elif pair.plain.metric == pair.wanted.metric:
-        replace_route(netlink, link, pair.wanted)
+        add_route(netlink, link, pair.replacement)
+    elif pair.plain.metric == pair.replacement.metric:
+        replace_route(netlink, link, pair.replacement)
     else:
-        _ignoring(EEXIST, partial(add_route, netlink, link, pair.wanted))
+        _ignoring(EEXIST, partial(add_route, netlink, link, pair.replacement))
         _ignoring(ESRCH, partial(remove_route, netlink, link, pair.plain))
 
 

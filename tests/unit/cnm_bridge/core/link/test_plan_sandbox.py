@@ -133,7 +133,7 @@ def test_routes_with_attributes_are_replaced(wanted: Route) -> None:
     """The reply to Join has them without attributes, so that they exist from the start; then they are replaced."""
     plain = route("10.99.0.0/16", "10.22.0.9")
     plan = planned(*BRIDGE, wanted)
-    assert plan.replaced == (ReplacedRoute(plain=plain, wanted=wanted),)
+    assert plan.replaced == (ReplacedRoute(plain=plain, replacement=wanted),)
     assert plan.routes == ()
 
 
@@ -142,8 +142,8 @@ def test_connected_routes_with_attributes_are_replaced() -> None:
     ipv4, ipv6 = route("10.99.0.0/16", mtu=1400), route("fd99::/64", scope=0, metric=1024, mtu=1400)
     plan = planned(*BRIDGE, *BRIDGE_IPV6, ipv4, ipv6)
     assert plan.replaced == (
-        ReplacedRoute(plain=route("10.99.0.0/16"), wanted=ipv4),
-        ReplacedRoute(plain=route("fd99::/64", scope=0, metric=1024), wanted=ipv6),
+        ReplacedRoute(plain=route("10.99.0.0/16"), replacement=ipv4),
+        ReplacedRoute(plain=route("fd99::/64", scope=0, metric=1024), replacement=ipv6),
     )
 
 
@@ -151,7 +151,7 @@ def test_a_default_route_with_a_metric_is_replaced() -> None:
     """It is only replaced, and neither a further route nor a fallback."""
     plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "10.22.0.1", metric=100))
     assert plan.replaced == (
-        ReplacedRoute(plain=route("0.0.0.0/0", "10.22.0.1"), wanted=route("0.0.0.0/0", "10.22.0.1", metric=100)),
+        ReplacedRoute(plain=route("0.0.0.0/0", "10.22.0.1"), replacement=route("0.0.0.0/0", "10.22.0.1", metric=100)),
     )
     assert not plan.routes
     assert not plan.fallbacks
@@ -161,7 +161,9 @@ def test_a_prefix_route_with_a_metric_is_replaced() -> None:
     """The kernel adds it without the metric, together with the address."""
     mine = route("10.22.0.0/16", metric=50, source="10.22.0.2")
     plan = planned(BRIDGE[0], mine)
-    assert plan.replaced == (ReplacedRoute(plain=route("10.22.0.0/16", protocol=2, source="10.22.0.2"), wanted=mine),)
+    assert plan.replaced == (
+        ReplacedRoute(plain=route("10.22.0.0/16", protocol=2, source="10.22.0.2"), replacement=mine),
+    )
 
 
 BARE = replace(PTP[0], flags=0x80 | NO_PREFIX_ROUTE)
@@ -287,7 +289,7 @@ def test_no_route_is_lost_or_conflicts(routes: list[Route], internal: bool) -> N
     parts = snapshot(BRIDGE[0], *routes)
     plan = plan_sandbox(parts, internal=internal)
     in_reply = chosen_routes(parts, internal=internal)
-    synced = {*plan.routes, *(pair.wanted for pair in plan.replaced)}
+    synced = {*plan.routes, *(pair.replacement for pair in plan.replaced)}
     fallbacks = {replace(item, metric=0) for item in plan.fallbacks}
     for item in parts.routes:
         by_kernel = item.protocol == 2 and item.table == 254 and item.gateway is None
@@ -335,7 +337,7 @@ def test_a_changed_prefix_route_is_synced() -> None:
     changed = route("10.50.0.0/24", protocol=2, source="10.50.0.1", mtu=1300)
     plan = planned(*BRIDGE, added, changed)
     assert plan.addresses == (replace(added, flags=added.flags | NO_PREFIX_ROUTE),)
-    assert [pair.wanted for pair in plan.replaced] == [changed]
+    assert [pair.replacement for pair in plan.replaced] == [changed]
     with_metric = replace(added, metric=50)
     plan = planned(*BRIDGE, with_metric, replace(changed, mtu=None, metric=50))
     assert plan.addresses == (with_metric,)
