@@ -36,7 +36,7 @@ def find_error(schema: JsonObject, document: JsonValue) -> tuple[str, str] | Non
     Returns:
         The place in the document, e.g. `plugins[1].type`, and what is wrong there.
     """
-    error = best_match(islice(_Patient(schema).iter_errors(document), _ERRORS))
+    error = best_match(islice(_Validator(schema).iter_errors(document), _ERRORS))
     return None if error is None else (_path(error), _reason(error))
 
 
@@ -65,7 +65,7 @@ def _items(
             yield from validator.descend(item, items, path=index)
 
 
-_Patient: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
+_Validator: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
     {
         "items": _unless_larger(_items, "maxItems"),

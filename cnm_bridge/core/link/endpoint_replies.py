@@ -164,7 +164,7 @@ def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
         if route.table == MAIN_TABLE
         and route.type == UNICAST
         and (route.gateway is None or route.gateway.version == route.destination.version)
-        and not comes_by_itself(route, snapshot)
+        and not is_added_by_kernel(route, snapshot)
         and not leads_to_itself(route, snapshot)
     )
 
@@ -208,7 +208,7 @@ def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:
     return any(hop in network for network in networks if network.prefixlen)
 
 
-def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
+def is_added_by_kernel(route: Route, snapshot: Snapshot) -> bool:
     """Return whether the kernel adds a route with an address that Docker does not receive."""
     if route.table != MAIN_TABLE or route.gateway is not None:
         return False
@@ -216,7 +216,7 @@ def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
         return True
     if any(address.network == route.destination for address in _first_of_each_family(snapshot)):
         return False  # Docker receives an address with the same prefix
-    return any(comes_with(route, address) for address in further_addresses(snapshot))
+    return any(is_prefix_route_of(route, address) for address in further_addresses(snapshot))
 
 
 def prefix_route(address: IpInterface) -> Route:
@@ -237,7 +237,7 @@ def prefix_route(address: IpInterface) -> Route:
     )
 
 
-def comes_with(route: Route, address: Address) -> bool:
+def is_prefix_route_of(route: Route, address: Address) -> bool:
     """Return whether a route equals the one that the kernel adds for an address's prefix; it may have been changed."""
     metric = address.metric or (0 if isinstance(route.destination, IPv4Network) else _IPV6_PREFIX_METRIC)
     return (route.destination, route.protocol, route.metric) == (address.prefix, BY_KERNEL, metric) and (

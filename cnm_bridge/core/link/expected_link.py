@@ -116,7 +116,7 @@ def known_families(expected: Snapshot) -> frozenset[int]:
     return frozenset({_IPV4}).union(address.version for address in given_addresses(expected))
 
 
-def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
+def snapshot_for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
     """Return the part of a finished link's snapshot that determines the reply to Join: what libnetwork adds.
 
     These are the default routes of some families. The rest is in the sandbox already, and must not be synced.
@@ -141,7 +141,7 @@ def with_mac(snapshot: Snapshot, mac: str) -> Snapshot:
     )
 
 
-def for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
+def snapshot_for_move(snapshot: Snapshot, expected: Snapshot) -> Snapshot:
     """Return the snapshot of a finished link that libnetwork moves, as Docker has learnt it before.
 
     If the plugins removed the route of a prefix that Docker knows, the kernel will add it again with the address, and

@@ -17,11 +17,11 @@ from cnm_bridge.core.link.endpoint_replies import (
     DEFAULT_IPV6,
     DEFAULT_ROUTES,
     chosen_routes,
-    comes_by_itself,
-    comes_with,
     describe_join,
     further_addresses,
     given_addresses,
+    is_added_by_kernel,
+    is_prefix_route_of,
     leads_to_itself,
     prefix_route,
     reported_addresses,
@@ -73,10 +73,10 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
             if plain != route:
                 replaced.append(ReplacedRoute(plain=plain, replacement=route))
             if route.destination in DEFAULT_ROUTES and _is_left_out(route, snapshot):
-                fallbacks.append(_beside(route))
+                fallbacks.append(_with_higher_metric(route))
         elif _may_collide(route):
-            fallbacks.append(_beside(route))
-        elif not comes_by_itself(route, snapshot):
+            fallbacks.append(_with_higher_metric(route))
+        elif not is_added_by_kernel(route, snapshot):
             further.append(route)
     return SandboxPlan(
         ifname=snapshot.link.name,
@@ -190,14 +190,14 @@ def _may_collide(route: Route) -> bool:
     )
 
 
-def _beside(route: Route) -> Route:
+def _with_higher_metric(route: Route) -> Route:
     """Return a default route with a higher metric than libnetwork's, so that libnetwork's is preferred."""
     return replace(route, metric=route.metric + 1) if _may_collide(route) else route
 
 
 def _planned(address: Address, snapshot: Snapshot) -> Address:
     """Return an address to add; without the route of its prefix if the plugins left none."""
-    has_route = any(comes_with(route, address) for route in snapshot.routes)
+    has_route = any(is_prefix_route_of(route, address) for route in snapshot.routes)
     bare = has_route or address.flags & _SECONDARY
     return address if bare else replace(address, flags=address.flags | NO_PREFIX_ROUTE)
 

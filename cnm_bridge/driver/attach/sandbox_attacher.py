@@ -30,11 +30,11 @@ from cnm_bridge.core.link.expected_link import (
     ANY_PLUGIN,
     DELEGATES,
     describe_expected,
-    for_join,
-    for_move,
     known_families,
     refuse_changed,
     refuse_missing_addresses,
+    snapshot_for_join,
+    snapshot_for_move,
 )
 from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
 from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
@@ -207,7 +207,7 @@ class SandboxAttacher:
             refuse_missing_addresses(endpoint.network, requested - may_differ | known, snapshot)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
-        left_to_docker = for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))
+        left_to_docker = snapshot_for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await self.store.put_endpoint(record)
@@ -257,7 +257,7 @@ class SandboxAttacher:
             _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
-        moved = for_move(snapshot, expected)
+        moved = snapshot_for_move(snapshot, expected)
         moved = without_ipv6(moved) if disables_ipv6(expected) else moved
         return await self.move.attach(with_addresses(replace(record, snapshot=moved.to_json())))
 

@@ -15,9 +15,9 @@ from cnm_bridge.core.link.endpoint_replies import choose_interface, reported_add
 from cnm_bridge.core.link.expected_link import (
     DELEGATES,
     describe_expected,
-    for_move,
     refuse_changed,
     refuse_missing_addresses,
+    snapshot_for_move,
 )
 from cnm_bridge.core.link_state import SCOPE_LINK, Snapshot, Sysctl
 from cnm_bridge.core.lists.reserved_list import with_reservation
@@ -62,7 +62,7 @@ def test_docker_learns_the_addresses_that_a_link_of_ptp_has() -> None:
 def test_a_link_that_is_moved_keeps_the_addresses_that_docker_has_learnt() -> None:
     """Docker configures those, also if the plugins removed the routes of the prefixes."""
     made = replace(expected("ptp"), routes=(route("10.1.0.1/32"), route("10.1.0.0/24", "10.1.0.1")), sysctls=())
-    moved = Snapshot.from_json(for_move(made, expected("ptp")).to_json())
+    moved = Snapshot.from_json(snapshot_for_move(made, expected("ptp")).to_json())
     assert reported_addresses(made) == (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
     assert reported_addresses(moved) == ADDRESSES
     assert moved.sysctls == expected().sysctls
@@ -72,14 +72,14 @@ def test_a_link_that_is_moved_has_the_mac_that_docker_has_learnt() -> None:
     """The kernel derives another link-local address from it; that of the plugins' MAC must not be added."""
     made = replace(expected(mac="02:00:00:00:00:07"), sysctls=expected().sysctls)
     automatic = address("fe80::ff:fe00:7/64", scope=SCOPE_LINK)
-    assert for_move(replace(made, addresses=(*made.addresses, automatic)), expected()) == expected()
+    assert snapshot_for_move(replace(made, addresses=(*made.addresses, automatic)), expected()) == expected()
 
 
 def test_a_link_that_docker_knows_as_it_is_does_not_change() -> None:
     """Its prefixes have routes, or Docker has learnt single addresses."""
     single = replace(expected(), routes=())
-    assert for_move(expected(), expected()) == expected()
-    assert for_move(single, single) == single
+    assert snapshot_for_move(expected(), expected()) == expected()
+    assert snapshot_for_move(single, single) == single
 
 
 def test_docker_learns_the_first_address_of_each_family() -> None:
