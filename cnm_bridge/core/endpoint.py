@@ -2,15 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The typed endpoint: names, paths and documents read from its record; pure."""
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
-from cni_invoker.documents.checks import check_arguments
-from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.reserved_list import RESERVATION, with_reservation, without_addresses
 from cnm_bridge.core.naming import alternative_name, host_link_name, staging_path
@@ -76,16 +73,13 @@ class Endpoint:
         The container ID is the attachment's own ID, not that of Docker's container: plugins name iptables chains, port
         mappings and ifb devices after it without the ifname. Two attachments of one container would remove each
         other's.
-
-        Earlier versions stored CNI_ARGS that no plugin can receive. Without these DEL can run.
         """
         stored = self.record.attachment
-        args = _receivable(stored.args)
         return Attachment(
             container_id=stored.id,
             ifname=stored.ifname,
             netns=str(netns),
-            args=args if stored.reservation is None else without_addresses(args),
+            args=stored.args if stored.reservation is None else without_addresses(stored.args),
             capability_args=stored.capability_args,
         )
 
@@ -101,7 +95,7 @@ class Endpoint:
             return attachment
         args = stored.args if stored.reservation_input is None else stored.reservation_input.args
         reserved_in = staging_path(self.netns.parents[1], stored.id)
-        return replace(attachment, args=_receivable(args), netns=str(reserved_in))
+        return replace(attachment, args=args, netns=str(reserved_in))
 
     @cached_property
     def network(self) -> NetworkConfigurationList:
@@ -144,16 +138,3 @@ class Endpoint:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
         return None if document is None else Snapshot.from_json(document)
-
-
-def _receivable(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return CNI_ARGS without those that no plugin can receive."""
-    with suppress(InvalidParameter):
-        check_arguments(args)
-        return args
-    kept: tuple[tuple[str, str], ...] = ()
-    for arg in args:
-        with suppress(InvalidParameter):
-            check_arguments((*kept, arg))
-            kept = (*kept, arg)
-    return kept

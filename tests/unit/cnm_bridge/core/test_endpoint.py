@@ -53,13 +53,6 @@ def test_names_come_from_the_attachment() -> None:
     assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
 
 
-def test_arguments_that_no_plugin_can_receive() -> None:
-    """An earlier version stored them; without them DEL can run."""
-    args = (("IgnoreUnknown", "1"), ("A", "a=b"), ("B", "x\0y"), ("C", "x" * 200_000), ("D", "1"), ("E", "a;b"))
-    record = replace(RECORD, attachment=replace(RECORD.attachment, args=args))
-    assert Endpoint(record).attachment.args == (("IgnoreUnknown", "1"), ("D", "1"))
-
-
 def test_the_list_has_the_version_of_add() -> None:
     """DEL uses the version of ADD, whatever the stored list offers."""
     assert Endpoint(RECORD).network.cni_version == "0.3.1"
@@ -68,14 +61,6 @@ def test_the_list_has_the_version_of_add() -> None:
 def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
     """They exist when the plugins have completed ADD."""
     assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
-
-
-def test_documents_of_different_records_are_kept_apart() -> None:
-    """Equal lists with another version or another reservation are other lists."""
-    attachment = RECORD.attachment
-    other = replace(RECORD, attachment=replace(attachment, cni_version="0.4.0"))
-    assert Endpoint(RECORD).network.cni_version == "0.3.1"
-    assert Endpoint(other).network.cni_version == "0.4.0"
 
 
 def test_what_the_plugins_of_a_reservation_received() -> None:
