@@ -113,7 +113,7 @@ class Database:
     async def write(
         self,
         changes: Mapping[str, bytes | None],
-        on_written: Callable[[], None] = lambda: None,
+        on_written: Callable[[], object] = lambda: None,
         *,
         sync: bool = True,
     ) -> None:

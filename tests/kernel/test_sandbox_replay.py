@@ -255,7 +255,7 @@ async def test_no_default_route_where_libnetwork_made_none(
     await prepare(kernel, host, staging)
     place_link(host, sandbox)
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == (f"route {REPLACED.wanted}",)
+    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == (f"route {REPLACED.replacement}",)
     assert "default" not in sandbox.run("ip -4 route").decode()
 
 

@@ -315,7 +315,7 @@ def test_requested_addresses_must_exist() -> None:
     refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/64", "10.1.0.10/24"))
     with pytest.raises(Refused, match=re.escape("did not assign fd00::9/64 but 10.1.0.9/24, fd00::9/80")):
         refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/80"))
-    with pytest.raises(Refused, match=r"did not assign 10\.1\.0\.9 but none"):
+    with pytest.raises(Refused, match=r"did not assign 10\.1\.0\.9, fd00::9/64 but none"):
         refuse_ignored(planned, snapshot())
 
 
