@@ -8,8 +8,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.documents.checks import check_ifname
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.checks import check_ifname
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import find_ranges
 
