@@ -108,8 +108,8 @@ def test_the_published_table_has_all_cases() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("column", "program"), [(3, "libcni"), (4, "cnitool")])
-def test_the_published_verdicts(column: int, program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["libcni", "cnitool"])
+def test_the_published_verdicts(program: str, tmp_path: Path) -> None:
     """They are what libcni and cnitool do, if they have been built here."""
     libcni = find_driver(LIBCNI)
     command = find_cnitool() if program == "cnitool" else None if libcni is None else (str(libcni), "{cache}")
@@ -120,4 +120,4 @@ def test_the_published_verdicts(column: int, program: str, tmp_path: Path) -> No
     for case in CASES.values():
         (tmp_path / case.id).mkdir()
         failures = run_case(case, driver, tmp_path / case.id, tmp_path / case.id / "cache")
-        assert published[case.id][column] == ("**no**" if failures else "yes"), (case.id, failures)
+        assert published[case.id][3] == ("**no**" if failures else "yes"), (case.id, failures)

@@ -1,88 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What programs may rely on: which names are public, and what they refuse."""
+"""What programs may rely on."""
 
-import dataclasses
 import inspect
-import sys
-import typing
-from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import cni_invoker
-from cni_invoker import CachedRuntime, FileCache, Result, Runtime, advanced, sync
+from cni_invoker import CachedRuntime, FileCache, Result, Runtime, sync
 from cni_invoker.errors import NotAttached, PluginFailed
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE, without_version
-
-STABLE: Final = [
-    import_module(name) for name in ("cni_invoker", "cni_invoker.sync", "cni_invoker.errors", "cni_invoker.plugin")
-]
-ONLY_FOR_TASKS: Final = {"slot", "hooks"}
-"""Parameters for programs that have tasks of their own; `hooks` is one of `advanced`."""
-
-
-def names(module: ModuleType) -> dict[str, object]:
-    """Return the public names of a module."""
-    return {name: getattr(module, name) for name in module.__all__}
-
-
-def functions(value: object) -> Iterator[Callable[..., object]]:
-    """Yield a function, or the public methods and properties of a class."""
-    if inspect.isfunction(value):
-        yield value
-    elif inspect.isclass(value):
-        for name, member in vars(value).items():
-            found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-            found = getattr(found, "__wrapped__", getattr(found, "func", found))
-            if inspect.isfunction(found) and (not name.startswith("_") or name == "__init__"):
-                yield found
-
-
-def classes_in(annotation: object) -> Iterator[type]:
-    """Yield the classes of this package that a type consists of."""
-    if inspect.isclass(annotation) and annotation.__module__.startswith("cni_invoker"):
-        yield annotation
-    for part in typing.get_args(annotation):
-        yield from classes_in(part) if not isinstance(part, list) else (one for p in part for one in classes_in(p))
-
-
-def hints(function: Callable[..., object]) -> dict[str, object]:
-    """Return the types of a function's parameters and of what it returns."""
-    scope: dict[str, Any] = {**vars(typing), **vars(sys.modules["collections.abc"])}
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("cni_invoker"):
-            scope |= {name: value for name, value in vars(module).items() if inspect.isclass(value)}
-    inner = inspect.getmodule(function)
-    scope |= {"Path": Path, "Runner": object, **names(cni_invoker), **vars(inner)}
-    return typing.get_type_hints(function, scope)
-
-
-@pytest.mark.parametrize("module", STABLE, ids=lambda module: module.__name__)
-def test_stable_names_need_stable_names_only(module: ModuleType) -> None:
-    """No parameter, result or attribute has a type that only `advanced`, or an inner module, has."""
-    public = {value for one in STABLE for value in names(one).values() if inspect.isclass(value)}
-    missing = set()
-    for name, value in names(module).items():
-        parts = [(function.__qualname__, hints(function)) for function in functions(value)]
-        if inspect.isclass(value) and dataclasses.is_dataclass(value):
-            parts.append((name, {field.name: field.type for field in dataclasses.fields(value)}))
-        for where, found in parts:
-            for what, annotation in found.items():
-                if what not in ONLY_FOR_TASKS:
-                    missing |= {f"{where}: {one.__name__}" for one in classes_in(annotation) if one not in public}
-    assert not missing
-
-
-def test_advanced_has_no_stable_names() -> None:
-    """Each name has one place."""
-    stable = {name for module in STABLE for name in module.__all__}
-    assert not stable & set(advanced.__all__)
 
 
 @pytest.fixture(name="opened")

@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, render_json
 from cni_invoker import NetworkConfigurationList
@@ -29,20 +27,6 @@ LIST: JsonObject = {
         {"type": "portmap", "capabilities": {"portMappings": True}},
     ],
 }
-
-JSON: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["1.0.0", "bridge", "true"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.text(max_size=5)
-            | st.sampled_from(["name", "type", "cniVersion", "cniVersions", "plugins", "ipam", "capabilities"]),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
-)
 
 
 def test_a_list_is_parsed() -> None:
@@ -255,21 +239,3 @@ def test_a_list_in_a_conf_file_is_an_error() -> None:
     """The error says that a list belongs in a .conflist file."""
     with pytest.raises(BadConfiguration, match=r"'type' is a required property.*belongs into a \.conflist file"):
         parse_configuration(b'{"name": "net", "plugins": [{"type": "bridge"}]}', Path("10-net.conf"))
-
-
-@given(JSON)
-def test_any_json_is_a_list_or_an_error(document: JsonValue) -> None:
-    """No JSON document raises anything but BadConfiguration, and a list can be parsed again from its document."""
-    for read in (NetworkConfigurationList.from_document, NetworkConfigurationList.from_plugin_document):
-        try:
-            network = read(document)
-        except BadConfiguration:
-            continue
-        assert NetworkConfigurationList.from_document(network.document) == network
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_a_list_or_an_error(data: bytes) -> None:
-    """No content of a file raises anything but BadConfiguration."""
-    with pytest.raises(BadConfiguration):
-        parse_configuration(data, Path("a.conf"))
