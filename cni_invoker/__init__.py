@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from cni_invoker.execution.executor import Execution, ExecutionObserver
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.operations.preflight import PluginFinding, Preflight, Role, run_preflight
-    from cni_invoker.operations.runtime import Runtime
+    from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
+    from cni_invoker.runtime import Runtime
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
@@ -115,8 +115,8 @@ _HOMES: Final = {
     "execution.executor": ("Execution", "ExecutionObserver"),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.limits": ("Limits",),
-    "operations.preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
-    "operations.runtime": ("Runtime",),
+    "preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
+    "runtime": ("Runtime",),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
 

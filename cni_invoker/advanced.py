@@ -5,6 +5,7 @@ These names may change in a minor version. No other name needs one of them, exce
 `Runtime.delete`.
 """
 
+from cni_invoker.deletion import DeleteHooks
 from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS, needs_rules
 from cni_invoker.documents.lists import parse_configuration
 from cni_invoker.documents.request import requests_for_add
@@ -17,7 +18,6 @@ from cni_invoker.execution.running_plugins import (
     find_running,
     kill_orphaned_plugins,
 )
-from cni_invoker.operations.deletion import DeleteHooks
 
 __all__ = [
     "RULES_BY_ADDRESS",

@@ -17,6 +17,7 @@ from cni_invoker.caching.record import (
     find_result_of_add,
     lists_of_adds,
 )
+from cni_invoker.deletion import DeleteHooks
 from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.known_plugins import needs_rules
 from cni_invoker.documents.lists import NetworkConfigurationList
@@ -31,9 +32,8 @@ from cni_invoker.errors import (
     PluginError,
 )
 from cni_invoker.messages import log_event
-from cni_invoker.operations.deletion import DeleteHooks
-from cni_invoker.operations.negotiation import has_gc
-from cni_invoker.operations.runtime import Runtime
+from cni_invoker.negotiation import has_gc
+from cni_invoker.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)

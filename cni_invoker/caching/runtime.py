@@ -36,8 +36,8 @@ from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
-from cni_invoker.operations.negotiation import require_check
-from cni_invoker.operations.runtime import Runtime
+from cni_invoker.negotiation import require_check
+from cni_invoker.runtime import Runtime
 
 _KILL_LIMIT_S: Final = 2.0
 

@@ -49,8 +49,8 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.operations.preflight import run_preflight
-from cni_invoker.operations.runtime import Runtime
+from cni_invoker.preflight import run_preflight
+from cni_invoker.runtime import Runtime
 
 _T = TypeVar("_T")
 

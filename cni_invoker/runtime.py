@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cni_invoker.deletion import DeleteHooks, delete_in_reverse, result_for_delete
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import (
     StrPath,
@@ -30,8 +31,7 @@ from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.running_plugins import RunningPlugins
 from cni_invoker.locks import TaskLocks
-from cni_invoker.operations.deletion import DeleteHooks, delete_in_reverse, result_for_delete
-from cni_invoker.operations.negotiation import Negotiation, choose_version, has_gc, require_check
+from cni_invoker.negotiation import Negotiation, choose_version, has_gc, require_check
 from cni_invoker.waiting import run_in_thread
 
 _LARGE_BYTES: Final = 64 << 10

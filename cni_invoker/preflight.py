@@ -21,7 +21,7 @@ from cni_invoker.documents.known_plugins import find_key_problems
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
-from cni_invoker.operations.runtime import Runtime
+from cni_invoker.runtime import Runtime
 
 _REFERENCE_PLUGINS: Final = frozenset(
     {
