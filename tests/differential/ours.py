@@ -53,10 +53,18 @@ class _Recorder:
 
 async def run_case(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Return an observation of loading the configuration, and one for each operation."""
-    cache_dir = Path(request["cacheDir"])
     recorder = _Recorder()
-    limits = Limits(retry_pauses_s=())
+    run_program = executor.run_program  # type: ignore[attr-defined]
     executor.run_program = recorder.run_program  # type: ignore[attr-defined]
+    try:
+        return await _run_case(request, recorder)
+    finally:
+        executor.run_program = run_program  # type: ignore[attr-defined]
+
+
+async def _run_case(request: dict[str, Any], recorder: _Recorder) -> list[dict[str, Any]]:
+    cache_dir = Path(request["cacheDir"])
+    limits = Limits(retry_pauses_s=())
     runtime = Runtime(request["pluginDirs"], limits, environment=ENVIRONMENT)
     cached = CachedRuntime(runtime, FileCache(cache_dir), boot_id="this")
     try:
