@@ -124,7 +124,8 @@ table inet {TABLE} {{
   }}
   chain ask-only {{
     type filter hook forward priority filter - 5; policy accept;
-    meta l4proto {{ tcp, udp }} ct direction original ct original proto-dst 53 jump asker
+    meta l4proto tcp ct direction original ct original proto-dst 53 jump asker
+    meta l4proto udp ct direction original ct original proto-dst 53 jump asker
     oifname "{RESPONDER_LINK}" iifname != @links drop
     iifname "{RESPONDER_LINK}" ct state != {{ established, related }} drop
   }}

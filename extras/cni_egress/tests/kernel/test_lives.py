@@ -109,6 +109,16 @@ def test_check_sees_what_is_missing(network: Network, outside: Internet) -> None
         assert enforcement.repair() == ()
 
 
+def test_a_saved_ruleset(network: Network, outside: Internet) -> None:
+    """What `nft list ruleset` prints can be loaded again, as at the next boot of a host whose operator saves it."""
+    entries = ("a.example", "b.example:*", "c.example:100-200/tcp", "host:53", "169.254.169.254:80/tcp", "[::/0]:443")
+    with Records().responding(), network.container("one", *entries) as one:
+        saved = HOST.run("nft list ruleset")
+        subprocess.run(["nft", "-f", "-"], input=b"flush ruleset\n" + saved, check=True)
+        network.check(one)
+        assert reach(one, outside) == (True, False)
+
+
 def test_the_second_lock_holds_without_tables(network: Network, outside: Internet) -> None:
     """After `nft flush ruleset` nothing leaves at all; without the lock it would."""
     with network.container("one") as one:
