@@ -33,6 +33,11 @@ _SWEEP_AT: Final = 32
 """How many links without a container may be left before `release` looks for them, for which it reads all records."""
 _GUARDS: Final = ((Family.INET, "links"), (Family.INET, "inside"), (Family.BRIDGE, "ports"))
 """The sets that say what is guarded at all: their elements stay for as long as the links exist."""
+_OF_CONTAINERS: Final = (
+    *((Family.INET, f"{name}{version}") for name in ("sources", "askers") for version in (4, 6)),
+    *((Family.BRIDGE, name) for name in ("macs", "addresses4", "addresses6", "targets6")),
+)
+"""The sets that say what containers may do: their elements go with the records."""
 _PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
@@ -120,7 +125,9 @@ class Enforcement:
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove the guards of links that do not exist any more and have no record.
+        """Remove what no record has: elements, and the guards of links that do not exist any more.
+
+        An operator may have loaded a ruleset again that was saved before a reboot.
 
         Raises:
             BadRecord: A record cannot be read.
@@ -134,6 +141,12 @@ class Enforcement:
         for link in locked_links() - kept:
             if not _exists(link):
                 remove_lock(link)
+        wanted: dict[tuple[Family, str], set[bytes]] = {key: set() for key in _OF_CONTAINERS}
+        for change in (change for record in records for change in _changes(Verb.ADD, record)):
+            wanted.setdefault((change.family, change.set_name), set()).update(one.key for one in change.elements)
+        for family, name in _OF_CONTAINERS:
+            extra = tuple(Element(key) for key in self._nftables.keys(family, name) if key not in wanted[family, name])
+            self._nftables.commit([Change(Verb.DELETE, family, name, extra)])
 
     def repair(self) -> tuple[str, ...]:
         """Put in force again whatever is missing of the records, as after `nft flush ruleset` or `ip rule flush`.

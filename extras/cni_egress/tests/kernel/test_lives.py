@@ -332,7 +332,10 @@ def test_gc(network: Network, outside: Internet) -> None:
         HOST.ip(f"link delete {two.port}")
         assert network.gc("one") == {}
         assert [record.container_id for record in Records().all()] == ["one"]
+        HOST.run(f"nft add element inet cni-egress askers4 {{ agents0 . {two.four} }}")
+        assert network.gc("one") == {}
         with Nftables() as nftables:
+            assert nftables.keys(Family.INET, "askers4") == []
             ports = [key.rstrip(b"\0").decode() for key in nftables.keys(Family.BRIDGE, "ports")]
         assert ports == [one.port]
         assert reach(one, outside) == (True, False)
