@@ -46,6 +46,7 @@ class SandboxStory:
     def __init__(self, host: Host, call: SandboxCall) -> None:
         self.name = call.value
         self.deletes = call in _DELETES
+        self.is_refused = call is SandboxCall.FAILED_JOIN
         self.endpoint = host.endpoint(f"box{host.next_number()}")
         self._host = host
         self._call = call

@@ -38,6 +38,7 @@ class MovedStory:
         self.name = call.value
         self.endpoint = host.endpoint()
         self.deletes = call in _DELETES
+        self.is_refused = False
         self._host = host
         self._call = call
 
