@@ -53,7 +53,7 @@ class Validator:
         """Return a valid document.
 
         The first call with a document that the quick check does not accept imports a library. That takes a tenth of a
-        second and 20 MB, so the daemon makes such calls in a thread.
+        second, so the daemon makes such calls in a thread.
 
         Raises:
             SchemaError: It violates the schema, or that cannot be found out.

@@ -45,7 +45,7 @@ print(validate.accepts({"NetworkID": "a" * 64}), validate.accepts({}), "jsonsche
 
 
 def test_the_quick_check_loads_no_library() -> None:
-    """A caller learns from it whether to validate in a thread, which loads 20 MB."""
+    """A caller learns from it whether to validate in a thread, which loads a library."""
     done = subprocess.run([sys.executable, "-c", CHECK_QUICKLY], capture_output=True, text=True, check=True)
     assert done.stdout == "True False False\n"
 
