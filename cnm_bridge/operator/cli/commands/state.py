@@ -7,31 +7,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
-from cni_bridge_spec import (
-    JsonError,
-    JsonObject,
-    find_object,
-    find_str,
-    get_bool,
-    get_objects,
-    get_str,
-    get_strings,
-    parse_json,
-    render_json,
-)
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows
+from cnm_bridge.operator.cli.output import Shown, Table, shows
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
@@ -39,17 +27,13 @@ from cnm_bridge.operator.cli.values import count
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
-_NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
-_ENDPOINTS: Final = (
-    *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("ADDRESSES", "addresses")),
-    ("SANDBOX", "sandboxKey"),
-)
-_POOLS: Final = (("POOL", "pool"), ("GATEWAY", "gateway"))
-_ADDRESSES: Final = (
-    *(("ADDRESS ID", "id"), ("POOL", "pool"), ("PHASE", "phase"), ("ADDRESS", "address"), ("CONTAINER", "name")),
-)
-
-_MEMORIES: Final = (("MEMORY", "id"), ("ADDRESSES", "addresses"), ("MAC", "mac"))
+_COLUMNS: Final = (("RECORD", "kind"), ("ID", "id"), ("WHAT", "what"))
+_KINDS: Final = {
+    **{"networks": "network", "endpoints": "endpoint", "pools": "pool", "addresses": "address", "memories": "memory"},
+}
+"""The kinds of records, with the name of one."""
+_WORTH_SEEING: Final = ("phase", "name", "configuration", "address", "gateway", "mac", "sandboxKey")
+"""What is shown of a record that has it."""
 
 
 @click.group(
@@ -87,7 +71,7 @@ def state() -> None:
 @exits
 @shows
 def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
-    """Show networks, endpoints, pools, addresses and memories; with an ID or its beginning, the complete record.
+    """Show what is stored, a line for each record; with an ID or its beginning, the complete record.
 
     If a daemon runs with this state, it is asked. --json has the complete records.
     """
@@ -95,7 +79,7 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: s
     found = _find_records(document, prefix)
     if prefix and not found:
         _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
-    parts = [render_json(record).decode("ascii") for record in found] if prefix else _overview(document)
+    parts = [render_json(record).decode("ascii") for record in found] if prefix else [_overview(document)]
     return Shown(document=[*found], parts=parts), ExitStatus.FINE
 
 
@@ -208,48 +192,21 @@ def _fail(text: str) -> NoReturn:
     sys.exit(1)
 
 
-def _overview(document: JsonObject) -> list[Table | str]:
-    """Return a table of networks, one of endpoints, and those of pools, addresses and memories if there are any."""
-    found = get_objects(document, "networks")
-    names = {get_str(network, "id"): find_str(network, "name") for network in found}
-    networks: list[JsonObject] = [{**one, "configuration": _binding(one)} for one in found]
-    endpoints: list[JsonObject] = [
+def _overview(document: JsonObject) -> Table:
+    """Return a table with a line for each record."""
+    rows: list[JsonObject] = [
         {
-            **one,
-            "network": names.get(get_str(one, "networkId")) or get_str(one, "networkId")[:SHORT],
-            "addresses": " ".join(_addresses(one)),
+            "kind": name,
+            "id": one["id"],
+            "what": ", ".join(filter(None, (find_str(one, key) for key in _WORTH_SEEING if key in one))),
         }
-        for one in get_objects(document, "endpoints")
+        for kind, name in _KINDS.items()
+        for one in get_objects(document, kind)
     ]
-    pools: list[JsonObject] = [{**one, "pool": one["id"]} for one in get_objects(document, "pools")]
-    memories: list[JsonObject] = [
-        {**one, "addresses": " ".join(get_strings(one, "addresses"))} for one in get_objects(document, "memories")
-    ]
-    further = ((_POOLS, pools), (_ADDRESSES, get_objects(document, "addresses")), (_MEMORIES, memories))
-    return [
-        Table(columns=_NETWORKS, rows=networks),
-        Table(columns=_ENDPOINTS, rows=endpoints, optional=("sandboxKey",)),
-        *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
-    ]
+    return Table(columns=_COLUMNS, rows=rows)
 
 
 def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
     """Return the records whose IDs begin with `prefix`."""
-    kinds = ("networks", "endpoints", "pools", "addresses", "memories")
-    records = (record for kind in kinds for record in get_objects(document, kind))
+    records = (record for kind in _KINDS for record in get_objects(document, kind))
     return tuple(record for record in records if get_str(record, "id").startswith(prefix))
-
-
-def _binding(network: JsonObject) -> str:
-    internal = ", internal" if get_bool(network, "internal") else ""
-    return f"{find_str(network, 'configuration') or find_str(network, 'name') or 'of its own name'}{internal}"
-
-
-def _addresses(endpoint: JsonObject) -> Sequence[str]:
-    """Return the addresses that the plugins gave; while ADD is incomplete, those of the latest result."""
-    snapshot = find_object(endpoint, "snapshot")
-    if snapshot is not None:
-        addresses = [get_str(address, "address") for address in get_objects(snapshot, "addresses")]
-        return [address for address in addresses if not ip_interface(address).is_link_local]
-    result = find_object(endpoint, "result") or {}
-    return [find_str(ip, "address") or "?" for ip in get_objects(result, "ips")] if "ips" in result else []

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from cnm_bridge.operator.cli.settings.setting import NETWORK, Setting
-from cnm_bridge.operator.cli.settings.types import EngineAddress, MetricsAddress
+from cnm_bridge.operator.cli.settings.types import Checked, check_engine_address, check_metrics_address
 
 ADMIN_SOCKET: Final = Setting.of(
     "admin_socket", "The socket of the operator's commands.  [default: admin.sock in --run-dir]"
@@ -15,7 +15,10 @@ ADMIN_SOCKET: Final = Setting.of(
 STATE_DIR: Final = Setting.of("state_dir", "Directory of the state; must survive a reboot.")
 RUN_DIR: Final = Setting.of("run_dir", "Directory of the staging namespaces; may be lost at a reboot.")
 DOCKER_HOST: Final = Setting.of(
-    "docker_host", "Address of the Docker Engine API.", kind=EngineAddress(), fallback="DOCKER_HOST"
+    "docker_host",
+    "Address of the Docker Engine API.",
+    kind=Checked("url", check_engine_address),
+    fallback="DOCKER_HOST",
 )
 _CONF_DIRS: Final = Setting.of(
     "cni_conf_dirs", "Directory of CNI network configurations. Repeatable; the first that has a name wins."
@@ -31,7 +34,7 @@ SETTINGS: Final = (
     Setting.of(
         "metrics_listen",
         "Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect.",
-        kind=MetricsAddress(),
+        kind=Checked("address:port", check_metrics_address),
     ),
     _CONF_DIRS,
     _BIN_DIRS,

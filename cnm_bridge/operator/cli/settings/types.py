@@ -5,7 +5,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,21 +52,6 @@ class File(_NotEmpty):
         super().__init__(dir_okay=False, readable=False, path_type=Path)
 
 
-class MetricsAddress(click.ParamType[str]):
-    """An address to serve metrics at, `ADDRESS:PORT`, or nothing."""
-
-    name = "address:port"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what is not an IP address with a port."""
-        try:
-            if value:
-                parse_address(value)
-        except Refused as exc:
-            self.fail(str(exc), param, ctx)
-        return value
-
-
 class Seconds(click.FloatRange):
     """A positive, finite duration in seconds."""
 
@@ -83,16 +68,37 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class EngineAddress(click.ParamType[str]):
-    """The address of a Docker Engine."""
+class Checked(click.ParamType[str]):
+    """A text that a function checks.
 
-    name = "url"
+    Args:
+        name: What it is, for the help.
+        check: Raises `Refused` if it is not.
+    """
+
+    def __init__(self, name: str, check: Callable[[str], object]) -> None:
+        self.name = name
+        self._check = check
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse an address that is neither a Unix socket nor TCP."""
-        if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
-            self.fail(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host", param, ctx)
+        """Return the text."""
+        try:
+            self._check(value)
+        except Refused as exc:
+            self.fail(str(exc), param, ctx)
         return value
+
+
+def check_engine_address(value: str) -> None:
+    """Refuse the address of an engine that is neither a Unix socket nor TCP."""
+    if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
+        raise Refused(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host")
+
+
+def check_metrics_address(value: str) -> None:
+    """Refuse an address for metrics that is not an IP address with a port; it may be empty."""
+    if value:
+        parse_address(value)
 
 
 class Network(click.ParamType[ManagedNetwork]):
