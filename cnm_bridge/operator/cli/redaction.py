@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonValue, parse_json, render_json
-from cnm_bridge.operator.cli.values import count
+from cnm_bridge.operator.cli.output import count
 
 REDACTED: Final = "[redacted]"
 _LINE_CHARACTERS: Final = 8192

@@ -2,19 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The steps of a connectivity test: what each finds, and what to look at if it fails."""
 
+import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.operator.connectivity.pair import PORT, Pair
-from cnm_bridge.operator.connectivity.probe_output import parse_gateways, parse_mtu, url
-from cnm_bridge.operator.probe_containers import MARK
+from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
@@ -107,7 +106,7 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
 def _wait_addresses(pair: Pair, name: str) -> tuple[Address, ...]:
     """Return the addresses inside a container; before Engine 28 it may start some milliseconds before it has all."""
     deadline = time.monotonic() + _LIMIT_S
-    while not (found := pair.addresses(name)) and time.monotonic() < deadline:
+    while not (found := parse_addresses(pair.inside(name, "ip", "addr").output)) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
     return found
 
@@ -220,3 +219,30 @@ def _failed(name: str, detail: str) -> Step:
 
 def _skipped(name: str, detail: str) -> Step:
     return Step(name=name, outcome=Outcome.SKIPPED, detail=detail)
+
+
+def parse_addresses(output: str) -> tuple[Address, ...]:
+    """Return the addresses that `ip addr` shows, without those of `lo` and link-local ones."""
+    found = map(ip_address, re.findall(r"^\s+inet6? ([0-9a-f.:]+)", output, re.MULTILINE))
+    return tuple(address for address in found if not address.is_loopback and not address.is_link_local)
+
+
+def parse_gateways(outputs: Iterable[str]) -> tuple[Address, ...]:
+    """Return the gateways of the default routes that `ip route` and `ip -6 route` show."""
+    return tuple(
+        ip_address(gateway)
+        for output in outputs
+        for gateway in re.findall(r"^default via ([0-9a-f.:]+)", output, re.MULTILINE)
+    )
+
+
+def parse_mtu(output: str) -> int | None:
+    """Return the smallest MTU that `ip link` shows, without that of `lo`; None if there is none."""
+    found = re.findall(r"^\d+: (?!lo:)[^:]+: .* mtu (\d+)", output, re.MULTILINE)
+    return min(map(int, found), default=None)
+
+
+def url(address: Address | str, port: int) -> str:
+    """Return the address of a web server."""
+    host = f"[{address}]" if ":" in str(address) else str(address)
+    return f"http://{host}:{port}/"

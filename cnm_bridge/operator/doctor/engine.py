@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from cnm_bridge.core.lists.plugin_needs import fix_of_setting
+from cnm_bridge.operator.connectivity.pair import image_of
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.installation import start_daemon
-from cnm_bridge.operator.probe_containers import image_of
 
 _OLDEST: Final = (20, 10)
 _CRASHING: Final = ((29, 0, 0), (29, 0, 2))

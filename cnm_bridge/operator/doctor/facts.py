@@ -16,7 +16,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.link_state import IpInterface
-from cnm_bridge.operator.host_links import HostLink, HostRoute
+from cnm_bridge.operator.host import HostLink, HostRoute
 
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"

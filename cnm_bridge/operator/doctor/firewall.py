@@ -15,10 +15,10 @@ from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugin_needs import forwarding_links, has_plugin, packet_filters
-from cnm_bridge.operator.doctor.commands import read_lines
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
+from cnm_bridge.operator.host import read_lines
 
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"

@@ -16,6 +16,7 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.plugin_needs import needed_modules
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Scope, Settings
+from cnm_bridge.operator.connectivity.pair import find_left_behind
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
@@ -34,8 +35,7 @@ from cnm_bridge.operator.doctor.installation import (
 )
 from cnm_bridge.operator.doctor.kernel import gather_kernel
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
-from cnm_bridge.operator.host_links import HostLink, HostRoute, read_links, read_routes
-from cnm_bridge.operator.probe_containers import find_left_behind
+from cnm_bridge.operator.host import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 

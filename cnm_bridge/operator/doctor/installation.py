@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.doctor.commands import read_lines
 from cnm_bridge.operator.doctor.facts import (
     ADMIN_SOCKET,
     DOCKER,
@@ -22,6 +21,7 @@ from cnm_bridge.operator.doctor.facts import (
     UnitFacts,
 )
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
+from cnm_bridge.operator.host import read_lines
 
 _UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, DOCKER)
 _SYSTEMD: Final = Path("/run/systemd/system")

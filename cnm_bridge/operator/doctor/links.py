@@ -16,7 +16,7 @@ from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.plugin_needs import bridge_of, bridges, find_missing_links, forwarding_links, has_plugin
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
-from cnm_bridge.operator.host_links import HostLink
+from cnm_bridge.operator.host import HostLink
 
 _IPV4: Final = 4
 _DEFAULT_MTU: Final = 1500

@@ -27,7 +27,7 @@ from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
-from cnm_bridge.operator.host_links import read_links, read_routes
+from cnm_bridge.operator.host import read_links, read_routes
 from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
     NFTABLES_KEYS,

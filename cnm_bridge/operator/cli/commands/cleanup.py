@@ -13,9 +13,8 @@ from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import cleanup_ids
-from cnm_bridge.operator.cli.output import Shown, Table, shows
+from cnm_bridge.operator.cli.output import Shown, Table, age, shows
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.values import age
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _ADDRESSES: Final = (

@@ -20,11 +20,10 @@ from cnm_bridge.operator.cli.containers import (
     name_addresses,
     take_inventory,
 )
-from cnm_bridge.operator.cli.output import Shown, Table, shows
+from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.values import UNKNOWN, age, changed_text, ports_text
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 _KEY: Final = ("KEY", "key")

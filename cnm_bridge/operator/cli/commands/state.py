@@ -19,17 +19,20 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.output import Shown, Table, shows
+from cnm_bridge.operator.cli.output import Shown, Table, count, shows
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
-from cnm_bridge.operator.cli.values import count
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
 _COLUMNS: Final = (("RECORD", "kind"), ("ID", "id"), ("WHAT", "what"))
 _KINDS: Final = {
-    **{"networks": "network", "endpoints": "endpoint", "pools": "pool", "addresses": "address", "memories": "memory"},
+    "networks": "network",
+    "endpoints": "endpoint",
+    "pools": "pool",
+    "addresses": "address",
+    "memories": "memory",
 }
 """The kinds of records, with the name of one."""
 _WORTH_SEEING: Final = ("phase", "name", "configuration", "address", "gateway", "mac", "sandboxKey")

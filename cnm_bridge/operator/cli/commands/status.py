@@ -27,12 +27,11 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
-from cnm_bridge.operator.cli.output import SHORT, Shown, Table, shows
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, changed_text, count, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import Seconds
-from cnm_bridge.operator.cli.values import changed_text, count
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6

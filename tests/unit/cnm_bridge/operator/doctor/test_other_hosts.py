@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Severity
-from cnm_bridge.operator.host_links import HostLink, HostRoute
+from cnm_bridge.operator.host import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only, with_network
 
 DOCKER = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]", "-A FORWARD -j DOCKER-USER")

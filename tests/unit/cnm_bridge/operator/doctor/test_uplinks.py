@@ -10,7 +10,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Severity
-from cnm_bridge.operator.host_links import HostLink
+from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import HEALTHY, codes, configured, only
 
 IPAM: JsonObject = {

@@ -15,8 +15,7 @@ from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
-from cnm_bridge.operator.cli.output import Shown, Table, render
-from cnm_bridge.operator.cli.values import age, ports_text
+from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32

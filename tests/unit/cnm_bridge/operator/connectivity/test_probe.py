@@ -4,7 +4,7 @@
 
 from ipaddress import ip_address
 
-from cnm_bridge.operator.connectivity.probe_output import parse_addresses, parse_gateways, parse_mtu, url
+from cnm_bridge.operator.connectivity.probe import parse_addresses, parse_gateways, parse_mtu, url
 
 LINKS = """1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue qlen 1000
     link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The links and routes of the host."""
+"""What commands read of the host: its links and routes, and what its programs print."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,6 +10,7 @@ from typing import Final
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
 from cnm_bridge.core.lists.address_ranges import overlap
+from cnm_bridge.system.commands import run_command
 from cnm_bridge.system.kernel import KernelView, Link
 
 _BRIDGE: Final = "bridge"
@@ -19,6 +20,7 @@ _INWARD: Final = frozenset({"tun", "dummy"})
 Docker and LXC give it, there is a container."""
 _GIVEN: Final = "3"
 """NET_ADDR_SET, in /sys/class/net/NAME/addr_assign_type: the MAC was set. Otherwise a bridge takes that of a port."""
+_LIMIT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +117,12 @@ async def read_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
     """Return the routes of the host; errors as in `read_links`."""
     found = await kernel.host_destinations()
     return tuple(HostRoute(destination=one, link=link, has_next_hop=has_hop) for one, link, has_hop in found)
+
+
+async def read_lines(*command: str) -> tuple[str, ...] | None:
+    """Return the lines that a command prints; None if it is not installed, fails or does not end in time."""
+    try:
+        done = await run_command(*command, limit_s=_LIMIT_S)
+    except OSError:
+        return None
+    return tuple(done.output.splitlines()) if done.succeeded else None

@@ -5,7 +5,7 @@
 import subprocess
 import sys
 
-from cnm_bridge.operator.probe_containers import find_left_behind, image_of, new_names
+from cnm_bridge.operator.connectivity.pair import find_left_behind, image_of, new_names
 
 
 def test_containers_of_a_process_that_has_ended() -> None:
