@@ -13,7 +13,7 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cni_invoker import SUPPORTED_VERSIONS
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, AddressRange
-from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, whole_range
+from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 
 _PREFIX: Final = "cni-"
 _SHORT: Final = re.compile(r"[A-Za-z0-9_-]{1,11}")
@@ -85,10 +85,7 @@ def render_list(document: JsonObject) -> str:
 
 
 def _on_parent(wanted: WantedNetwork) -> list[JsonValue]:
-    mode = "bridge" if wanted.parent_type is ParentType.MACVLAN else "l2"
-    return [
-        {"type": wanted.parent_type.value, "master": wanted.parent, "mode": mode, **_mtu(wanted), "ipam": _ipam(wanted)}
-    ]
+    return [{"type": "macvlan", "master": wanted.parent, "mode": "bridge", **_mtu(wanted), "ipam": _ipam(wanted)}]
 
 
 def _on_bridge(wanted: WantedNetwork, backend: Backend) -> list[JsonValue]:

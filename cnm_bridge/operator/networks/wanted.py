@@ -7,7 +7,6 @@ An error names the option and what to write instead.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import pairwise
 from typing import Final
@@ -43,15 +42,6 @@ _NAME_CHARACTERS: Final = 255 - len(".conflist")
 """A file's name has at most 255 bytes."""
 
 
-class ParentType(StrEnum):
-    """What a container's link on a parent link is."""
-
-    MACVLAN = "macvlan"
-    """Each container has a MAC of its own."""
-    IPVLAN = "ipvlan"
-    """All have the parent's MAC."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedNetwork:
     """A network: containers on a bridge of their own, or on the LAN of a parent link.
@@ -60,7 +50,6 @@ class WantedNetwork:
         name: The name of the list and of the Docker network.
         ranges: The addresses of containers, one range for each family, with their gateway; none with DHCP.
         parent: The name of the parent link, None for a bridge.
-        parent_type: What the containers' links are; only used with a parent.
         is_masqueraded: Whether packets that leave the host have its address; only used for a bridge.
         is_isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
@@ -71,7 +60,6 @@ class WantedNetwork:
     name: str
     ranges: tuple[AddressRange, ...]
     parent: str | None = None
-    parent_type: ParentType = ParentType.MACVLAN
     is_masqueraded: bool = True
     is_isolated: bool = False
     mtu: int | None = None
@@ -91,7 +79,6 @@ def parse_wanted(
     gateways: Sequence[str] = (),
     ranges: Sequence[str] = (),
     parent: str | None = None,
-    parent_type: ParentType | None = None,
     dhcp: bool = False,
     no_masquerade: bool = False,
     isolated: bool = False,
@@ -108,7 +95,6 @@ def parse_wanted(
         ranges: Which addresses containers get, e.g. `10.22.9.0/24` or `10.22.0.10-10.22.0.99`, one at most for each
             subnet; by default all.
         parent: The name of the parent link.
-        parent_type: What the containers' links are; needs a parent.
         dhcp: Whether the LAN's DHCP server gives the addresses; needs a parent.
         no_masquerade: Whether packets that leave the host keep the container's address.
         isolated: Whether containers reach each other only.
@@ -124,7 +110,6 @@ def parse_wanted(
         has_addresses=bool(subnets or gateways or ranges),
         has_gateway=bool(gateways),
         parent=parent,
-        parent_type=parent_type,
         dhcp=dhcp,
         no_masquerade=no_masquerade,
         isolated=isolated,
@@ -139,7 +124,6 @@ def parse_wanted(
         name=name,
         ranges=tuple(chosen),
         parent=parent,
-        parent_type=parent_type or ParentType.MACVLAN,
         is_masqueraded=parent is None and not (no_masquerade or isolated),
         is_isolated=isolated,
         mtu=mtu,
@@ -176,23 +160,16 @@ def _refuse_contradictions(
     has_addresses: bool,
     has_gateway: bool,
     parent: str | None,
-    parent_type: ParentType | None,
     dhcp: bool,
     no_masquerade: bool,
     isolated: bool,
 ) -> None:
-    if parent is None and parent_type is not None:
-        raise BadOption(
-            "--type", f"is for links on a parent link; add --parent LINK, e.g. --parent eth0 ({parent_type})"
-        )
     if parent is None and dhcp:
         raise BadOption("--dhcp", "needs the host's link to the LAN of the DHCP server; add --parent LINK")
     if parent is not None and no_masquerade:
         raise BadOption("--no-masquerade", "is for bridges; containers on a --parent are not masqueraded, leave it out")
     if dhcp and has_addresses:
         raise BadOption("--dhcp", "takes all addresses from the DHCP server; leave out --subnet, --gateway and --range")
-    if dhcp and parent_type is ParentType.IPVLAN:
-        raise BadOption("--dhcp", "needs a MAC for each container, which ipvlan does not have; use --type macvlan")
     if dhcp and isolated:
         raise BadOption("--isolated", "excludes --dhcp, whose server is outside; give a --subnet instead")
     if isolated and has_gateway:

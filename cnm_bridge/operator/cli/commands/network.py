@@ -25,7 +25,7 @@ from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, ru
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network
-from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted
+from cnm_bridge.operator.networks.wanted import parse_wanted
 
 _ELSEWHERE: Final = {
     **dict.fromkeys(("ls", "list"), "`cni-bridge ls --networks` lists them"),
@@ -90,9 +90,6 @@ def network() -> None:
     help="Which addresses of a subnet containers get: SUBNET or FIRST-LAST.  [default: all]",
 )
 @click.option("--parent", metavar="LINK", help="Put the containers on the LAN of this link, without a bridge.")
-@click.option(
-    "--type", "parent_type", type=click.Choice(["macvlan", "ipvlan"]), help="With --parent.  [default: macvlan]"
-)
 @click.option("--dhcp", is_flag=True, help="With --parent: take the addresses from the LAN's DHCP server.")
 @click.option("--no-masquerade", is_flag=True, help="Packets that leave the host keep the container's address.")
 @click.option(
@@ -123,7 +120,6 @@ def create(
     gateways: tuple[str, ...],
     ranges: tuple[str, ...],
     parent: str | None,
-    parent_type: str | None,
     dhcp: bool,
     no_masquerade: bool,
     isolated: bool,
@@ -145,7 +141,7 @@ def create(
     bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
     """
     pairs = _parse(options)
-    of_links = (parent, parent_type, dhcp, no_masquerade, mtu is not None, allow_overlap)
+    of_links = (parent, dhcp, no_masquerade, mtu is not None, allow_overlap)
     makes_list = any((subnets, gateways, ranges, *of_links))
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
@@ -158,7 +154,6 @@ def create(
                 gateways=gateways,
                 ranges=ranges,
                 parent=parent,
-                parent_type=None if parent_type is None else ParentType(parent_type),
                 dhcp=dhcp,
                 no_masquerade=no_masquerade,
                 isolated=isolated,

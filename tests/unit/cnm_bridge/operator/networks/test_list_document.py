@@ -23,7 +23,7 @@ from cnm_bridge.operator.networks.list_document import (
     newest_version,
     render_list,
 )
-from cnm_bridge.operator.networks.wanted import ParentType, WantedNetwork, parse_wanted
+from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 
 def plugins(wanted: WantedNetwork, backend: Backend = Backend.IPTABLES) -> tuple[JsonObject, ...]:
@@ -108,11 +108,8 @@ def test_a_parent() -> None:
     """Its containers are on the LAN; the packet filter does not see their packets."""
     (macvlan,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0"), Backend.NFTABLES)
     assert (macvlan["type"], macvlan["master"], macvlan["mode"]) == ("macvlan", "eth0", "bridge")
-    (ipvlan,) = plugins(
-        parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0", parent_type=ParentType.IPVLAN, isolated=True)
-    )
-    assert (ipvlan["type"], ipvlan["mode"]) == ("ipvlan", "l2")
-    assert ipvlan["ipam"] == {"type": "host-local", "ranges": [[{"subnet": "192.0.2.0/24"}]]}
+    (isolated,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0", isolated=True))
+    assert isolated["ipam"] == {"type": "host-local", "ranges": [[{"subnet": "192.0.2.0/24"}]]}
     (leased,) = plugins(parse_wanted("lan", parent="eth0", dhcp=True))
     assert leased["ipam"] == {"type": "dhcp"}
 
@@ -157,7 +154,7 @@ KINDS: Sequence[dict[str, Any]] = (
     {"no_masquerade": True},
     {"isolated": True},
     {"parent": "eth0"},
-    {"parent": "eth0", "parent_type": ParentType.IPVLAN, "isolated": True},
+    {"parent": "eth0", "isolated": True},
 )
 
 

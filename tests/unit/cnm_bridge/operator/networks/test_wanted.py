@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cnm_bridge.core.errors import BadOption
-from cnm_bridge.operator.networks.wanted import ParentType, parse_wanted
+from cnm_bridge.operator.networks.wanted import parse_wanted
 
 
 def test_a_subnet_of_each_family() -> None:
@@ -44,9 +44,8 @@ def test_a_range(text: str, first: str, last: str) -> None:
 def test_a_parent() -> None:
     """Nothing is masqueraded on it; with DHCP there are no ranges."""
     wanted = parse_wanted("lan", parent="eth0", dhcp=True)
-    assert (wanted.parent_type, wanted.has_dhcp, wanted.is_masqueraded) == (ParentType.MACVLAN, True, False)
-    wanted = parse_wanted("lan", parent="eth0", parent_type=ParentType.IPVLAN, subnets=["192.0.2.0/24"])
-    assert (wanted.parent_type, wanted.has_dhcp) == (ParentType.IPVLAN, False)
+    assert (wanted.has_dhcp, wanted.is_masqueraded) == (True, False)
+    assert not parse_wanted("lan", parent="eth0", subnets=["192.0.2.0/24"]).has_dhcp
 
 
 SUBNET = {"subnets": ["10.22.0.0/16"]}
@@ -84,10 +83,8 @@ SUBNET = {"subnets": ["10.22.0.0/16"]}
         ("--range", "no address", {**SUBNET, "ranges": ["10.22.0.9-10.22.0.2"]}),
         ("--range", "no address", {**SUBNET, "ranges": ["10.22.0.1-10.22.0.1"]}),
         ("--range", "leave one out", {**SUBNET, "ranges": ["10.22.1.0/24", "10.22.2.0/24"]}),
-        ("--type", "--parent LINK", {**SUBNET, "parent_type": ParentType.MACVLAN}),
         ("--dhcp", "--parent LINK", {"dhcp": True}),
         ("--dhcp", "leave out --subnet", {**SUBNET, "dhcp": True, "parent": "eth0"}),
-        ("--dhcp", "macvlan", {"dhcp": True, "parent": "eth0", "parent_type": ParentType.IPVLAN}),
         ("--isolated", "--subnet", {"dhcp": True, "parent": "eth0", "isolated": True}),
         ("--gateway", "leave one of them out", {**SUBNET, "gateways": ["10.22.0.1"], "isolated": True}),
         ("--no-masquerade", "leave it out", {**SUBNET, "parent": "eth0", "no_masquerade": True}),
