@@ -5,13 +5,11 @@
 The engine is asked by the command, not by the daemon. Without an answer only names are missing.
 """
 
-import asyncio
 import http.client
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
@@ -26,14 +24,14 @@ from cni_bridge_spec import (
     get_strings,
     parse_json,
 )
-from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.ipam.pool import OPTION as SECTION_OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, UnixConnection
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.output import SHORT
 
-_ENGINE_LIMIT_S: Final = 10.0
+ENGINE_LIMIT_S: Final = 10.0
+"""How long a command waits for an answer of the engine."""
 _CANDIDATES: Final = 10
 _RUNNING: Final = frozenset({"running", "paused", "restarting"})
 """States in which a container may have endpoints."""
@@ -143,19 +141,6 @@ class Inventory:
         return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """The addresses that Docker has requested.
-
-    Attributes:
-        document: The daemon's list, `spec/admin/addresses.json`, with names of containers as far as they are known.
-        notes: What the reader should know.
-    """
-
-    document: JsonObject
-    notes: Sequence[str] = ()
-
-
 def _without_endpoint(container: EngineContainer) -> str:
     """Return why a container that exists is not found among those with an endpoint."""
     if container.state in _RUNNING:
@@ -177,7 +162,7 @@ def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
 
 
 def take_inventory(
-    client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S, dynamic: bool = False
+    client: AdminClient, docker_host: str, *, limit_s: float = ENGINE_LIMIT_S, dynamic: bool = False
 ) -> Inventory:
     """Ask the daemon for its endpoints, with dynamic addresses or without, and the engine for their containers.
 
@@ -196,44 +181,6 @@ def take_inventory(
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )
-
-
-def name_addresses(client: AdminClient, docker_host: str, *, limit_s: float = _ENGINE_LIMIT_S) -> Addresses:
-    """Ask the daemon for the addresses that Docker has requested, and an engine before 29.0 for their containers.
-
-    Raises:
-        DaemonError: The daemon does not answer.
-    """
-    document = client.get("addresses")
-    if all(find_str(one, "name") for one in get_objects(document, "addresses") if _may_have_container(one)):
-        return Addresses(document=document)
-    from cnm_bridge.system.engine import Engine  # noqa: PLC0415 - slow, and only an older engine is asked
-
-    settings = client.get("settings")
-    driver = find_str(settings, "driver") or Path(get_str(settings, "socket")).stem
-    try:
-        networks = asyncio.run(Engine(docker_host, limit_s).ipam_networks(driver))
-    except EngineUnavailable as exc:
-        return Addresses(document=document, notes=(f"names of containers are not known: {exc}",))
-    return Addresses(document=with_names(document, networks))
-
-
-def with_names(document: JsonObject, networks: Sequence[EngineIpamNetwork]) -> JsonObject:
-    """Return a list of addresses (`spec/admin/addresses.json`) with the containers that an engine's networks have."""
-    return {**document, "addresses": [_with_name(one, networks) for one in get_objects(document, "addresses")]}
-
-
-def _may_have_container(address: JsonObject) -> bool:
-    return get_str(address, "use") == "any"
-
-
-def _with_name(address: JsonObject, networks: Sequence[EngineIpamNetwork]) -> JsonObject:
-    text, section = find_str(address, "address"), get_str(address, "section")
-    if text is None or find_str(address, "name") or not _may_have_container(address):
-        return address
-    ip = ip_interface(text).ip
-    of_section = (one for one in networks if one.options.get(SECTION_OPTION, section) == section)
-    return {**address, "name": next((one.containers[ip] for one in of_section if ip in one.containers), None)}
 
 
 def _ask(host: str, limit_s: float) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:

@@ -14,10 +14,8 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
 from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.containers import (
-    Addresses,
     Inventory,
     dynamic_addresses,
-    name_addresses,
     take_inventory,
 )
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
@@ -35,10 +33,6 @@ _ENDPOINTS: Final = (
     *(("MAC", "mac"), ("PORTS", "ports"), ("MODE", "mode"), ("AGE", "age"), ("PHASE", "phase"), ("ENDPOINT", "id")),
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
-_ADDRESSES: Final = (
-    *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
-    *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
-)
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
@@ -79,6 +73,9 @@ def ls(
     if addresses and (networks or network is not None):
         raise click.UsageError("--addresses lists those of all networks; leave NETWORK and other options out")
     if addresses:
+        # Imported here: this takes twice as long as everything else.
+        from cnm_bridge.operator.cli.requested_addresses import name_addresses, show_addresses  # noqa: PLC0415
+
         return show_addresses(name_addresses(AdminClient(socket), docker_host)), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
     show = show_networks if networks else show_endpoints
@@ -129,22 +126,6 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
-
-
-def show_addresses(addresses: Addresses) -> Shown:
-    """Return the table of the addresses that Docker has requested."""
-    rows: list[JsonObject] = [
-        {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))}
-        for one in get_objects(addresses.document, "addresses")
-    ]
-    rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
-    table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
-    return Shown(document=addresses.document, parts=[table], notes=addresses.notes)
-
-
-def _user_of(address: JsonObject) -> str | None:
-    """Return the container that has an address; "?" for an unknown one, or `--aux-address`; None for a gateway."""
-    return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
 def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:

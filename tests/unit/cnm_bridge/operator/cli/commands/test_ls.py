@@ -13,9 +13,10 @@ from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
-from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
-from cnm_bridge.operator.cli.containers import Addresses, Inventory, with_names
+from cnm_bridge.operator.cli.commands.ls import show_endpoints, show_networks
+from cnm_bridge.operator.cli.containers import Inventory
 from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
+from cnm_bridge.operator.cli.requested_addresses import Addresses, show_addresses, with_names
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
