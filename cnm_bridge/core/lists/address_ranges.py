@@ -55,6 +55,11 @@ class AddressRange:
         """The number of addresses that can be assigned."""
         return max(0, int(self.last) - int(self.first) + 1 - self.contains(self.gateway))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all addresses of the subnet that a container can have."""
+        return (self.first, self.last) == (self.subnet[1], self.subnet[-2 if self.subnet.version == _IPV4 else -1])
+
     def count(self, addresses: Iterable[IPv4Address | IPv6Address]) -> int:
         """Return how many of some addresses it contains."""
         return sum(map(self.contains, addresses))

@@ -79,12 +79,12 @@ class Explanation:
         }
 
     def render_text(self, *, with_plugins: bool = False) -> str:
-        """Return the explanation as text: a paragraph in plain words, and a line for each option with an effect.
+        """Return the explanation as text: a few sentences in plain words, and a line for each option with an effect.
 
         Args:
             with_plugins: Whether to add what each plugin receives, and what is synced into the sandbox.
         """
-        lines = [" ".join(self._sentences()), *self._option_lines()]
+        lines = [*self._sentences(), *self._option_lines()]
         return "\n".join((*lines, *(self._plugin_lines() if with_plugins else ())))
 
     def _sentences(self) -> Iterator[str]:
@@ -124,7 +124,10 @@ class Explanation:
                 if main.ipam_type
                 else "no address: the list has no IPAM plugin"
             )
-        words = " and ".join(f"an address from {one.first} to {one.last} ({one.subnet})" for one in ranges)
+        words = " and ".join(
+            f"an address of {one.subnet}" + ("" if one.is_whole else f", from {one.first} to {one.last}")
+            for one in ranges
+        )
         has_gateway = bool(ipam.get("routes")) or main.document.get("isDefaultGateway") is True
         return f"{words}, with the gateway {' and '.join(str(one.gateway) for one in ranges)}" if has_gateway else words
 

@@ -25,6 +25,9 @@ LIST: JsonObject = {
     ],
 }
 
+MOVED = "Docker knows all of a link that it moves itself."
+HINT = "--plugins shows what each receives."
+
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> FakePlugins:
@@ -72,18 +75,17 @@ def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins)
 
 
 def test_the_explanation_in_plain_words(tmp_path: Path, plugins: FakePlugins) -> None:
-    """One paragraph says what a container gets."""
+    """A few sentences say what a container gets."""
     done = explain(tmp_path, "blue")
     assert plugins.commands
-    assert done.stdout == (
-        "A container on blue gets an address from 10.1.0.1 to 10.1.0.254 (10.1.0.0/24), with the gateway 10.1.0.1. "
-        "Its link ethN is moved into it by Docker (mode move), because Docker knows all of a link that it moves "
-        "itself. "
-        "Ports (-p) are published by portmap. Containers find each other by name. "
-        f"The list blue ({tmp_path}/conf/blue.conflist, CNI 1.0.0) runs bridge, tuning and portmap; "
-        "--plugins shows what each receives.\n"
-    )
-    assert " gets 10.1.0.9, or does not start. " in explain(tmp_path, "-o", "cni.ips=10.1.0.9", "blue").stdout
+    assert done.stdout.splitlines() == [
+        "A container on blue gets an address of 10.1.0.0/24, with the gateway 10.1.0.1.",
+        "Its link ethN is moved into it by Docker (mode move), because " + MOVED,
+        "Ports (-p) are published by portmap.",
+        "Containers find each other by name.",
+        f"The list blue ({tmp_path}/conf/blue.conflist, CNI 1.0.0) runs bridge, tuning and portmap; " + HINT,
+    ]
+    assert " gets 10.1.0.9, or does not start.\n" in explain(tmp_path, "-o", "cni.ips=10.1.0.9", "blue").stdout
 
 
 def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
@@ -159,7 +161,7 @@ def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: Fa
     sandbox = ("-o", "cni.attach=sandbox")
     shown = explain(tmp_path, *sandbox, "blue").output
     assert (
-        "made in it by the plugins (mode sandbox), because cni.attach=sandbox. On several networks it is moved."
+        "made in it by the plugins (mode sandbox), because cni.attach=sandbox.\nOn several networks it is moved."
         in shown
     )
     assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
