@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_str, get_objects, get_str
-from cnm_bridge.core.engine_facts.ipam_network import EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineIpamNetwork
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.planning.ipam.pool import OPTION
+from cnm_bridge.core.ipam.pool import OPTION
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.containers import ENGINE_LIMIT_S
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age
