@@ -105,7 +105,7 @@ def test_the_whole_name_of_a_link(scene: Scene, engine: Engine) -> None:
         assert "makes the sandbox after Join" in scene.run_refusal(named)
         return
     container = scene.run(named)
-    assert modes(scene) == ["hybrid"]
+    assert modes(scene) == ["sandbox"]
     assert names(container) == {"wan7"}
     assert container.link("wan7").addresses == container.endpoint(network).addresses
     assert reaches(container, subnet.gateway)
@@ -126,7 +126,7 @@ def test_addresses_of_dockers_ipam(scene: Scene, engine: Engine, kind: str) -> N
         assert "Docker's IPAM chose" in scene.run_refusal(network)
         return
     container = scene.run(network)
-    assert modes(scene) == ["hybrid"]
+    assert modes(scene) == ["sandbox"]
     (address,) = container.link().addresses
     assert container.endpoint(network).addresses == (address,)
     container.exec("ping", "-c", "1", "-w", "5", "-I", str(address.ip), subnet.gateway)  # sbr routes by the source
@@ -143,7 +143,7 @@ def test_a_list_that_cannot_be_moved(scene: Scene, engine: Engine) -> None:
         return
     network, builtin = scene.network(configuration), scene.builtin_network()
     container = scene.run(network)
-    assert modes(scene) == ["hybrid"]
+    assert modes(scene) == ["sandbox"]
     assert container.link().addresses == container.endpoint(network).addresses
     lab.docker("rm", "--force", container.name)
     before = lab.state()
@@ -164,5 +164,5 @@ def test_a_list_that_cannot_be_moved_after_a_boot(private_scene: Scene) -> None:
     container = scene.run(network, "--restart=always", "--stop-timeout=1")
     lab.restart_dockerd()
     wait_until(lambda: get_object(container.inspect(), "State")["Running"] is True, "the container")
-    assert modes(scene) == ["hybrid"]
+    assert modes(scene) == ["sandbox"]
     assert reaches(container, subnet.gateway)
