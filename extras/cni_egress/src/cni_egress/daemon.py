@@ -10,7 +10,7 @@ import asyncio
 import logging
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from cni_egress.in_use import NamesInUse
 from cni_egress.nflog import Nflog, Packet
 from cni_egress.opening import OpeningThread
 from cni_egress.privileges import become
-from cni_egress.records import BadRecord, Records
+from cni_egress.records import BadRecord, Record, Records
 from cni_egress.refusals import Kind, Refusal, RefusalLog, Why
 from cni_egress.renewal import Renewal
 from cni_egress.responder import Responder
@@ -44,8 +44,10 @@ LOG_FILE: Final = "log/refusals.jsonl"
 _QUESTIONS: Final = 4096
 """How many questions may wait for a resolver."""
 _LINK_INTERVAL_S: Final = 1.0
-_REPAIR_INTERVAL_S: Final = 30.0
-"""How often everything is compared: for elements of sets and routing rules no message tells what is missing."""
+_RETRY_S: Final = 10.0
+_CHECK_INTERVAL_S: Final = 1.0
+_CHECKED: Final = 8
+"""How many records are compared with the kernel in a second; each costs one to two milliseconds."""
 _PAUSE_S: Final = 1.0
 _NAMED: Final = 5
 """How many things that were missing the log names."""
@@ -118,6 +120,7 @@ class Daemon:
                     "responder": partial(responder.serve, self._sockets),
                     "renewal": renewal.run,
                     "repair": partial(self._repair, renewal),
+                    "check": self._check,
                 }
                 running = [tasks.create_task(_supervised(name, work)) for name, work in works.items()]
                 running.append(tasks.create_task(self._watch_link(stop)))
@@ -139,7 +142,7 @@ class Daemon:
         stop.set()
 
     async def _repair(self, renewal: Renewal) -> None:
-        """Repair the tables at the start, when something was removed, and now and then."""
+        """Repair the tables at the start, and when something is missing."""
         while True:
             self._removal.clear()
             try:
@@ -149,11 +152,35 @@ class Daemon:
                     renewal.renew_all_soon()
             except (BadRecord, NftFailed, OSError) as exc:
                 log.error("the tables are not repaired yet: %s", exc)  # noqa: TRY400
+                await asyncio.sleep(_RETRY_S)
+                continue
+            await self._removal.wait()
+
+    async def _check(self) -> None:
+        """Look for what is missing without a message of the kernel: elements of sets, and routing rules.
+
+        A few records at a time, without their lock: no ADD waits for it. What is missing twice is no ADD that is still
+        at work.
+        """
+        rest: list[Record] = []
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             try:
-                async with asyncio.timeout(_REPAIR_INTERVAL_S):
-                    await self._removal.wait()
-            except TimeoutError:
-                pass
+                rest = rest or list(await asyncio.to_thread(self._records.all))
+                checked, rest = rest[:_CHECKED], rest[_CHECKED:]
+                missing = await asyncio.to_thread(self._find_missing, checked)
+                if missing:
+                    await asyncio.sleep(_CHECK_INTERVAL_S)
+                    if await asyncio.to_thread(self._find_missing, missing):
+                        self._removal.set()
+            except (BadRecord, OSError) as exc:
+                log.error("the tables are not compared: %s", exc)  # noqa: TRY400
+                await asyncio.sleep(_RETRY_S)
+
+    def _find_missing(self, records: Sequence[Record]) -> list[Record]:
+        with Enforcement(self._records) as enforcement:
+            found = [record for record in records if enforcement.missing(record)]
+            return [record for record in found if self._records.find(record.container_id, record.ifname) == record]
 
     def _repair_now(self) -> tuple[str, ...]:
         with self._records.locked(), Enforcement(self._records) as enforcement:
@@ -224,6 +251,8 @@ def run(settings: Settings) -> None:
     path = settings.directory / LOG_FILE
     with ExitStack() as stack:
         stack.enter_context(records.responding())
+        with records.locked():  # the file exists from now on: another user could not make it
+            pass
         sockets = stack.enter_context(open_sockets())
         path.parent.mkdir(mode=0o755, exist_ok=True)
         if settings.user:

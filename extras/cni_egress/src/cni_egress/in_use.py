@@ -6,36 +6,72 @@ From it the names are asked for again before their addresses are closed, the log
 answer that has just opened its addresses need not open them again.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
-from cni_egress.message import Question, to_text
+from cni_egress.message import Question, Type, to_text
 from cni_egress.records import IpAddress, Record
 
 __all__ = ["NamesInUse"]
 
 _QUESTIONS: Final = 256
 """How many questions of a container are remembered; those that were asked longest ago go first."""
+_TOGETHER_S: Final = 10.0
+_BYTES_V4, _BYTES_V6 = 4, 16
+_OPEN: Final = 50_000
+"""How many addresses one container may have opened that are not closed yet, counted each time. Who controls an allowed
+zone and a container could otherwise fill the kernel's memory."""
 
 
 @dataclass(slots=True)
 class _Use:
+    """A question, without itself. There may be 50 000, so its addresses are bytes, one behind the other, in order."""
+
     record: Record
-    addresses: tuple[IpAddress, ...]
+    addresses: bytes
     due: float
     end: float
+
+
+@dataclass(slots=True)
+class _Opened:
+    ends: deque[tuple[float, int]] = field(default_factory=deque)
+    total: int = 0
 
 
 class NamesInUse:
     """The questions of containers whose answers have opened addresses."""
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[str, str], OrderedDict[Question, _Use]] = {}
+        self._uses: dict[tuple[str, str], dict[Question, _Use]] = {}
+        self._opened: dict[tuple[str, str], _Opened] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._uses.values()))
+
+    def admit(self, record: Record, count: int, *, now: float, end: float) -> bool:
+        """Return whether a container may open further addresses, and count them if it may.
+
+        Args:
+            record: The container.
+            count: How many addresses.
+            now: The time.
+            end: When they are closed.
+        """
+        opened = self._opened.setdefault(_key(record), _Opened())
+        while opened.ends and opened.ends[0][0] <= now:
+            opened.total -= opened.ends.popleft()[1]
+        if opened.total + count > _OPEN:
+            return False
+        if opened.ends and end - opened.ends[-1][0] < _TOGETHER_S:
+            end, before = max(end, opened.ends[-1][0]), opened.ends.pop()[1]
+            opened.ends.append((end, before + count))
+        else:
+            opened.ends.append((end, count))
+        opened.total += count
+        return True
 
     def note(
         self, record: Record, question: Question, addresses: tuple[IpAddress, ...], *, due: float, end: float
@@ -49,32 +85,31 @@ class NamesInUse:
             due: When it has to be asked again.
             end: When the addresses are closed.
         """
-        uses = self._uses.setdefault(_key(record), OrderedDict())
-        uses[question] = _Use(record, addresses, due, end)
-        uses.move_to_end(question)
+        uses = self._uses.setdefault(_key(record), {})
+        uses.pop(question, None)  # so that it is the last one
+        uses[question] = _Use(record, _pack(addresses), due, end)
         if len(uses) > _QUESTIONS:
-            uses.popitem(last=False)
+            del uses[next(iter(uses))]
 
     def is_open(self, record: Record, question: Question, addresses: tuple[IpAddress, ...], until: float) -> bool:
         """Return whether the same answer has opened its addresses for at least so long, under the same record."""
         use = self._of(record).get(question)
-        if use is None or use.record is not record or use.end < until:
-            return False
-        return use.addresses == addresses or set(use.addresses) == set(addresses)
+        return use is not None and use.record is record and use.end >= until and use.addresses == _pack(addresses)
 
     def end_of(self, record: Record, addresses: tuple[IpAddress, ...]) -> float:
         """Return when the last of these addresses is closed that answers to a container have opened; 0: none is open.
 
         Names share addresses, and to open one for a shorter time must not close it for another name.
         """
-        wanted = set(addresses)
-        ends = (use.end for use in self._of(record).values() if not wanted.isdisjoint(use.addresses))
+        wanted = {one.packed for one in addresses}
+        uses = self._of(record).items()
+        ends = (use.end for question, use in uses if not wanted.isdisjoint(_unpack(question, use)))
         return max(ends, default=0.0)
 
     def name_of(self, record: Record, address: IpAddress) -> str:
         """Return the name that has last led a container to an address; "" if none has."""
         for question, use in reversed(self._of(record).items()):
-            if address in use.addresses:
+            if address.packed in _unpack(question, use):
                 return to_text(question.name)
         return ""
 
@@ -97,7 +132,7 @@ class NamesInUse:
         """Write down what a question that was asked again has opened, if it is still remembered."""
         uses = self._of(record)
         if question in uses:
-            uses[question] = _Use(record, addresses, due, end)
+            uses[question] = _Use(record, _pack(addresses), due, end)
 
     def postpone(self, record: Record, question: Question, due: float) -> None:
         """Set when a question that was not answered has to be asked again."""
@@ -112,9 +147,20 @@ class NamesInUse:
             uses.pop(question, None)
         if question is None or not uses:
             self._uses.pop(_key(record), None)
+        if question is None:
+            self._opened.pop(_key(record), None)
 
-    def _of(self, record: Record) -> OrderedDict[Question, _Use]:
-        return self._uses.get(_key(record)) or OrderedDict()
+    def _of(self, record: Record) -> dict[Question, _Use]:
+        return self._uses.get(_key(record), {})
+
+
+def _pack(addresses: Iterable[IpAddress]) -> bytes:
+    return b"".join(sorted(one.packed for one in addresses))
+
+
+def _unpack(question: Question, use: _Use) -> list[bytes]:
+    size = _BYTES_V6 if question.type == Type.AAAA else _BYTES_V4
+    return [use.addresses[begin : begin + size] for begin in range(0, len(use.addresses), size)]
 
 
 def _key(record: Record) -> tuple[str, str]:

@@ -11,7 +11,7 @@ A key without a value is left out. The kernel limits how often a connection is l
 """
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +28,8 @@ _FILE_BYTES: Final = 4 << 20
 _AGAIN_S: Final = 30.0
 """How long the same refusal of a name is not logged again."""
 _REMEMBERED: Final = 4096
+_LINES_A_SECOND: Final = 10
+"""How many refused names of a container are logged in a second."""
 
 
 class Kind(StrEnum):
@@ -124,6 +126,8 @@ class RefusalLog:
         self._now = now
         self._file = path.open("ab", buffering=0)
         self._bytes = path.stat().st_size
+        self._second = 0
+        self._lines: Counter[str] = Counter()
         self._seen: OrderedDict[tuple[str, str, str, int | None], datetime] = OrderedDict()
 
     def close(self) -> None:
@@ -138,7 +142,7 @@ class RefusalLog:
         """
         self.count += 1
         now = self._now()
-        if refusal.kind is not Kind.CONNECTION and self._is_repeated(refusal, now):
+        if refusal.kind is not Kind.CONNECTION and (self._is_repeated(refusal, now) or self._is_too_much(refusal, now)):
             return
         line = render(refusal, now)
         if self._bytes + len(line) > _FILE_BYTES:
@@ -156,6 +160,15 @@ class RefusalLog:
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         return False
+
+    def _is_too_much(self, refusal: Refusal, now: datetime) -> bool:
+        """Return whether a container has many lines this second already: random names must not push out all others."""
+        second = int(now.timestamp())
+        if second != self._second:
+            self._second = second
+            self._lines.clear()
+        self._lines[refusal.source] += 1
+        return self._lines[refusal.source] > _LINES_A_SECOND
 
     def _begin_new_file(self) -> None:
         self._file.close()

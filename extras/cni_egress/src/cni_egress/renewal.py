@@ -7,6 +7,7 @@ its policy has them.
 """
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class Renewal:
 
         Raises:
             RecordGone: The record is no longer in force; nothing was opened.
-            NetlinkError: The kernel refuses.
+            OSError: The kernel refuses, or the container has opened too many addresses.
         """
         now = self._now()
         due, end = now + ttl_s + self._grace_s / 2, now + ttl_s + self._grace_s
@@ -89,6 +90,8 @@ class Renewal:
         ports = record.policy.ports_of(to_text(question.name))
         if not ports:  # audit: everything passes
             return frozenset()
+        if not self._names.admit(record, len(addresses), now=now, end=end):
+            raise OSError(errno.ENOSPC, "it has opened too many addresses lately")
         timeout_s = max(end, self._names.end_of(record, addresses)) - now
         return await self._opening.open(record, addresses, ports, timeout_s)
 

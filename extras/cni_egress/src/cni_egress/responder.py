@@ -31,6 +31,7 @@ from cni_egress.records import BadRecord, IpAddress, Record, RecordGone, Records
 from cni_egress.refusals import Kind, Refusal, Why
 from cni_egress.renewal import Renewal
 from cni_egress.sockets import Sockets
+from cni_egress.supervisor import Seldom
 from cni_egress.upstream import NoResponse
 
 __all__ = ["Responder"]
@@ -77,6 +78,7 @@ class Responder:
         self._cache = cache
         self._renewal = renewal
         self._refuse = refuse
+        self._failures = Seldom()
         self._waiting: Counter[str] = Counter()
         self._connected: Counter[str] = Counter()
 
@@ -144,7 +146,10 @@ class Responder:
             try:
                 local = await self._renewal.open(record, query.question, kept.addresses, kept.ttl_s)
             except OSError as exc:
-                log.error("%s: %s is not opened: %s", record, to_text(query.question.name), exc)  # noqa: TRY400
+                if count := self._failures.count():
+                    log.error(  # noqa: TRY400
+                        "%s: %s is not opened: %s (%d times)", record, to_text(query.question.name), exc, count
+                    )
                 return Rcode.SERVFAIL, render_response(query, Rcode.SERVFAIL, limit=limit)[0]
             if local:
                 self._refuse_addresses(record, source, to_text(query.question.name), tuple(local), Why.HOST)
@@ -156,7 +161,8 @@ class Responder:
         try:
             return self._records.by_source(source)
         except BadRecord as exc:
-            log.error("a container is refused: %s", exc)  # noqa: TRY400
+            if count := self._failures.count():
+                log.error("a container is refused: %s (%d times)", exc, count)  # noqa: TRY400
             return None
 
     def _refuse_name(self, record: Record, source: IpAddress, query: Query, *, is_allowed: bool) -> None:

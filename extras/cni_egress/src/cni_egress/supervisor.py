@@ -6,11 +6,13 @@ import logging
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["configure_logging", "notify"]
+__all__ = ["Seldom", "configure_logging", "notify"]
 
+_SELDOM_S: Final = 60.0
 _PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 
 
@@ -23,6 +25,23 @@ def notify(state: str) -> None:
         address = f"\0{address[1:]}"
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto(state.encode(), address)
+
+
+class Seldom:
+    """Counts messages that a container may cause without end, and lets one a minute into the log."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._quiet_until = 0.0
+
+    def count(self) -> int:
+        """Count a message. Return how many there were since the last one that was logged; 0: it is not logged."""
+        self._count += 1
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return 0
+        count, self._count, self._quiet_until = self._count, 0, now + _SELDOM_S
+        return count
 
 
 class _Formatter(logging.Formatter):

@@ -14,10 +14,13 @@ __all__ = ["TableWatch", "tells_removal"]
 
 _GROUPS: Final = 1 << 6  # NFNLGRP_NFTABLES
 _SUBSYSTEM: Final = 10 << 8
-_REMOVALS: Final = frozenset(_SUBSYSTEM | number for number in (2, 5, 8, 11))  # of a table, a chain, a rule, a set
+_NAMES: Final = {_SUBSYSTEM | 2: 1, _SUBSYSTEM | 5: 3, _SUBSYSTEM | 8: 2, _SUBSYSTEM | 11: 2}
+"""The messages about a removed table, chain, rule and set, and which attribute names table, chain or set."""
+_OF_POLICIES: Final = (b"policy-", b"any-", b"tcp-", b"udp-")
+"""How the names of chains and sets begin that DEL removes with a policy. One that is in use cannot be removed."""
 _HEADER: Final = struct.Struct("=LHHLL")
 _FAMILY_BYTES: Final = 4
-_TABLE_NAME: Final = 1  # the first attribute of each of these messages
+_TABLE_NAME: Final = 1
 _RECEIVE_BYTES: Final = 1 << 18
 _BUFFER_BYTES: Final = 1 << 22
 _READS: Final = 64
@@ -58,15 +61,16 @@ class TableWatch:
 
 
 def tells_removal(data: bytes) -> bool:
-    """Return whether messages tell of the removal of one of our tables, or of a chain, rule or set in one."""
+    """Return whether messages tell of the removal of one of our tables, or of something in it that has to be there."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, at)
         if length < _HEADER.size:
             return False
-        if kind in _REMOVALS:
-            number, value = next(attributes(data[at + _HEADER.size + _FAMILY_BYTES : at + length]), (0, b""))
-            if number == _TABLE_NAME and value == TABLE.encode() + b"\0":
+        if kind in _NAMES:
+            found = dict(attributes(data[at + _HEADER.size + _FAMILY_BYTES : at + length]))
+            name = found.get(_NAMES[kind], b"")
+            if found.get(_TABLE_NAME) == TABLE.encode() + b"\0" and not name.startswith(_OF_POLICIES):
                 return True
         at += (length + 3) & ~3
     return False

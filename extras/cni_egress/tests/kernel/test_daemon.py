@@ -128,11 +128,25 @@ def test_refused_names_are_logged(host: Host, agent: Container) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["nft flush ruleset", "nft delete table inet cni-egress", "nft flush chain inet cni-egress guard"],
+    [
+        "nft flush ruleset",
+        "nft delete table inet cni-egress",
+        "nft flush chain inet cni-egress guard",
+        "nft flush set inet cni-egress links",
+    ],
 )
 def test_tables_are_repaired(host: Host, agent: Container, command: str) -> None:
-    """They are put in force again at once; names in use are open without a query."""
+    """They are put in force again; names in use are open without a query."""
     host.start_daemon()
     assert agent.addresses("www.example.com") == ["11.1.0.1"]
     subprocess.run(command.split(), check=True)
     wait_until(lambda: not agent.can_reach("11.1.0.2") and agent.can_reach("11.1.0.1"), "the tables are back", 10)
+
+
+def test_routing_rules_are_repaired(host: Host, agent: Container) -> None:
+    """The second lock is put back when a program has removed it."""
+    host.start_daemon()
+    own = Namespace(Path("/proc/self/ns/net"))
+    assert agent.record.link.encode() in own.run("ip rule show priority 40")
+    own.ip("rule delete priority 40")
+    wait_until(lambda: agent.record.link.encode() in own.run("ip rule show priority 40"), "the rule is back", 20)

@@ -39,6 +39,16 @@ def test_names_of_addresses() -> None:
     assert names.name_of(TWO, EIGHT) == ""
 
 
+def test_families_are_not_confused() -> None:
+    """A part of an IPv6 address is no IPv4 address."""
+    names = NamesInUse()
+    six = Question(parse_name("a.example"), Type.AAAA)
+    names.note(ONE, six, (ip_address("808:808::808:808"),), due=10, end=20)
+    assert names.name_of(ONE, EIGHT) == ""
+    assert names.end_of(ONE, (EIGHT,)) == 0
+    assert names.name_of(ONE, ip_address("808:808::808:808")) == "a.example"
+
+
 def test_what_is_open() -> None:
     """The same addresses for long enough, in any order, under the very same record."""
     names = NamesInUse()
@@ -88,6 +98,19 @@ def test_what_is_forgotten() -> None:
     names.renew(ONE, question("a.example"), (EIGHT,), due=10, end=20)
     names.postpone(ONE, question("a.example"), 10)
     assert len(names) == 0
+
+
+def test_too_many_addresses() -> None:
+    """A container may not fill the kernel's memory; when some are closed, it may open others."""
+    names = NamesInUse()
+    assert names.admit(ONE, 30_000, now=0, end=10)
+    assert names.admit(ONE, 20_000, now=1, end=20)
+    assert not names.admit(ONE, 1, now=9, end=20)
+    assert names.admit(TWO, 1, now=9, end=20)
+    assert names.admit(ONE, 30_000, now=10, end=20)
+    assert not names.admit(ONE, 1, now=19, end=30)
+    names.forget(ONE)
+    assert names.admit(ONE, 50_000, now=19, end=30)
 
 
 def test_a_container_with_many_names() -> None:

@@ -5,6 +5,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_names_are_not_repeated(tmp_path: Path, log: RefusalLog, clock: Clock) -
     clock.time += timedelta(seconds=31)
     log.add(NAME)
     assert len((tmp_path / "refusals.jsonl").read_text().splitlines()) == 12
+
+
+def test_random_names(tmp_path: Path, log: RefusalLog, clock: Clock) -> None:
+    """A container that asks for ever new names gets ten lines a second; those of others are written."""
+    for number in range(100):
+        log.add(replace(NAME, name=f"n{number}.evil.example"))
+    log.add(replace(NAME, source="10.66.0.6"))
+    path = tmp_path / "refusals.jsonl"
+    assert len(path.read_text().splitlines()) == 11
+    clock.time += timedelta(seconds=1)
+    log.add(replace(NAME, name="later.evil.example"))
+    assert len(path.read_text().splitlines()) == 12
 
 
 def test_the_size_is_limited(tmp_path: Path, log: RefusalLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from cni_egress.table_watch import tells_removal
 
 
-def message(number: int, table: bytes) -> bytes:
-    """Return a message of nf_tables about a table."""
-    value = table + b"\0"
-    body = bytes(4) + struct.pack("=HH", 4 + len(value), 1) + value + bytes(-len(value) % 4)
+def message(number: int, table: bytes, name: bytes = b"guard") -> bytes:
+    """Return a message of nf_tables about a table, or a chain, a rule's chain or a set in it."""
+    body = bytes(4)
+    for kind, text in ((1, table), (2, name), (3, name)):
+        value = text + b"\0"
+        body += struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
     return struct.pack("=LHHLL", 16 + len(body), 10 << 8 | number, 0, 0, 0) + body
 
 
@@ -35,6 +37,14 @@ def test_messages(number: int, table: bytes, expected: bool) -> None:
     """The removal of a table, chain, rule or set of ours tells, also behind other messages."""
     assert tells_removal(message(number, table)) is expected
     assert tells_removal(message(0, b"filter") + message(number, table)) is expected
+
+
+@pytest.mark.parametrize("name", [b"policy-0123456789ab", b"any-4", b"tcp-8000-8100-6"])
+def test_the_end_of_a_policy(name: bytes) -> None:
+    """DEL removes the chain and the sets of a policy that no container has any more."""
+    for number in (5, 8, 11):
+        assert not tells_removal(message(number, b"cni-egress", name))
+    assert tells_removal(message(2, b"cni-egress", name))
 
 
 @given(st.binary(max_size=200))
