@@ -228,6 +228,31 @@ def test_a_name_that_moves(upstream: FakeUpstream, agent: Container) -> None:
     assert all(agent.can_reach(address) for address in learnt)
 
 
+def test_a_name_that_moves_under_load(host: Host, upstream: FakeUpstream, agent: Container) -> None:
+    """While two containers ask without pause, each address that they learn is open to them."""
+    began = time.monotonic()
+    upstream.zone["moves.example.com", "A"] = lambda: (f"11.5.0.{int(time.monotonic() - began) + 1}",)
+    upstream.ttl["moves.example.com"] = 0
+    learnt: set[str] = set()
+    closed: list[str] = []
+
+    def work(container: Container) -> None:
+        while time.monotonic() - began < 8:
+            for address in container.addresses("moves.example.com"):
+                learnt.add(address)
+                if not container.can_reach(address):
+                    closed.append(address)
+
+    with host.container(next(NUMBERS), ALLOW) as other:
+        threads = [threading.Thread(target=work, args=(one,)) for one in (agent, other) * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not closed
+    assert len(learnt) >= 5
+
+
 def test_names_that_the_upstream_does_not_know(upstream: FakeUpstream, agent: Container) -> None:
     """Its outcome is passed on, with how long it holds."""
     response = agent.ask("www.example.com")
