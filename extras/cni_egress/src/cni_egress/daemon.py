@@ -8,6 +8,8 @@ what the kernel has opened stays open until its time is over, and nothing else i
 
 import asyncio
 import logging
+import os
+import pwd
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -256,6 +258,9 @@ def run(settings: Settings) -> None:
         sockets = stack.enter_context(open_sockets())
         path.parent.mkdir(mode=0o755, exist_ok=True)
         if settings.user:
+            # Other users must not read the records: who can read a file can lock it, and keep ADD and DEL waiting.
+            os.chown(settings.directory, -1, pwd.getpwnam(settings.user).pw_gid)
+            settings.directory.chmod(0o750)
             for owned in (path.parent, *path.parent.iterdir()):
                 shutil.chown(owned, settings.user)
             become(settings.user)

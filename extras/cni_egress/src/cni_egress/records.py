@@ -264,7 +264,7 @@ class Records:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Run the body while no other process is in such a body: ADD, DEL, GC and repair change files and tables."""
-        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # others could hold the locks
         # Read-only, because the daemon, which repairs the tables, is not root.
         opened = os.open(self.directory / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -280,7 +280,7 @@ class Records:
         Raises:
             BlockingIOError: Another responder runs.
         """
-        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # others could hold the locks
         with (self.directory / "responder").open("ab") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield

@@ -30,7 +30,6 @@ _RECEIVE_BUFFER_BYTES: Final = 4 << 20
 _CLONE_NEWNET: Final = 0x40000000
 _GONE_S: Final = 5.0
 _PAUSE_S: Final = 0.05
-_LINKS: Final = Path("/sys/class/net")
 _IPV6: Final = Path("/proc/sys/net/ipv6/conf")
 _INSIDE: Final = (
     "link set lo up",
@@ -100,7 +99,11 @@ def open_sockets() -> Iterator[Sockets]:
 
 def has_link() -> bool:
     """Return whether the host still has its end of the link, and the namespace the other one."""
-    return (_LINKS / RESPONDER_LINK).exists()
+    try:
+        socket.if_nametoindex(RESPONDER_LINK)
+    except OSError:
+        return False
+    return True
 
 
 def _remove_link() -> None:

@@ -3,6 +3,7 @@
 """The daemon `cni-egress` itself: its rights, its end, its log, and what it repairs."""
 
 import json
+import pwd
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -55,6 +56,8 @@ def test_its_rights(host: Host) -> None:
     assert [status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")] == [expected] * 5
     assert status["Uid"].split() == ["65534"] * 4
     assert status["NoNewPrivs"] == "1"
+    records = DIRECTORY.stat()
+    assert (records.st_uid, records.st_gid, records.st_mode & 0o777) == (0, pwd.getpwuid(65534).pw_gid, 0o750)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

@@ -87,7 +87,7 @@ def test_names_are_not_repeated(tmp_path: Path, log: RefusalLog, clock: Clock) -
 
 
 def test_random_names(tmp_path: Path, log: RefusalLog, clock: Clock) -> None:
-    """A container that asks for ever new names gets ten lines a second; those of others are written."""
+    """A container that asks for new names all the time gets ten lines a second; those of others are written."""
     for number in range(100):
         log.add(replace(NAME, name=f"n{number}.evil.example"))
     log.add(replace(NAME, source="10.66.0.6"))
