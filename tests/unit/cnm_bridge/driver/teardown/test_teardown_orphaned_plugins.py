@@ -14,6 +14,7 @@ import pytest
 
 from cni_bridge_state import AttachmentId
 from cni_invoker.errors import PluginStillRuns
+from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.driver.teardown import teardown
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 
@@ -28,7 +29,7 @@ def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": ONE},
         start_new_session=True,
     )
-    (tmp_path / "1-0-0").write_text(f"{ONE} 0\n")
+    (tmp_path / "1-0-0").write_text(f"{ONE} 0 {read_boot_id()}\n")
     yield process
     with suppress(ProcessLookupError):
         process.kill()
