@@ -142,9 +142,9 @@ def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
 
 def test_a_container_with_more(guarded: Guarded) -> None:
     """The list declares the capability, so a container may bring entries of its own; its neighbors do not have them."""
-    more = f'cni.capability.egress={{"allow":["{CLOSED[0]}"]}}'
+    more = f'"driver-opt=cni.capability.egress={{""allow"":[""{CLOSED[0]}""]}}"'  # a field of CSV
     neighbor = guarded.scene.run(guarded.network)
-    container = guarded.scene.run(f"name={guarded.network},driver-opt={more}")
+    container = guarded.scene.run(f"name={guarded.network},{more}")
     neighbor.exec("sh", "-c", f"! ping -c 1 -w 1 {CLOSED[0]}")
     assert guarded.seen() == 0
     container.exec("ping", "-c", "1", "-w", "5", CLOSED[0])
