@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, get_objects, get_str
 from tests.lab import Lab, LabError, wait_until
 from tests.system.calls import ask_status
 from tests.system.scene import Scene, bridge, reaches
@@ -85,9 +85,9 @@ def wait_for_teardowns(lab: Lab) -> None:
 
 
 def stored_endpoints(lab: Lab) -> list[str]:
-    """Return the endpoints of `cni-bridge state show`; the daemon must be stopped."""
-    shown = lab.run(sys.executable, "-m", "cnm_bridge", "state", "show").stdout
-    return shown.partition("ENDPOINT")[2].splitlines()[1:]
+    """Return the IDs of the endpoints of `cni-bridge state export`; the daemon must be stopped."""
+    exported = lab.run(sys.executable, "-m", "cnm_bridge", "state", "export").stdout
+    return [get_str(endpoint, "id") for endpoint in get_objects(json.loads(exported), "endpoints")]
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["keeps running", "killed"])
