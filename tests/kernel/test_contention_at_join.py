@@ -151,17 +151,17 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
     take = f"[ -e {token} ] && ! {is_owner} && {{ {REFUSAL}; }}\necho $CNI_CONTAINERID >{token}; exec {real}/ptp"
     wait = f"while [ -e {stuck} ] || {{ [ -e {held} ] && {is_owner}; }}; do sleep 0.05; done"
     tarry = f"[ -e {slow} ] && ! {is_owner} && {{ sleep {UNDO_LIMIT_S + 0.5}; echo >>{slow}; }}"
-    # Docker does not learn the addresses of a plugin that is not known to leave them to its IPAM plugin.
-    first = "other" if mode == "direct" else "ptp"
+    # Docker does not learn the addresses of an IPAM plugin that is not known to work without a link.
+    ipam_type = "own" if mode == "direct" else "host-local"
     write_plugin(
-        bin_dir / first,
+        bin_dir / "ptp",
         f'[ "$CNI_COMMAND" = DEL ] || {{ {take}; }}\n{wait}\n{tarry}\n'
         f"{real}/ptp || exit $?\n{is_owner} && rm {token}; exit 0",
     )
-    write_plugin(bin_dir / "host-local", f'echo "$CNI_COMMAND $CNI_CONTAINERID" >>{leased}; exec {real}/host-local')
-    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]], "dataDir": str(tmp_path / "ips")}
+    write_plugin(bin_dir / ipam_type, f'echo "$CNI_COMMAND $CNI_CONTAINERID" >>{leased}; exec {real}/host-local')
+    ipam: JsonObject = {"type": ipam_type, "ranges": [[{"subnet": "10.7.0.0/24"}]], "dataDir": str(tmp_path / "ips")}
     conf_dir.joinpath("token.conflist").write_bytes(
-        render_json({"cniVersion": "1.0.0", "name": "token", "plugins": [{"type": first, "ipam": ipam}]})
+        render_json({"cniVersion": "1.0.0", "name": "token", "plugins": [{"type": "ptp", "ipam": ipam}]})
     )
     settings = Settings(
         state_dir=tmp_path / "state",

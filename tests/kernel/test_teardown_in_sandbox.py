@@ -108,25 +108,6 @@ async def test_a_repeated_teardown_resumes(
     assert not is_namespace(pin)
 
 
-async def test_arguments_that_no_plugin_can_receive(
-    store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path
-) -> None:
-    """An earlier version stored labels as they were. DEL runs without them, and the reservation is released."""
-    made = endpoint(ID, Phase.PENDING, plugins=[{"type": "bridge", "ipam": {"type": "host-local"}}])
-    args = (("IgnoreUnknown", "1"), ("EQUAL", "a=b"), ("NUL", "a\0b"), ("LONG", "x" * 200_000), ("KEPT", "1"))
-    result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}]}
-    attachment = replace(made.attachment, mode=AttachMode.HYBRID, reservation=result, args=args, netns=str(pin))
-    joining = replace(made, attachment=attachment, result=result, added_plugins=1, first_process=ENDED)
-    for phase in (Phase.PENDING, Phase.READY, Phase.JOINING):
-        await store.put_endpoint(replace(joining, phase=phase))
-    await tear_down()
-    assert store.endpoints() == ()
-    assert deleted_by(fakes) == ["bridge", "host-local"]
-    assert {command.environment["CNI_ARGS"] for command in fakes.commands if command.verb == "DEL"} == {
-        "IgnoreUnknown=1;KEPT=1"
-    }
-
-
 async def test_a_link_of_another_network(
     store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
 ) -> None:
