@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
@@ -224,6 +225,8 @@ def guarded_host(upstream: FakeUpstream) -> Iterator[Host]:
             listeners[port] = stack.enter_context(open_inside(internet, socket.AF_INET6, socket.SOCK_STREAM))
             listeners[port].bind(("::", port))
             listeners[port].listen(1024)
+        for address, source in (("11.0.0.2", "10.66.0.1"), ("2a0f::2", "fd00:66::1")):
+            wait_until(partial(_answers, address, source), f"the internet answers at {address}", _START_S)
         host = Host(upstream, internet, listeners)
         try:
             yield host
@@ -232,6 +235,15 @@ def guarded_host(upstream: FakeUpstream) -> Iterator[Host]:
                 host.stop_daemon(signal.SIGKILL)
                 subprocess.run(["ip", "link", "delete", "cni-dns"], check=False, stderr=subprocess.DEVNULL)
             subprocess.run(["rm", "-rf", DIRECTORY], check=True)
+
+
+def _answers(address: str, source: str) -> bool:
+    """Return whether a new link has found its neighbor: the first solicitations after its start may be lost."""
+    try:
+        socket.create_connection((address, PORTS[0]), timeout=0.5, source_address=(source, 0)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _run(commands: str, *, check: bool = True) -> None:
