@@ -155,7 +155,9 @@ class Network:
         """Attach a container, with further entries, for the length of the block."""
         with made_namespace(name) as namespace:
             # Duplicate address detection would take most of the time of these tests.
-            namespace.run("busybox sysctl -qw net.ipv6.conf.default.accept_dad=0")
+            # No solicitations of routers: a test counts what a container sends.
+            settings = ("accept_dad=0", "router_solicitations=0")
+            namespace.run("busybox sysctl -qw " + " ".join(f"net.ipv6.conf.default.{one}" for one in settings))
             namespace.ip("link set lo up")
             attachment = self.attachment(name, *allow)
             try:
