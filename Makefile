@@ -10,9 +10,11 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 COMMANDS := packaging/cni-invoker extras/cni_egress extras/cni_ipam_etcd extras/cnm extras/netavark
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
+EGRESS := extras/cni_egress/tests/kernel
+KERNEL_OF_EXTRAS := $(filter-out $(EGRESS),$(wildcard extras/*/tests/kernel)) $(EGRESS)/test_escapes.py $(EGRESS)/test_lives.py
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike alike-auto alike-fast soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike alike-auto alike-fast soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-egress test-hosts test-install test-podman clean
 
 help: # the targets that most people need
 	@for group in use develop release; do \
@@ -82,7 +84,10 @@ interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
 	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
-	$(BIN)/pytest --numprocesses 2 tests/kernel extras/*/tests/kernel
+	$(BIN)/pytest --numprocesses 2 tests/kernel $(KERNEL_OF_EXTRAS)
+
+test-egress: setup # all kernel tests of the plugin egress and its daemon (needs root)
+	$(BIN)/pytest --numprocesses 2 extras/cni_egress/tests/kernel
 
 crash: setup
 	$(BIN)/pytest --numprocesses 4 tests/crash
