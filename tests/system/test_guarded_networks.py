@@ -14,8 +14,9 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject
-from tests.lab import Lab
+from cni_bridge_spec import JsonObject, get_objects
+from tests.lab import Lab, wait_until
+from tests.system.calls import ask_status
 from tests.system.plugin_lists import defaults
 from tests.system.scene import Scene, Subnet
 
@@ -169,3 +170,5 @@ def test_kills_and_restarts(guarded: Guarded) -> None:
         assert int(lab.docker("inspect", "--format", "{{.RestartCount}}", "restless")) >= 1
     finally:
         lab.docker("rm", "--force", "restless")
+        # What dockerd lost when it was killed is torn down after some seconds, and needs the plugin.
+        wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the end of the endpoints", 60)
