@@ -101,7 +101,7 @@ class Host:
 
     @contextmanager
     def inside_sandbox(self, path: Path) -> Iterator[Netlink | None]:
-        """Do as `inside`, but yield None if there is no namespace, or it is the host's: a container may be on that."""
+        """Like `inside`, but yield None without a namespace, or if it is the host's, which a container may use."""
         if not self._enter_sandbox(path):
             yield None
             return

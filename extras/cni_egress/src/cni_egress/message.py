@@ -176,7 +176,7 @@ def parse_name(text: str) -> Name:
     """Return the name that a text means, e.g. `www.example.com`.
 
     Raises:
-        Malformed: It is no name.
+        Malformed: It is not a name.
     """
     labels = text.removesuffix(".").lower().encode("ascii", "replace").split(b".") if text not in {"", "."} else []
     if any(not 0 < len(label) <= _LABEL_BYTES for label in labels):
@@ -208,7 +208,7 @@ def parse_query(data: bytes) -> Query:
     """Parse what a client has sent.
 
     Raises:
-        Malformed: It is no query with exactly one question.
+        Malformed: It is not a query with exactly one question.
     """
     ident, flags, questions, *counts = _unpack(_HEADER, data, 0)
     if flags & _QR or questions != 1:
@@ -234,7 +234,7 @@ def parse_response(data: bytes) -> Response:
     """Parse what a server has sent. The records of a truncated response are not read.
 
     Raises:
-        Malformed: It is no response with exactly one question.
+        Malformed: It is not a response with exactly one question.
     """
     ident, flags, questions, answer_count, authority_count, _ = _unpack(_HEADER, data, 0)
     if not flags & _QR or questions != 1:
@@ -325,7 +325,7 @@ class _Reader:
         A pointer must lead to an earlier place than the part that it continues, so that there is no loop.
 
         Raises:
-            Malformed: There is no name.
+            Malformed: No name begins there.
         """
         data = self._data
         labels = bytearray()

@@ -163,7 +163,7 @@ async def test_forged_answers(pair: tuple[FakeUpstream, FakeUpstream]) -> None:
 
 
 def test_resolv_conf(tmp_path: Path) -> None:
-    """It is read again when it has changed; our own address, comments and what is no address are left out."""
+    """It is read again when it has changed; our own address, comments and invalid addresses are left out."""
     path = tmp_path / "resolv.conf"
     conf = ResolvConf(path, besides=frozenset({"169.254.53.53"}))
     assert conf() == ()
