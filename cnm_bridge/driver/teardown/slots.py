@@ -7,6 +7,7 @@ Work on which a Docker call waits goes first. Each network has a share, by the r
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final, Generic, TypeVar
@@ -93,19 +94,24 @@ class PrioritySlots(Generic[K]):
         self._shares_of_preferred = NetworkShares(for_preferred)
         self._slow_s = slow_s
         self._arrived = 0
-        self._waiting: dict[K, _Turn] = {}
+        self._networks: dict[K, str] = {}  # of the waiting keys
+        self._waiting: dict[str, OrderedDict[K, _Turn]] = {}  # in each network, preferred ones first
 
     def prefer(self, keys: Iterable[K]) -> None:
-        """Let the waiting bodies of these keys go first."""
-        for key in self._waiting.keys() & frozenset(keys):
-            self._waiting[key].is_preferred = True
+        """Move the waiting bodies of these keys to the front."""
+        for key in self._networks.keys() & frozenset(keys):
+            line = self._waiting[self._networks[key]]
+            line[key].is_preferred = True
+            line.move_to_end(key, last=False)
         self._give()
 
     @asynccontextmanager
     async def take(self, key: K, network: str, *, preferred: bool = False) -> AsyncIterator[None]:
         """Run the body as soon as a slot is free; a preferred key goes first."""
         self._arrived += 1
-        turn = self._waiting[key] = _Turn(network, self._arrived, self._shares)
+        turn = _Turn(network, self._arrived, self._shares)
+        self._networks[key] = network
+        self._waiting.setdefault(network, OrderedDict())[key] = turn
         self.prefer((key,) if preferred else ())
         slow = None
         try:
@@ -119,24 +125,31 @@ class PrioritySlots(Generic[K]):
                 turn.shares.end(turn)
                 self._give()
             else:
-                del self._waiting[key]
+                self._remove(key)
 
     def _give(self) -> None:
         """Grant free slots to those that go first."""
-        while ready := [key for key, turn in self._waiting.items() if self._is_admitted(turn)]:
-            turn = self._waiting.pop(min(ready, key=self._rank))
+        while ready := [found for line in self._waiting.values() if (found := self._find_ready(line)) is not None]:
+            key, turn = min(ready, key=lambda found: self._rank(found[1]))
+            self._remove(key)
             turn.shares.begin(turn)
             turn.given.set()
 
-    def _is_admitted(self, turn: _Turn) -> bool:
-        """Return whether a body may run now, and note where it would count."""
+    def _find_ready(self, line: OrderedDict[K, _Turn]) -> tuple[K, _Turn] | None:
+        """Return the first one of a network if it may run now."""
+        key, turn = next(iter(line.items()))
         is_ordinary = self._shares.admits(turn.network)
         turn.shares = self._shares if is_ordinary or not turn.is_preferred else self._shares_of_preferred
-        return is_ordinary or turn.shares.admits(turn.network)
+        return (key, turn) if is_ordinary or turn.shares.admits(turn.network) else None
 
-    def _rank(self, key: K) -> tuple[bool, int, int]:
-        turn = self._waiting[key]
+    def _rank(self, turn: _Turn) -> tuple[bool, int, int]:
         return not turn.is_preferred, self._shares.running(turn.network), turn.number
+
+    def _remove(self, key: K) -> None:
+        network = self._networks.pop(key)
+        del self._waiting[network][key]
+        if not self._waiting[network]:
+            del self._waiting[network]
 
     def _slow_down(self, turn: _Turn) -> None:
         turn.shares.slow_down(turn)
