@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A pair of links: one end moves from staging, where plugins make it, to a sandbox; the other one stays outside."""
 
+from secrets import token_hex
+
 from cnm_bridge.core.link_state import Observation, Snapshot
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
@@ -9,7 +11,8 @@ from tests.kernel.namespace import Namespace
 __all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place_link", "prepare"]
 
 HOST_NAME = "cb0123456789a"
-ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
+ALTNAME = f"cni-bridge-0123456789a{token_hex(27)[1:]}"
+"""Unique on this machine: a link that is missing is searched for in the namespaces of root's processes."""
 EVERYTHING = Observation(settings=None, thorough=True)
 
 

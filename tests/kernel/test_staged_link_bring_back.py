@@ -12,10 +12,9 @@ from cni_bridge_spec import get_strings
 from cnm_bridge.core.link_state import IpInterface, KernelError
 from cnm_bridge.system.kernel import Kernel, LinkLocation
 from tests.kernel.namespace import Namespace, living_process
+from tests.kernel.pair import ALTNAME, HOST_NAME
 from tests.lab.waiting import wait_until
 
-HOST_NAME = "cb0123456789a"
-ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
 OTHER_ALTNAME = f"cni-bridge-0123456789a{'f' * 53}"
 MAC = "ee:77:5c:0d:4a:3b"
 TEXTS = ["10.1.0.2/24", "10.2.0.2/16", "fd00::2/64"]

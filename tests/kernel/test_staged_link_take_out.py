@@ -26,9 +26,8 @@ from cnm_bridge.core.link_state import (
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import current_namespace, namespace_id
 from tests.kernel.namespace import Namespace
+from tests.kernel.pair import ALTNAME, HOST_NAME
 
-HOST_NAME = "cb0123456789a"
-ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
 MAC = "ee:77:5c:0d:4a:3b"
 LINK_LOCAL = "fe80::ec77:5cff:fe0d:4a3b"
 KERNEL, BOOT, STATIC = 2, 3, 4

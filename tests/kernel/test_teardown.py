@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -29,7 +30,8 @@ from tests.records import endpoint, put
 
 __all__ = ["disk"]
 
-FIRST, SECOND = "1" * 64, "2" * 64
+FIRST, SECOND = (digit + token_hex(32)[1:] for digit in "12")
+"""Unique on this machine: a link that is missing is searched for in the namespaces of root's processes."""
 FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 ADDRESS = "10.1.0.9"
 LIMITS = Limits(delete_s=20.0)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -25,7 +26,8 @@ from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins
 from tests.records import endpoint
 
-ID = "1" * 64
+ID = f"1{token_hex(32)[1:]}"
+"""Unique on this machine: a link that is missing is searched for in the namespaces of root's processes."""
 FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 OWN_MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 LIMITS = Limits(delete_s=20.0)
