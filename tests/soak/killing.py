@@ -70,6 +70,7 @@ class Killing:
             case Kill.DOCKERD:
                 self.restart_dockerd()
             case Kill.BOTH:
+                self._compare_older()
                 self._lab.stop_dockerd(signal.SIGKILL)
                 self._restart_daemon()
                 self._lab.start_dockerd(timeout_s=START_LIMIT_S)
@@ -120,15 +121,19 @@ class Killing:
     def _signal(self, process: int, name: str) -> None:
         self._lab.run("busybox", "kill", f"-{name}", str(process), check=False)
 
-    def _reboot(self) -> None:
-        """End everything, and start the daemon and dockerd at the same time.
+    def _compare_older(self) -> None:
+        """Let the daemon compare an older state with the engine, before the engine forgets the endpoints that it lacks.
 
-        An older state is compared with the engine before. Otherwise nothing tells any more whose the reservations of
-        the endpoints are that it lacks: they stay, and are reported (docs/operations.md, "What a lost record means").
+        Otherwise nothing tells any more which endpoints their reservations belong to: they stay, and are reported
+        (docs/operations.md, "What a lost record means").
         """
         if self._is_older:
             self._lab.run(sys.executable, "-m", "cnm_bridge", "cleanup", "--run", check=False)
             self._is_older = False
+
+    def _reboot(self) -> None:
+        """End everything, and start the daemon and dockerd at the same time."""
+        self._compare_older()
         self._reboots += 1
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.stop_daemon(signal.SIGKILL)
@@ -145,6 +150,7 @@ class Killing:
 
     def restart_dockerd(self) -> None:
         """Kill dockerd and start it."""
+        self._compare_older()
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.start_dockerd(timeout_s=START_LIMIT_S)
 
