@@ -17,7 +17,7 @@ from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Plu
 from cni_ipam_etcd.etcd import Etcd
 from cni_ipam_etcd.settings import Settings
 
-__all__ = ["PLUGIN", "TIMEOUT_S", "Node", "failing", "writing"]
+__all__ = ["PLUGIN", "TIMEOUT_S", "Node", "failing", "reading", "writing"]
 
 PLUGIN: Final = Path(sys.executable).with_name("cni-ipam-etcd")
 TIMEOUT_S: Final = 3.0
@@ -121,3 +121,11 @@ def writing(node: Node, *operations: JsonObject) -> None:
     etcd = Etcd(Settings.of_section({"etcd": node.etcd}))
     assert etcd.transact([], operations) is None
     etcd.close()
+
+
+def reading(node: Node, key: str) -> bytes:
+    """Return a value, read as another program would."""
+    etcd = Etcd(Settings.of_section({"etcd": node.etcd}))
+    ((pair,), _) = etcd.read_range(key, key + "\0")
+    etcd.close()
+    return pair.value

@@ -120,9 +120,11 @@ def release(config: Path, node: str, container: str | None, unseen_for: int, *, 
                 f"{node} is alive: it was last seen at {seen_at:%Y-%m-%dT%H:%M:%SZ}. If it is gone, use --force"
             )
         chosen = [item for item in found if container in {None, item[0].container_id}]
-        for one, revision in chosen:
-            reservations.release(one, revision)
+        for one, value in chosen:
+            reservations.release(one, value)
             click.echo(f"released {', '.join(map(str, one.addresses))} on network {one.network}: {one}")
+        if len(chosen) == len(found):
+            reservations.forget_owner(node)  # so that a new host may have its name
     if not chosen:
         click.echo(f"{container or 'node ' + node} has no reservation")
 

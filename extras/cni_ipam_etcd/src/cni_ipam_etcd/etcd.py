@@ -4,13 +4,14 @@
 
 import base64
 import http.client
+import os
 import socket
 import ssl
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Thread
+from threading import Event, Thread, Timer
 from typing import Final
 
 from cni_invoker.documents.jsontypes import (
@@ -29,7 +30,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.plugin import CallError, ErrorCode
 from cni_ipam_etcd.settings import Endpoint, Settings
 
-__all__ = ["NO_ANSWER", "REFUSED", "Etcd", "Pair", "absent", "delete", "put", "read", "unchanged"]
+__all__ = ["NO_ANSWER", "REFUSED", "Etcd", "Pair", "absent", "delete", "put", "read", "same"]
 
 NO_ANSWER: Final = 100
 """The code of an error if etcd did not answer in time. It is not 11, because runtimes would wait as long again."""
@@ -41,8 +42,9 @@ _CONNECT_S: Final = 1.5  # enough for one lost packet; a member that is down may
 _SERVER_ERROR: Final = 500
 _OK: Final = 200
 _CLOSED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)
-_TRANSIENT: Final = frozenset({4, 14})
-"""gRPC's codes DEADLINE_EXCEEDED and UNAVAILABLE: among others, there is no leader (etcd, `rpctypes/error.go`)."""
+_TRANSIENT: Final = frozenset({2, 4, 14})
+"""gRPC's codes UNKNOWN, DEADLINE_EXCEEDED and UNAVAILABLE: a member without a leader answers a read with 14, and, after
+seven seconds, a transaction with 2 and "context deadline exceeded" (etcd 3.4; `rpctypes/error.go`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +54,17 @@ class Pair:
     Attributes:
         key: The key.
         value: Its value; empty if only keys were read.
-        revision: The revision of the store in which it was last written.
     """
 
     key: str
     value: bytes
-    revision: int
 
     @classmethod
     def parse(cls, document: JsonObject) -> "Pair":
-        """Parse etcd's `KeyValue`; it leaves out what is empty, and writes 64-bit numbers as strings."""
+        """Parse etcd's `KeyValue`; it leaves out what is empty."""
         return cls(
             key=base64.b64decode(get_str(document, "key")).decode("utf-8", "replace"),
             value=base64.b64decode(find_str(document, "value") or ""),
-            revision=int(get_str(document, "mod_revision")),
         )
 
 
@@ -74,9 +73,12 @@ def absent(key: str) -> JsonObject:
     return {"key": _encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
 
 
-def unchanged(key: str, revision: int) -> JsonObject:
-    """Return a comparison: a key exists, and was last written in a revision."""
-    return {"key": _encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+def same(key: str, value: bytes) -> JsonObject:
+    """Return a comparison: a key exists, and has a value.
+
+    Revisions would do as well, but a copy of a cluster, key by key, has others.
+    """
+    return {"key": _encode(key), "target": "VALUE", "result": "EQUAL", "value": _encode(value)}
 
 
 def put(key: str, value: bytes) -> JsonObject:
@@ -196,17 +198,16 @@ class Etcd:
         """
         if self._connection is None or self._connection.sock is None:  # None after `Connection: close`
             self._connection = self._connect(endpoint, left_s)
+        late = f"no answer in {left_s:.1f} s: it hangs, or its cluster has no quorum"
         try:
-            self._connection.sock.settimeout(left_s)
-            self._connection.request("POST", path, content, {"Content-Type": "application/json"})
-            response = self._connection.getresponse()
-            reply = _parse(response.read())
+            with _limited(self._connection.sock, left_s, late):
+                self._connection.request("POST", path, content, {"Content-Type": "application/json"})
+                response = self._connection.getresponse()
+                reply = _parse(response.read())
         except _CLOSED as exc:
             raise _closed(endpoint, exc) from exc
         except ssl.SSLError as exc:  # from TLS 1.3 on, a client's certificate is refused only now
             raise _Unusable(f"TLS: {exc.reason or exc}") from exc
-        except TimeoutError as exc:
-            raise TimeoutError(f"no answer in {left_s:.1f} s: it hangs, or its cluster has no quorum") from exc
         if response.status == _OK and "header" in reply:
             return reply
         code = find_int(reply, "code")
@@ -228,7 +229,8 @@ class Etcd:
         try:
             connection.sock = _open(addresses, endpoint.port, left_s)
             if context is not None:
-                connection.sock = context.wrap_socket(connection.sock, server_hostname=endpoint.host)
+                with _limited(connection.sock, left_s, "no connection: its TLS hangs"):
+                    connection.sock = context.wrap_socket(connection.sock, server_hostname=endpoint.host)
         except _CLOSED as exc:
             raise _closed(endpoint, exc) from exc
         except ssl.SSLCertVerificationError as exc:
@@ -280,6 +282,38 @@ def _open(addresses: Sequence[str], port: int, left_s: float) -> socket.socket:
         else:
             return connection
     raise OSError("its name has no address")
+
+
+@contextmanager
+def _limited(opened: socket.socket, limit_s: float, late: str) -> Iterator[None]:
+    """Limit the body as a whole. A time-out of a socket limits each of its reads, and a byte a second would do.
+
+    Raises:
+        TimeoutError: The limit has passed.
+    """
+    opened.settimeout(None)
+    is_late = Event()
+    descriptor = socket.socket(fileno=os.dup(opened.fileno()))  # TLS replaces the object
+
+    def end() -> None:
+        is_late.set()
+        with suppress(OSError):
+            descriptor.shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(max(0.0, limit_s), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not is_late.is_set():
+            raise
+    finally:
+        timer.cancel()
+        timer.join()
+        descriptor.close()
+    if is_late.is_set():
+        raise TimeoutError(late)
 
 
 def _closed(endpoint: Endpoint, exc: OSError) -> OSError:

@@ -49,10 +49,11 @@ def gc(call: Call) -> None:
     valid = {(one.container_id, one.ifname) for one in call.valid_attachments}
     settings = _settings(call)
     with Reservations.connected(settings) as reservations:
+        reservations.claim()  # valid attachments are those of this host
         reservations.mark_seen()
-        for found, revision in reservations.of_node(settings.node, call.name):
+        for found, value in reservations.of_node(settings.node, call.name):
             if (found.container_id, found.ifname) not in valid:
-                reservations.release(found, revision)
+                reservations.release(found, value)
 
 
 def status(call: Call) -> None:
@@ -60,6 +61,7 @@ def status(call: Call) -> None:
     section = Section.of_call(call)
     try:
         with Reservations.connected(_settings(call)) as reservations:
+            reservations.claim()
             reservations.mark_seen()
             for one in section.sets:
                 reservations.find_free(call.name, one)

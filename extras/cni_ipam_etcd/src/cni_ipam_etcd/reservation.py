@@ -6,6 +6,7 @@
 PREFIX/addresses/NETWORK/4/010.001.000.007                    an address has at most one reservation
 PREFIX/attachments/NODE/NETWORK/CONTAINER/IFNAME              and DEL finds it by its attachment
 PREFIX/nodes/NODE                                             when the node was last seen
+PREFIX/owners/NODE                                            the host that has this name
 ```
 
 The first two have the same value. All keys of a reservation are written, and deleted, in one transaction. Addresses
@@ -128,6 +129,15 @@ class Keys:
         return (
             self.attachments(reservation.node, reservation.network) + f"{reservation.container_id}/{reservation.ifname}"
         )
+
+    def of(self, reservation: Reservation) -> list[str]:
+        """Return all keys of a reservation."""
+        addresses = (self.address(reservation.network, one) for one in reservation.addresses)
+        return [self.attachment(reservation), *addresses]
+
+    def owner(self, node: str) -> str:
+        """Return the key of the host that has a node's name."""
+        return f"{self._prefix}/owners/{node}"
 
     def nodes(self) -> str:
         """Return the beginning of the keys of nodes."""

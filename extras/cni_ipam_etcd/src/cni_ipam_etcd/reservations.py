@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonError
 from cni_invoker.plugin import CallError, ErrorCode
-from cni_ipam_etcd.etcd import Etcd, Pair, absent, delete, put, read, unchanged
+from cni_ipam_etcd.etcd import Etcd, Pair, absent, delete, put, read, same
 from cni_ipam_etcd.ranges import IpAddress, RangeSet, first_gap
 from cni_ipam_etcd.reservation import Keys, Reservation, last_key
 from cni_ipam_etcd.settings import Settings
@@ -38,6 +38,7 @@ class Reservations:
         self._etcd = etcd
         self._keys = Keys(settings.prefix)
         self._node = settings.node
+        self._machine = settings.machine.encode()
 
     @classmethod
     @contextmanager
@@ -61,7 +62,8 @@ class Reservations:
 
         Raises:
             CallError: A set is full (code 102), a requested address is assigned (code 103), the attachment has
-                addresses already, or etcd does not answer (codes 100 and 101).
+                addresses already, another host has this node's name (code 7), or etcd does not answer (codes 100 and
+                101).
         """
         network, container_id, ifname = attachment
         chosen = [wanted or one.draw(_random()) for one, wanted in zip(sets, requested, strict=True)]
@@ -78,6 +80,7 @@ class Reservations:
             if found is None or any(pair.value == mine.render() for pair in found):  # of an attempt without an answer
                 return mine.addresses
             existing = {pair.key: pair for pair in found}
+            self._own(existing.get(self._keys.owner(self._node)))
             if self._keys.attachment(mine) in existing:
                 what = f"{ifname} of {container_id} on node {self._node} has addresses on network {network} already"
                 raise CallError(ErrorCode.INTERNAL, f"{what}; DEL it first")
@@ -89,12 +92,41 @@ class Reservations:
                     chosen[index] = self.find_free(network, one)
 
     def _put(self, mine: Reservation) -> tuple[Pair, ...] | None:
-        keys = [self._keys.attachment(mine), *(self._keys.address(mine.network, one) for one in mine.addresses)]
+        keys = self._keys.of(mine)
+        owner = self._keys.owner(self._node)
         return self._etcd.transact(
-            compare=list(map(absent, keys)),
+            compare=[*map(absent, keys), same(owner, self._machine)],
             success=[*(put(key, mine.render()) for key in keys), put(self._keys.node(self._node), _now().encode())],
-            failure=list(map(read, keys)),
+            failure=list(map(read, (*keys, owner))),
         )
+
+    def claim(self) -> None:
+        """Make sure that this host alone reserves addresses under the node's name.
+
+        Raises:
+            CallError: Another host does (code 7).
+        """
+        owner = self._keys.owner(self._node)
+        pairs, _ = self._etcd.read_range(owner, owner + "\0")
+        self._own(pairs[0] if pairs else None)
+
+    def _own(self, owner: Pair | None) -> None:
+        """Take the node's name if it has no owner.
+
+        Raises:
+            CallError: Another host is its owner (code 7).
+        """
+        if owner is None:
+            key = self._keys.owner(self._node)
+            left = self._etcd.transact([absent(key)], [put(key, self._machine)], [read(key)])
+            owner = None if not left else left[0]
+        if owner is not None and owner.value != self._machine:
+            raise CallError(
+                ErrorCode.INVALID_CONFIGURATION,
+                f"node {self._node} is another host, which reserves addresses under this name",
+                "give each host a name of its own: `node` in the settings of etcd, or the host's name. If this host is "
+                f"new and that one is gone: cni-ipam-etcd release --node {self._node} --force",
+            )
 
     def find_free(self, network: str, one: RangeSet) -> IpAddress:
         """Return an address of a set that is free, the next one from a random one on.
@@ -121,42 +153,42 @@ class Reservations:
         except ValueError:
             raise _foreign(pair, f"it is not the key of an address below {beginning}") from None
 
-    def find(self, network: str, container_id: str, ifname: str) -> tuple[Reservation, int] | None:
-        """Return the reservation of an attachment of this node with its revision; None if there is none.
+    def find(self, network: str, container_id: str, ifname: str) -> tuple[Reservation, bytes] | None:
+        """Return the reservation of an attachment of this node with the value of its keys; None if there is none.
 
         Raises:
             CallError: Its key has something else (code 7).
         """
         key = f"{self._keys.attachments(self._node, network)}{container_id}/{ifname}"
         pairs, _ = self._etcd.read_range(key, key + "\0")
-        return None if not pairs else (_parse(pairs[0]), pairs[0].revision)
+        return None if not pairs else (_parse(pairs[0]), pairs[0].value)
 
-    def release(self, found: Reservation, revision: int) -> None:
+    def release(self, found: Reservation, value: bytes) -> None:
         """Delete a reservation, unless it has been replaced; what others have put under its keys stays.
 
         Args:
             found: The reservation.
-            revision: The revision in which its keys were written.
+            value: The value of its keys.
         """
-        keys = [self._keys.attachment(found), *(self._keys.address(found.network, one) for one in found.addresses)]
+        keys = self._keys.of(found)
         while keys:  # nothing is written beside: an etcd without space refuses that, and not that keys are deleted
-            compare = [unchanged(key, revision) for key in keys]
+            compare = [same(key, value) for key in keys]
             left = self._etcd.transact(compare, list(map(delete, keys)), list(map(read, keys)))
             if left is None:
                 break
-            keys = [pair.key for pair in left if pair.revision == revision]
+            keys = [pair.key for pair in left if pair.value == value]
         with suppress(CallError):
             self.mark_seen()
 
-    def missing(self, found: Reservation, revision: int) -> tuple[IpAddress, ...]:
+    def missing(self, found: Reservation, value: bytes) -> tuple[IpAddress, ...]:
         """Return which addresses of a reservation are no longer its own."""
         keys = {self._keys.address(found.network, one): one for one in found.addresses}
-        left = self._etcd.transact([unchanged(key, revision) for key in keys], [], list(map(read, keys)))
-        intact = keys if left is None else {pair.key for pair in left if pair.revision == revision}
+        left = self._etcd.transact([same(key, value) for key in keys], [], list(map(read, keys)))
+        intact = keys if left is None else {pair.key for pair in left if pair.value == value}
         return tuple(address for key, address in keys.items() if key not in intact)
 
-    def of_node(self, node: str = "", network: str = "") -> Iterator[tuple[Reservation, int]]:
-        """Yield all reservations, or those of a node, or those of one of its networks; each with its revision.
+    def of_node(self, node: str = "", network: str = "") -> Iterator[tuple[Reservation, bytes]]:
+        """Yield all reservations, or those of a node, or those of one of its networks; each with its keys' value.
 
         Raises:
             CallError: There is something else below the prefix (code 7).
@@ -166,10 +198,14 @@ class Reservations:
         while True:
             page, _ = self._etcd.read_range(first, end, limit=_PAGE)
             for pair in page:
-                yield _parse(pair), pair.revision
+                yield _parse(pair), pair.value
             if len(page) < _PAGE:
                 return
             first = page[-1].key + "\0"
+
+    def forget_owner(self, node: str) -> None:
+        """Let another host take a node's name."""
+        self._etcd.transact([], [delete(self._keys.owner(node))])
 
     def mark_seen(self) -> None:
         """Write down that this node is alive."""

@@ -9,7 +9,9 @@
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -28,6 +30,9 @@ _TIMEOUT_S: Final = 8.0  # a runtime waits 10 s for STATUS; a member without a q
 _LONGEST_S: Final = 60
 _PORT: Final = 2379
 _PREFIX: Final = "/cni-ipam-etcd"
+_MACHINE_ID: Final = Path("/etc/machine-id")
+_OWN_ID: Final = Path("/var/lib/cni/cni-ipam-etcd.id")
+_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class Settings:
         prefix: The beginning of all keys, without a slash at its end.
         node: The name under which this host reserves addresses.
         timeout_s: Limit for all requests of one call together, in seconds.
+        machine: What tells this host from another one of the same name: a digest of its machine ID.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -68,6 +74,7 @@ class Settings:
     prefix: str
     node: str
     timeout_s: float
+    machine: str
 
     @classmethod
     def of_section(cls, ipam: JsonObject) -> "Settings":
@@ -132,7 +139,44 @@ def _parse(document: JsonObject) -> Settings:
         prefix=prefix.rstrip("/"),
         node=node,
         timeout_s=timeout,
+        machine=_machine(),
     )
+
+
+def _machine() -> str:
+    """Return a digest of the host's machine ID, which machine-id(5) asks not to publish.
+
+    A host without one gets a random ID, which is kept.
+
+    Raises:
+        CallError: It cannot be kept (code 5).
+    """
+    found = _read(_MACHINE_ID)
+    if len(found) != _DIGITS:  # "uninitialized" while a system boots for the first time
+        found = _read(_OWN_ID) or _make_id()
+    return sha256(f"cni-ipam-etcd {found}".encode()).hexdigest()[:_DIGITS]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _make_id() -> str:
+    part = _OWN_ID.with_name(f"{_OWN_ID.name}.{os.getpid()}")
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(os.urandom(_DIGITS // 2).hex(), "ascii")
+        with suppress(FileExistsError):  # another process was quicker
+            os.link(part, _OWN_ID)
+        part.unlink()
+    except OSError as exc:
+        raise CallError(
+            ErrorCode.IO_FAILURE, f"this host has no machine ID, and {_OWN_ID} cannot be written: {exc}"
+        ) from exc
+    return _read(_OWN_ID)
 
 
 def _parse_endpoint(url: str) -> Endpoint:

@@ -13,11 +13,12 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, render_json
-from cni_invoker.errors import ErrorCode
+from cni_invoker import Result
+from cni_invoker.errors import ErrorCode, GcFailed
 from cni_ipam_etcd.etcd import delete, put
 from cni_ipam_etcd.reservations import FULL, TAKEN
 from tests.etcd.cluster import Cluster, cluster
-from tests.etcd.node import PLUGIN, Node, failing, writing
+from tests.etcd.node import PLUGIN, Node, failing, reading, writing
 
 MEMBER: Final = "127.0.0.11"
 NUMBERS: Final = itertools.count()
@@ -122,6 +123,48 @@ def test_garbage_of_this_node_only(node: Node) -> None:
         if one["network"] == node.network
     }
     assert found == {("one", "c2"), ("two", "c3")}
+
+
+def test_another_host_of_the_same_name(node: Node) -> None:
+    """It gets no address, and its GC releases nothing, because it does not know the containers of the first."""
+    node.add("c1")
+    owner = f"/cni-ipam-etcd/owners/{node.etcd['node']}"
+    mine = reading(node, owner)
+    writing(node, put(owner, b"another"))
+    for call in (lambda: node.add("c2"), node.status):
+        with failing(ErrorCode.INVALID_CONFIGURATION, "node one is another host.*give each host a name of its own"):
+            call()
+    with pytest.raises(GcFailed, match="node one is another host"):
+        node.gc("c2")
+    writing(node, put(owner, mine))
+    assert f"{node.network} " in node.command("list")
+    node.delete("c1")
+
+
+def test_a_released_name(node: Node) -> None:
+    """When all of a node is released, a new host may have its name."""
+    writing(node, put("/cni-ipam-etcd/owners/one", b"gone"))
+    node.command("release", "--node", "one", "--force")
+    node.add("c1")
+
+
+def test_a_copied_store(node: Node) -> None:
+    """A copy of a cluster, key by key, has other revisions; DEL and CHECK find what is theirs by its value."""
+    result = node.add("c1")
+    for key in keys_of(node, result):
+        writing(node, put(key, reading(node, key)))
+    node.check("c1", result)
+    node.delete("c1")
+    assert f"{node.network} " not in node.command("list")
+    assert node.addresses("c2", ips=[str(result.ips[0].address.ip)])
+
+
+def keys_of(node: Node, result: Result) -> list[str]:
+    """Return the keys of an attachment of container c1."""
+    (address,) = (str(ip.address.ip) for ip in result.ips)
+    padded = ".".join(f"{int(part):03}" for part in address.split("."))
+    network = f"/cni-ipam-etcd/addresses/{node.network}/4/{padded}"
+    return [network, f"/cni-ipam-etcd/attachments/one/{node.network}/c1/eth0"]
 
 
 def test_the_settings_in_a_file(node: Node, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a client of etcd says about endpoints that do not answer, and when it says it."""
 
+import http.server
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -80,3 +82,57 @@ def test_a_name_that_is_not_resolved(monkeypatch: pytest.MonkeyPatch, port: int,
 def test_a_name_that_is_not_known() -> None:
     """The resolver's reason is in the error."""
     assert "http://nothing.invalid: its name is not known: " in ask("http://nothing.invalid").details
+
+
+class _Member(http.server.BaseHTTPRequestHandler):
+    """Answers as a member without a leader does, or a byte at a time."""
+
+    is_slow = False
+
+    def do_POST(self) -> None:
+        """Answer."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        content = b'{"error": "context deadline exceeded", "code": 2}'
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        for number in range(len(content)):
+            if self.is_slow:
+                time.sleep(LIMIT_S / 5)
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client has given up
+                self.wfile.write(content[number : number + 1])
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def member(*, is_slow: bool = False) -> Iterator[str]:
+    """Give the URL of such a member."""
+    kind = type("Kind", (_Member,), {"is_slow": is_slow})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        server.daemon_threads = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_member_without_a_leader(port: int) -> None:
+    """It is passed over, and the error is that etcd does not answer: nothing was refused."""
+    with member() as url:
+        error = ask(url, f"http://127.0.0.1:{port}")
+    assert f"{url}: context deadline exceeded" in error.details
+
+
+def test_an_answer_that_comes_byte_by_byte() -> None:
+    """The limit is that of the whole answer, not of each byte."""
+    with member(is_slow=True) as url:
+        began = time.monotonic()
+        error = ask(url)
+        took_s = time.monotonic() - began
+    assert "no answer in 0.5 s: it hangs" in error.details
+    assert took_s < 5 * LIMIT_S  # all of it would take ten times the limit
