@@ -14,7 +14,7 @@ EGRESS := extras/cni_egress/tests/kernel
 KERNEL_OF_EXTRAS := $(filter-out $(EGRESS),$(wildcard extras/*/tests/kernel)) $(EGRESS)/test_escapes.py $(EGRESS)/test_lives.py
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system alike shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike alike-auto alike-fast soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-egress test-hosts test-install test-podman clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak alike alike-auto alike-fast soak system renewals smoke pythons test-engines test-pythons bench docs screenshots plots man wheels constraints inventory deb deb-packages install debs test-deb release-key release test-release plugin test-plugin test-swarm test-etcd test-egress test-hosts test-install test-long test-podman clean
 
 help: # the targets that most people need
 	@for group in use develop release; do \
@@ -104,7 +104,11 @@ soak: setup ## develop: N=1000 random operations and kills; SEED= repeats (root)
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the machine's is tested, which the end reports
 	@$(BIN)/python -m tests.lab.fetch_programs prometheus compose || true # without them the tests report what they skip
-	$(BIN)/pytest --numprocesses 4 tests/system
+	$(BIN)/pytest --numprocesses 4 -m 'not long' tests/system
+
+test-long: setup # the system tests of half a minute or more each (needs root)
+	@$(BIN)/python -m tests.lab.fetch_engines || true
+	$(BIN)/pytest --numprocesses 4 -m long tests/system
 
 alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip
@@ -122,8 +126,8 @@ renewals: setup # DHCP leases survive restarts in every order, in ten minutes; E
 smoke: setup # what is not available is reported at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 4
 
-pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
-	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4
+pythons: venv # the quick tests under Debian's stable one; if it is not available, that is reported, and is no failure
+	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4 --hypothesis-profile quick -m 'not slow'
 
 test: ## develop: what .ci/run runs, with a table of its jobs (root)
 	@tests/jobs $(JOBS)

@@ -33,6 +33,7 @@ def test_many_containers_restart_at_once(scene: Scene, mode: str) -> None:
     assert [container.link().mac for container in containers] == MACS
 
 
+@pytest.mark.long
 def test_restart_policies_after_a_crash_of_docker(private_scene: Scene) -> None:
     """Links that Docker has forgotten have the MACs; they are torn down first."""
     lab = private_scene.lab

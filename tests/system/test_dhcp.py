@@ -228,6 +228,7 @@ def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     assert lab.run("cni-bridge", "status", check=False).returncode == 1
 
 
+@pytest.mark.long
 def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     """A container does not start; the leases of running ones are got as soon as the server answers."""
     scene = private_scene

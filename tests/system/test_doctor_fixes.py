@@ -92,6 +92,7 @@ def test_stale_reservations(private_scene: Scene) -> None:
     assert lab.run("ls", directory).stdout.split() == [kept, "last_reserved_ip.0", "lock"]
 
 
+@pytest.mark.long
 def test_containers_that_did_not_start(private_scene: Scene) -> None:
     """Docker started one while the driver was down, and does not try again."""
     lab = private_scene.lab

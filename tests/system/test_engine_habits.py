@@ -50,6 +50,7 @@ def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_container_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
     """Docker gives up waiting and forgets the container; others start as soon as the daemon runs again."""
@@ -81,6 +82,7 @@ def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
     assert reaches(private_scene.run(network), subnet.gateway)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
 def test_restart_policies(private_scene: Scene, policy: str) -> None:
     """A container that Docker restarts has its network again, and is removed completely."""

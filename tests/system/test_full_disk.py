@@ -90,6 +90,7 @@ def stored_endpoints(lab: Lab) -> list[str]:
     return [get_str(endpoint, "id") for endpoint in get_objects(json.loads(exported), "endpoints")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restart", [False, True], ids=["keeps running", "killed"])
 def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool) -> None:
     """A container starts, or Docker receives the error and everything is undone while the disk is still full."""
@@ -127,6 +128,7 @@ def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool)
         lab.start_daemon()
 
 
+@pytest.mark.long
 def test_networks_on_a_full_disk(full_disk_scene: Scene) -> None:
     """A network that cannot be stored is not made; Docker forgets a removed network although DeleteNetwork fails."""
     lab = full_disk_scene.lab
@@ -147,6 +149,7 @@ def test_networks_on_a_full_disk(full_disk_scene: Scene) -> None:
     full_disk_scene.run(full_disk_scene.network(configuration))
 
 
+@pytest.mark.long
 def test_a_container_removed_on_a_full_disk(full_disk_scene: Scene) -> None:
     """Its addresses and rules are removed although nothing can be written, and its record when there is space."""
     lab = full_disk_scene.lab
@@ -167,6 +170,7 @@ def test_a_container_removed_on_a_full_disk(full_disk_scene: Scene) -> None:
     lab.start_daemon()
 
 
+@pytest.mark.long
 def test_a_container_stopped_on_a_full_disk(full_disk_scene: Scene) -> None:
     """It stops, cannot start while the disk is full, and starts when there is space again."""
     lab = full_disk_scene.lab

@@ -243,6 +243,7 @@ def test_calls_that_wait_at_the_socket(private_scene: Scene, network: str, daemo
     assert named(scene) == set(created)
 
 
+@pytest.mark.long
 @pytest.mark.moves("dockerd boots, so the networks of a container are not known")
 def test_restart_policies(private_scene: Scene, network: str, engine: Engine) -> None:
     """After a restart of dockerd and the daemon all containers are back: nothing is asked of an engine that boots.

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+import pytest
+
 from cni_bridge_spec import JsonObject, JsonValue, as_object, get_objects, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.scene import Scene, bridge, wait_logged
@@ -109,6 +111,7 @@ def test_a_reservation_that_host_local_did_not_complete(private_scene: Scene) ->
     assert reservations(lab, name) == [address_of(container).partition("/")[0]]
 
 
+@pytest.mark.long
 def test_an_address_of_another_engine(private_scene: Scene) -> None:
     """It is only shown, as long as the pool may be another engine's; an operator releases it if nothing has it."""
     lab, subnet = private_scene.lab, private_scene.subnet()

@@ -6,6 +6,8 @@ import json
 import signal
 import sys
 
+import pytest
+
 from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
@@ -98,6 +100,7 @@ def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
+@pytest.mark.long
 def test_a_network_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
     """Docker gives up after 15 seconds; the restarted daemon forgets the network."""
     lab = private_scene.lab
