@@ -72,7 +72,7 @@ from cnm_bridge.server.server import answering
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.log import LogWriter, find_trace
 from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
@@ -97,7 +97,7 @@ class Resources:
         engine: The engine, for work in the background.
         engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
         engine_at_join: The same with a connection that stays open, for each start of a container.
-        release: The engine's release.
+        version: The engine's version.
         locks: The locks of endpoints.
     """
 
@@ -111,7 +111,7 @@ class Resources:
     engine: Engine
     engine_in_calls: Engine
     engine_at_join: Engine
-    release: KnownRelease
+    version: KnownVersion
     journal: Journal
     locks: KeyedLocks[EndpointId]
 
@@ -228,7 +228,7 @@ def assemble(
     calls = CallsUnderWay()
     resources = make_resources(settings, store, plugin_descriptors)
     networks = _make_networks(resources)
-    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_at_join, resources.release))
+    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_at_join, resources.version))
     teardown = _make_teardown(resources, attach, calls.quiet_s)
     ipam = _make_ipam(resources, networks, teardown)
     recovery = _make_recovery(resources, networks, attach, teardown, ipam)
@@ -300,7 +300,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
         engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
         engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
-        release=KnownRelease(store),
+        version=KnownVersion(store),
         journal=journal,
         locks=KeyedLocks(),
     )
@@ -331,7 +331,7 @@ def _make_networks(resources: Resources) -> _Networks:
     planner = EndpointPlanner(
         store=store,
         lists=lists,
-        release=resources.release,
+        version=resources.version,
         attach=settings.attach,
         arg_names=settings.cni_arg_names,
         run_dir=settings.run_dir,
@@ -359,11 +359,11 @@ def _make_networks(resources: Resources) -> _Networks:
 def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     store, runtime, kernel = resources.store, resources.runtime, resources.kernel
     run_dir = resources.settings.run_dir
-    sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.release)
+    sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.version)
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
-    places = PlaceFinder(store, kernel, owners, resources.release, run_dir)
+    places = PlaceFinder(store, kernel, owners, resources.version, run_dir)
     move = MoveAttacher(
         store=store, runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=move_detacher, places=places
     )
@@ -474,7 +474,7 @@ def _make_recovery(
         store=store,
         engine=resources.engine,
         engine_import=networks.engine_import,
-        release=resources.release,
+        version=resources.version,
         driver=settings.driver_name,
     )
     return _Recovery(
@@ -520,7 +520,7 @@ def _make_endpoints(
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
-        files=ContainerFiles(store, kernel, resources.release),
+        files=ContainerFiles(store, kernel, resources.version),
         teardowns=teardown.queue,
         dead=recovery.dead,
         locks=locks,
@@ -549,7 +549,12 @@ def _make_methods(resources: Resources, networks: _Networks, endpoints: _Endpoin
     scope = resources.settings.scope
     methods = (
         *network_driver(
-            networks.service, endpoints.service, endpoints.joined, resources.kernel, resources.release, scope=scope
+            networks.service,
+            endpoints.service,
+            endpoints.joined,
+            resources.kernel,
+            resources.version,
+            scope=scope,
         ),
         *ipam_driver(ipam.service, resources.kernel),
     )

@@ -6,7 +6,7 @@
 | --------------------- | ----------------------------------------------- |
 | `meta/schema`         | schema version, e.g. `1`                        |
 | `meta/engine`         | the engine's own ID                             |
-| `meta/engine-release` | the engine's release, e.g. `28.5`               |
+| `meta/engine-version` | the engine's version, e.g. `28.5`               |
 | `network/<id>`        | a `NetworkRecord`, see `state/codec.py`         |
 | `endpoint/<id>`       | an `EndpointRecord`, likewise                   |
 | `pool/<id>`           | an `AddressPoolRecord`, see `address_store.py`  |
@@ -32,7 +32,7 @@ from cni_bridge_state.table import Table
 from cni_bridge_state.transfer import parse_export, render_export
 
 _ENGINE_KEY: Final = "meta/engine"
-_RELEASE_KEY: Final = "meta/engine-release"
+_VERSION_KEY: Final = "meta/engine-version"
 
 
 class Store:
@@ -135,14 +135,14 @@ class Store:
         """Store the ID of the engine that our networks belong to."""
         await self._db.write({_ENGINE_KEY: identity.encode()})
 
-    def engine_release(self) -> str | None:
-        """Return the release that the engine reported last, e.g. `28.5`; None if none has."""
-        value = self._db.get(_RELEASE_KEY)
+    def engine_version(self) -> str | None:
+        """Return the version that the engine reported last, e.g. `28.5`; None if none has."""
+        value = self._db.get(_VERSION_KEY)
         return None if value is None else value.decode("utf-8", "replace")
 
-    async def put_engine_release(self, release: str) -> None:
-        """Store the release that the engine has reported."""
-        await self._db.write({_RELEASE_KEY: release.encode()})
+    async def put_engine_version(self, version: str) -> None:
+        """Store the version that the engine has reported."""
+        await self._db.write({_VERSION_KEY: version.encode()})
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""

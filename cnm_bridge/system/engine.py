@@ -28,7 +28,7 @@ from cnm_bridge.core.engine_facts import (
     EngineDescription,
     EngineIpamNetwork,
     EngineNetwork,
-    EngineRelease,
+    EngineVersion,
     find_pools,
     find_sandbox,
     has_ipam_driver,
@@ -94,11 +94,11 @@ class Engine:
             info = await _info(docker)
             return " ".join(filter(None, (get_str(info, "ID"), find_str(info, "DockerRootDir"))))
 
-    async def release(self) -> EngineRelease | None:
-        """Return the engine's release, None if its version has no number."""
+    async def version(self) -> EngineVersion | None:
+        """Return the engine's version, None if it has no number."""
         async with self._asked() as docker:
             info = await _info(docker)
-            return _release(info)
+            return _version(info)
 
     async def describe(self) -> EngineDescription:
         """Return what `docker info` shows of the engine."""
@@ -241,17 +241,17 @@ class Engine:
             shown = await _unless_missing(query, "the answer to GET /containers/ID/json")
             return None if shown is None else find_sandbox(shown, endpoint_id)
 
-    async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
+    async def follow(self, on_up: Callable[[EngineVersion | None], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
 
-        `on_up` receives the engine's release, None if it is not readable.
+        `on_up` receives the engine's version, None if it is not readable.
 
         Uses the event stream, which ends when dockerd stops or is killed.
         """
 
         async def announce(docker: Docker) -> None:
             with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
-                on_up(_release(await _info(docker)))
+                on_up(_version(await _info(docker)))
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
@@ -313,8 +313,8 @@ async def _containers(docker: Docker, *keys: str, **filters: str) -> tuple[JsonO
     return _objects([{key: one[key] for key in keys} for one in listed], "the answer to GET /containers/json")
 
 
-def _release(info: JsonObject) -> EngineRelease | None:
-    return EngineRelease.parse(find_str(info, "ServerVersion") or "")
+def _version(info: JsonObject) -> EngineVersion | None:
+    return EngineVersion.parse(find_str(info, "ServerVersion") or "")
 
 
 def _objects(answer: JsonValue, what: str) -> tuple[JsonObject, ...]:

@@ -104,10 +104,10 @@ class Host:
         )
 
     def _store_release(self) -> None:
-        """Store an engine's release, as if that engine had answered and did not now: it boots."""
+        """Store an engine's version, as if that engine had answered and did not now: it boots."""
         store = Store.open(self.lab.path(str(Settings().state_dir)))
         try:
-            asyncio.run(store.put_engine_release(ENGINE))
+            asyncio.run(store.put_engine_version(ENGINE))
         finally:
             store.close()
 

@@ -21,6 +21,6 @@ def make_attachers(
     """Make an attacher for each mode; with `owners`, the engine's answers about containers are theirs."""
     settings = Settings(docker_host=f"unix://{run_dir}/none", run_dir=run_dir)
     resources = replace(make_resources(settings, store, None), runtime=runtime, kernel=kernel)
-    resources.release.lose()
-    owners = owners or SandboxOwners(kernel, resources.engine_at_join, resources.release)
+    resources.version.lose()
+    owners = owners or SandboxOwners(kernel, resources.engine_at_join, resources.version)
     return make(resources, owners)

@@ -171,7 +171,7 @@ async def one_token(store: Store, tmp_path: Path, way: str) -> AsyncIterator[Hos
         docker_host=f"unix://{tmp_path}/no-engine",
         plugin_timeout_s=LIMIT_S,
     )
-    await store.put_engine_release("28.5")
+    await store.put_engine_version("28.5")
     daemon = assemble(settings, store)
     generic: JsonObject = {"com.docker.network.generic": {"cni.network": "token", "cni.attach": AttachMode(mode).shown}}
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]

@@ -34,7 +34,7 @@ from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, find_plugins
@@ -57,7 +57,7 @@ PLAN: Final = Plan(
     options=Options(identity=IdentityRequest(labels=("tier",))),
 )
 WAYS: Final = {"in the sandbox": AttachMode.HYBRID, "moved": AttachMode.MOVE}
-"""The mode after Join. If the engine's release is not known, the link is not made in the sandbox."""
+"""The mode after Join. If the engine's version is not known, the link is not made in the sandbox."""
 
 
 LABELS: Final[JsonObject] = {"cni": {"labels": [{"key": "tier", "value": "front"}]}}
@@ -141,14 +141,14 @@ async def host(
     """A host on which the endpoint is attached in one of the ways."""
     mode = WAYS[request.param]
     if mode is AttachMode.HYBRID:
-        await store.put_engine_release("28.5")
+        await store.put_engine_version("28.5")
     fakes = FakePlugins(tmp_path / "bin")
     fakes.install("whereabouts", ADD={"result": RESERVED})
     fakes.install("last", ADD=PASSES)
     for name in ("ptp", "static"):
         (fakes.directory / name).symlink_to(find_plugins("machine").directory / name)
     run_dir = tmp_path / "run"
-    owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
+    owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownVersion(store))
     attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, run_dir, owners)
     unrecorded, pending = UnrecordedLinks(store, kernel), PendingTeardowns()
     teardown = Teardown(

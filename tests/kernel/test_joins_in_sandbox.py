@@ -56,7 +56,7 @@ async def test_two_joins_into_one_sandbox(store: Store, kernel: Kernel, tmp_path
     """Only one of them makes its link there, even if both come at the same time: Docker would panic with two."""
     fakes = FakePlugins(tmp_path / "bin")
     fakes.install("bridge")
-    await store.put_engine_release("28.5")
+    await store.put_engine_version("28.5")
     runtime = Runtime([fakes.directory], Limits())
     attacher = make_attachers(store, runtime, kernel, tmp_path / "run")[AttachMode.HYBRID]
     records = [await put_ready(store, number, sandbox.path) for number in (1, 2)]
@@ -73,7 +73,7 @@ async def test_a_list_that_cannot_be_moved(store: Store, kernel: Kernel, tmp_pat
     fakes = FakePlugins(tmp_path / "bin")
     for plugin in ("bridge", "vrf"):
         fakes.install(plugin)
-    await store.put_engine_release("28.5")
+    await store.put_engine_version("28.5")
     runtime = Runtime([fakes.directory], Limits())
     attacher = make_attachers(store, runtime, kernel, tmp_path / "run")[AttachMode.HYBRID]
     ready = await put_ready(store, 0, sandbox.path, {"type": "vrf", "vrfname": "red"})
@@ -103,7 +103,7 @@ async def test_a_second_link_beside_one_without_a_record(
     store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace
 ) -> None:
     """None is made in the sandbox, because Docker would panic with two, and a moved one gets a prefix of its own."""
-    await store.put_engine_release("28.5")
+    await store.put_engine_version("28.5")
     attachers = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")
     ready = await put_ready(store, 1, sandbox.path)
     with pytest.raises(Refused, match="box1 cannot be made in the sandbox: the sandbox has a link that this driver"):

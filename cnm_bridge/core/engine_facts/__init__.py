@@ -11,7 +11,7 @@ from cnm_bridge.core.engine_facts.container import (
     is_only_network,
     link_local_addresses,
 )
-from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineRelease
+from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineVersion
 from cnm_bridge.core.engine_facts.network import (
     EngineEndpoint,
     EngineIpamNetwork,
@@ -30,7 +30,7 @@ __all__ = [
     "EngineEndpoint",
     "EngineIpamNetwork",
     "EngineNetwork",
-    "EngineRelease",
+    "EngineVersion",
     "container_of_cgroup",
     "find_pools",
     "find_sandbox",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the engine reports about itself in `GET /info`, and its release; pure."""
+"""What the engine reports about itself in `GET /info`, and its version; pure."""
 
 import re
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class EngineDescription:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class EngineRelease:
-    """The release of an engine, e.g. 28.5.
+class EngineVersion:
+    """The version of an engine, e.g. 28.5.
 
     Attributes:
         major: The first number.
@@ -59,7 +59,7 @@ class EngineRelease:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the release in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if the text has none."""
+        """Return the version in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if the text has none."""
         numbers = _NUMBER.match(text)
         return None if numbers is None else cls(int(numbers[1]), int(numbers[2]))
 
@@ -91,11 +91,11 @@ class EngineRelease:
         return f"{self.major}.{self.minor}"
 
 
-DNS_BEFORE_START: Final = EngineRelease(28, 1)
-"""The first release that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
+DNS_BEFORE_START: Final = EngineVersion(28, 1)
+"""The first version that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
 
-_FORGETS_NETWORKS: Final = EngineRelease(29, 1)
-"""The first release for which the bug was reported."""
+_FORGETS_NETWORKS: Final = EngineVersion(29, 1)
+"""The first version for which the bug was reported."""
 
 _LEAVES_IPV6: Final = 26
 """The first major version that leaves `net.ipv6.conf.all.disable_ipv6` to the user."""

@@ -25,7 +25,7 @@ from typing import Final, assert_never
 
 from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
-from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.lists.address_ranges import RANGED
@@ -37,7 +37,7 @@ from cnm_bridge.core.settings import AttachOption
 STATIC: Final = "static"
 """The IPAM plugin that gives reserved addresses to the first plugin of a list."""
 
-_UNKNOWN_RELEASE: Final = "the release of the Docker Engine was not known"
+_UNKNOWN_VERSION: Final = "the version of the Docker Engine was not known"
 
 _NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 
@@ -60,14 +60,14 @@ class AttachRequest:
         network: The negotiated list.
         options: The options of the network and the endpoint.
         default: The daemon's mode for endpoints without the option `cni.attach`.
-        release: The engine's release, None if it is not known; the sandbox is looked for at Join then.
+        version: The engine's version, None if it is not known; the sandbox is looked for at Join then.
         has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
     network: NetworkConfigurationList
     options: Options
     default: AttachOption
-    release: EngineRelease | None
+    version: EngineVersion | None
     has_pool: bool = False
 
     @property
@@ -128,10 +128,10 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin or the option, the reason, and the mode that is possible.
     """
-    dns, release = request.options.dns, request.release
-    if dns is not None and release is not None and release < DNS_BEFORE_START:
+    dns, version = request.options.dns, request.version
+    if dns is not None and version is not None and version < DNS_BEFORE_START:
         raise Refused(
-            f"cni.dns={dns} is not possible: Docker Engine {release} does not call the driver between writing "
+            f"cni.dns={dns} is not possible: Docker Engine {version} does not call the driver between writing "
             f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
         )
     choice = _choose_by_option(request, static_versions)
@@ -144,7 +144,7 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
             f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
         )
     if request.requires_identity:
-        is_new = _find_engine_obstacle(release) is None
+        is_new = _find_engine_obstacle(version) is None
         remedy = f"choose cni.attach={AttachOption.SANDBOX}" if is_new else _NEWER_ENGINE
         raise Refused(
             "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
@@ -155,7 +155,7 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
 
 def _choose_by_option(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     network = request.network
-    old = _find_engine_obstacle(request.release)
+    old = _find_engine_obstacle(request.version)
     obstacle = _find_obstacle(network, static_versions)
     match request.option:
         case AttachOption.AUTO:
@@ -191,8 +191,8 @@ def _choose_auto(request: AttachRequest, old: str | None, obstacle: str | None) 
         return AttachChoice(mode=AttachMode.MOVE, reason="Docker knows all of a link that it moves itself")
     if old is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=old)
-    if obstacle is not None and request.release is None:
-        return AttachChoice(mode=AttachMode.MOVE, reason=_UNKNOWN_RELEASE)
+    if obstacle is not None and request.version is None:
+        return AttachChoice(mode=AttachMode.MOVE, reason=_UNKNOWN_VERSION)
     if obstacle is not None and _can_move(request):
         return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
     return _in_sandbox(need, obstacle)
@@ -231,19 +231,19 @@ def _find_unmovable(request: AttachRequest) -> str | None:
     """Return which plugin needs the sandbox, and why; None if there is none.
 
     Raises:
-        Refused: There is one, and the engine makes the sandbox after Join, or its release is not known.
+        Refused: There is one, and the engine makes the sandbox after Join, or its version is not known.
     """
-    release, unsuitable = request.release, find_unsuitable(request.network)
-    if unsuitable is not None and (release is None or not release.makes_sandbox_first):
-        engine = _find_engine_obstacle(release) or _UNKNOWN_RELEASE
+    version, unsuitable = request.version, find_unsuitable(request.network)
+    if unsuitable is not None and (version is None or not version.makes_sandbox_first):
+        engine = _find_engine_obstacle(version) or _UNKNOWN_VERSION
         raise Refused(f"CNI configuration {request.network.name} cannot be used: {unsuitable}; {engine}")
     return unsuitable
 
 
 def _find_unknown_to_docker(request: AttachRequest) -> str | None:
     """Return what *move* can do and *sandbox* may refuse, because Docker learns addresses and MAC in advance."""
-    if request.release is None:
-        return _UNKNOWN_RELEASE
+    if request.version is None:
+        return _UNKNOWN_VERSION
     main, *others = request.network.plugins
     delegate = DELEGATES.get(main.type)
     if delegate is not None and delegate.lost is not None:
@@ -258,11 +258,11 @@ def _describe_change(plugin: PluginConfiguration) -> str | None:
     return f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=sandbox is possible"
 
 
-def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
+def _find_engine_obstacle(version: EngineVersion | None) -> str | None:
     """Return why an engine cannot attach in the sandbox, None if it can or is unknown."""
-    if release is None or release.makes_sandbox_first:
+    if version is None or version.makes_sandbox_first:
         return None
-    return f"Docker Engine {release} makes the sandbox after Join (from {SANDBOX_AT_JOIN} on it does so before)"
+    return f"Docker Engine {version} makes the sandbox after Join (from {SANDBOX_AT_JOIN} on it does so before)"
 
 
 def _find_obstacle(network: NetworkConfigurationList, static_versions: Collection[str] | None) -> str | None:

@@ -34,7 +34,7 @@ from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -102,7 +102,7 @@ class PlaceFinder:
     store: Store
     kernel: Kernel
     owners: SandboxOwners
-    release: KnownRelease
+    version: KnownVersion
     run_dir: Path
 
     async def find(self, record: EndpointRecord) -> Place:
@@ -115,7 +115,7 @@ class PlaceFinder:
         if not self.kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, unknown=reason)
-        await self.release.wait_looked()
+        await self.version.wait_looked()
         obstacle = await self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attachment.mode.falls_back_to_move and may_collide
@@ -162,11 +162,11 @@ class PlaceFinder:
             return ()
 
     async def _find_obstacle(self, record: EndpointRecord) -> str | None:
-        release = self.release.current
-        if release is None:
-            return "the release of the Docker Engine was not known"
-        if not release.makes_sandbox_first:
-            return f"Docker Engine {release} would not restore the sandbox after its own restart"
+        version = self.version.current
+        if version is None:
+            return "the version of the Docker Engine was not known"
+        if not version.makes_sandbox_first:
+            return f"Docker Engine {version} would not restore the sandbox after its own restart"
         if self._others(record) or await self._find_unrecorded(record):
             return "the sandbox has a link that this driver made in it already"
         return None
@@ -178,7 +178,7 @@ class PlaceFinder:
             KernelError: The links of the sandbox cannot be listed.
         """
         names = [other.attachment.ifname for other in self._others(record)]
-        if self.release.current is None or self.release.current.makes_sandbox_first:
+        if self.version.current is None or self.version.current.makes_sandbox_first:
             names += await self._find_unrecorded(record)
         taken = {name.rstrip(digits) for name in names}
         return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)

@@ -20,7 +20,7 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class SandboxOwners:
 
     kernel: Kernel
     engine: Engine
-    release: KnownRelease
+    version: KnownVersion
 
     async def find(self, sandbox: Path) -> SandboxOwner:
         """Return the owner of a sandbox.
@@ -75,8 +75,8 @@ class SandboxOwners:
         ids = sorted(container_id for container_id in found if container_id is not None)
         if not ids:
             return None, f"the first process in the sandbox is in no container's cgroup but in {found[None]}"
-        await self.release.wait_looked()
-        if not self.release.is_up:  # it would not answer
+        await self.version.wait_looked()
+        if not self.version.is_up:  # it would not answer
             return None, "the Docker Engine is booting"
         try:
             listed = await self.engine.find_starting(ids)

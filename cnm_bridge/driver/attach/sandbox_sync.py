@@ -25,7 +25,7 @@ from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
 from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ class SandboxSync:
     kernel: Kernel
     locks: KeyedLocks[EndpointId]
     announcer: Announcer
-    release: KnownRelease
+    version: KnownVersion
     _sandboxes: KeyedLocks[Path] = field(default_factory=KeyedLocks, init=False)
     _watches: KeyedTasks[EndpointId] = field(default_factory=lambda: KeyedTasks("sandboxes"), init=False)
     _candidates: set[EndpointId] = field(default_factory=set, init=False)
@@ -99,8 +99,8 @@ class SandboxSync:
         if not joined.sandbox_plan.is_empty:
             self._candidates.add(joined.id)
             is_wanted = True
-        release = self.release.current
-        engine_calls = release is not None and release.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
+        version = self.version.current
+        engine_calls = version is not None and version.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
         if is_wanted and not engine_calls:
             self._watch(joined.id)
 
@@ -143,8 +143,8 @@ class SandboxSync:
 
     async def as_allowed(self, sandbox: Path, snapshot: Snapshot) -> Snapshot:
         """Return a link's snapshot as its sandbox allows it: without IPv6, if the user has disabled that there."""
-        release = self.release.current
-        if release is None or release.disables_ipv6:  # the setting may be the engine's
+        version = self.version.current
+        if version is None or version.disables_ipv6:  # the setting may be the engine's
             return snapshot
         return await self.kernel.as_allowed(sandbox, snapshot)
 

@@ -28,7 +28,7 @@ from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class ContainerFiles:
 
     store: Store
     kernel: Kernel
-    release: KnownRelease
+    version: KnownVersion
     _progress: dict[EndpointId, _Progress] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -109,8 +109,8 @@ class ContainerFiles:
 
     @property
     def _mistakes_addresses(self) -> bool:
-        release = self.release.current
-        return release is None or release.mistakes_addresses
+        version = self.version.current
+        return version is None or version.mistakes_addresses
 
     def _edits(self, record: EndpointRecord) -> Mapping[ContainerFile, Edit]:
         """Return how the files of an endpoint's container have to be edited."""

@@ -12,7 +12,7 @@ import structlog
 from cni_bridge_state import EndpointRecord, MemoryRecord, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import find_unused_pools
 from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
@@ -24,7 +24,7 @@ from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.system.kernel import is_ipv6_on
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class EndpointPlanner:
 
     store: Store
     lists: NetworkLists
-    release: KnownRelease
+    version: KnownVersion
     attach: AttachOption
     arg_names: Collection[str]
     run_dir: Path
@@ -80,7 +80,7 @@ class EndpointPlanner:
         Raises:
             BadOption, Refused, CniError: As `plan_endpoint`, or the host has no IPv6.
         """
-        plan = await plan_endpoint(wanted, self.lists.runtime, default=self.attach, release=self.release.current)
+        plan = await plan_endpoint(wanted, self.lists.runtime, default=self.attach, version=self.version.current)
         refuse_without_ipv6(plan.configuration, is_ipv6_on)
         return plan
 
@@ -144,7 +144,7 @@ async def plan_endpoint(
     runtime: Runtime,
     *,
     default: AttachOption,
-    release: EngineRelease | None,
+    version: EngineVersion | None,
 ) -> Plan:
     """Return the plan of an endpoint, with a list whose version all its plugins support.
 
@@ -154,7 +154,7 @@ async def plan_endpoint(
         request: What the plan is made for.
         runtime: Executes VERSION.
         default: The daemon's mode for endpoints without the option `cni.attach`.
-        release: The engine's release, None if it is not known.
+        version: The engine's version, None if it is not known.
 
     Raises:
         CniError: The plugins have no version in common, or one is missing.
@@ -163,7 +163,11 @@ async def plan_endpoint(
     plan = plan_attachment(request)
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     attach = AttachRequest(
-        network=plan.configuration, options=request.options, default=default, release=release, has_pool=plan.has_pool
+        network=plan.configuration,
+        options=request.options,
+        default=default,
+        version=version,
+        has_pool=plan.has_pool,
     )
     static_versions = await _static_versions(runtime) if depends_on_static(attach) else None
     return replace(plan, attach=choose_mode(attach, static_versions))

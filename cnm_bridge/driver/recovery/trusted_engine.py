@@ -15,12 +15,12 @@ import structlog
 
 from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.recovery.engine_diff import EngineView, find_foreign, knows_any
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -56,19 +56,19 @@ class TrustedEngine:
     store: Store
     engine: Engine
     engine_import: EngineImport
-    release: KnownRelease
+    version: KnownVersion
     driver: str
 
     @property
     def is_up(self) -> bool:
         """Whether the daemon is connected to the engine's event stream."""
-        return self.release.is_up
+        return self.version.is_up
 
     async def follow(self, on_up: Callable[[], None]) -> None:
         """Stay connected to the event stream until cancelled; call `on_up` whenever the connection was made."""
 
-        def up(release: EngineRelease | None) -> None:
-            self.release.note(release)
+        def up(version: EngineVersion | None) -> None:
+            self.version.note(version)
             on_up()
 
         while True:
@@ -78,7 +78,7 @@ class TrustedEngine:
                 log.debug("engine.away", error=str(exc))
             except Exception:  # a bug in background work is logged, and must not end the daemon
                 log.exception("reconcile.bug")
-            self.release.lose()
+            self.version.lose()
             await asyncio.sleep(_PAUSE_S)
 
     async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
@@ -92,7 +92,7 @@ class TrustedEngine:
             EngineUnavailable: It does not answer.
             StateError: Its ID, or the record of a network, cannot be written.
         """
-        await self.release.keep()
+        await self.version.keep()
         identity = await self.engine.identity()
         is_trusted = identity == self.store.engine_identity()
         ids = {record.id for record in networks} | {record.network_id for record in endpoints}

@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineRelease
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineVersion
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.plugin_needs import needed_modules
@@ -58,7 +58,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings, index.names)
     endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
-    release = EngineRelease.parse(engine.version or "")
+    version = EngineVersion.parse(engine.version or "")
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     used = None if endpoints is None else await _find_used(kernel, endpoints)
@@ -66,8 +66,8 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
-        networks=await gather_networks(lists, settings, release, used=used, quick=quick),
-        sections=await gather_networks(section_lists, settings, release, used=used, quick=quick, are_sections=True),
+        networks=await gather_networks(lists, settings, version, used=used, quick=quick),
+        sections=await gather_networks(section_lists, settings, version, used=used, quick=quick, are_sections=True),
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,

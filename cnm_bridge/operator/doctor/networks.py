@@ -15,7 +15,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError
 from cni_invoker import CniError, ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime, run_preflight
-from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import (
     find_pool_problem,
@@ -56,7 +56,7 @@ _NEARLY_FULL: Final = 0.9
 async def gather_networks(
     networks: Sequence[NetworkConfigurationList],
     settings: Settings,
-    release: EngineRelease | None,
+    version: EngineVersion | None,
     *,
     used: frozenset[str] | None,
     quick: bool,
@@ -67,12 +67,12 @@ async def gather_networks(
     Args:
         networks: Their lists.
         settings: The daemon's settings.
-        release: The engine's release, None if it is not known.
+        version: The engine's version, None if it is not known.
         used: The CNI container IDs of the daemon's endpoints, and the addresses of containers; None if not known.
         quick: Whether no plugin may be executed.
         are_sections: Whether they are the lists of sections, which are not asked whether a container starts on them.
     """
-    gathered = [await _gather(network, settings, release, used, quick=quick) for network in networks]
+    gathered = [await _gather(network, settings, version, used, quick=quick) for network in networks]
     if are_sections:
         gathered = [
             replace(one, problems=tuple(dict.fromkeys(one.problems)), warnings=(), is_section=True) for one in gathered
@@ -98,7 +98,7 @@ def find_sections(directories: ConfigurationDirectories) -> tuple[list[NetworkCo
 async def _gather(
     network: NetworkConfigurationList,
     settings: Settings,
-    release: EngineRelease | None,
+    version: EngineVersion | None,
     used: frozenset[str] | None,
     *,
     quick: bool,
@@ -113,7 +113,7 @@ async def _gather(
         labels = tuple(f"{one.label}: " for one in missing if one.type in elsewhere)
         problems = tuple(text for text in preflight.all_problems if not text.startswith(labels))
         warnings = preflight.all_warnings
-    refusal = _find_refusal(network, settings.attach, release)
+    refusal = _find_refusal(network, settings.attach, version)
     if refusal is not None:
         warnings = (*warnings, refusal)
     try:
@@ -142,14 +142,14 @@ def _find_elsewhere(plugin_type: str) -> Path | None:
     return next((file for file in files if file.is_file() and os.access(file, os.X_OK)), None)
 
 
-def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, release: EngineRelease | None) -> str | None:
+def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, version: EngineVersion | None) -> str | None:
     """Return why a container on a network without `cni.attach` does not start, None if its list is no reason."""
     unsuitable = find_unsuitable(network)
     if unsuitable is None:
         return None
-    if release is not None and not release.makes_sandbox_first:
+    if version is not None and not version.makes_sandbox_first:
         return (
-            f"a container on it does not start with Docker Engine {release}: {unsuitable}; "
+            f"a container on it does not start with Docker Engine {version}: {unsuitable}; "
             f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
         )
     if attach is AttachOption.MOVE:

@@ -21,7 +21,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
@@ -63,19 +63,19 @@ class DockerRequest:
         driver: The name of this driver in Docker.
         options: Its options.
         internal: Whether it has no gateway.
-        release: The engine's release, which decides how Docker's own addresses are switched off.
+        version: The engine's version, which decides how Docker's own addresses are switched off.
     """
 
     name: str
     driver: str
     options: Mapping[str, str] = field(hash=False)
     internal: bool
-    release: EngineRelease
+    version: EngineVersion
 
     @property
     def command(self) -> str:
         """The docker command, for a shell."""
-        flags = ["--ipv4=false"] if self.release.makes_sandbox_first else ["--ipam-driver", "null"]
+        flags = ["--ipv4=false"] if self.version.makes_sandbox_first else ["--ipam-driver", "null"]
         flags += ["--internal"] if self.internal else []
         options = [part for key, value in self.options.items() for part in ("-o", f"{key}={value}")]
         return shlex.join(["docker", "network", "create", "-d", self.driver, *flags, *options, self.name])
@@ -84,7 +84,7 @@ class DockerRequest:
     def body(self) -> JsonObject:
         """The body of `POST /networks/create`."""
         addressing: JsonObject = (
-            {"EnableIPv4": False} if self.release.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
+            {"EnableIPv4": False} if self.version.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
         )
         return {
             "Name": self.name,
@@ -141,10 +141,10 @@ async def plan_docker_network(
     given = {CONFIGURATION: configuration, **options}
     parse_options(given)
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
-    release = await _release(engine)
+    version = await _version(engine)
     if name in (await engine.network_names()).values():
         raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
-    request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, release=release)
+    request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, version=version)
     return PlannedNetwork(request=request, configuration=configuration, file=found.source)
 
 
@@ -161,10 +161,10 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
     given = {CONFIGURATION: wanted.name, **mode, **options}
     parse_options(given)
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
-    release = await _release(engine)
-    if wanted.has_dhcp and not release.makes_sandbox_first:
+    version = await _version(engine)
+    if wanted.has_dhcp and not version.makes_sandbox_first:
         raise Refused(
-            f"--dhcp needs Docker Engine {SANDBOX_AT_JOIN} or newer, and this is {release}; give the LAN's --subnet, "
+            f"--dhcp needs Docker Engine {SANDBOX_AT_JOIN} or newer, and this is {version}; give the LAN's --subnet, "
             "and with --range addresses that its DHCP server does not give"
         )
     file = list_path(settings.cni_conf_dirs[0], wanted.name)
@@ -180,7 +180,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         driver=settings.driver_name,
         options=given,
         internal=wanted.is_isolated,
-        release=release,
+        version=version,
     )
     return PlannedNetwork(
         request=request,
@@ -216,11 +216,11 @@ async def make_network(planned: PlannedNetwork, settings: Settings) -> None:
         ) from exc
 
 
-async def _release(engine: Engine) -> EngineRelease:
-    release = await engine.release()
-    if release is None:
+async def _version(engine: Engine) -> EngineVersion:
+    version = await engine.version()
+    if version is None:
         raise Refused("the engine does not report its version; use docker network create, see docs/configuration.md")
-    return release
+    return version
 
 
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:

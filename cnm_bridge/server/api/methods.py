@@ -41,7 +41,7 @@ from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.server.api.rpc import Answer, Method
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ def network_driver(
     endpoints: EndpointService,
     joined: JoinedEndpoints,
     kernel: Kernel,
-    release: KnownRelease,
+    version: KnownVersion,
     *,
     scope: Scope,
 ) -> tuple[Method, ...]:
@@ -101,8 +101,8 @@ def network_driver(
         return _NOTHING_TO_SHOW
 
     def describe_failed_start() -> str:
-        forgets = release.current is not None and release.current.forgets_networks
-        return f"Docker Engine {release.current} {_FORGOTTEN}" if forgets else ""
+        forgets = version.current is not None and version.current.forgets_networks
+        return f"Docker Engine {version.current} {_FORGOTTEN}" if forgets else ""
 
     # fmt: off
     return (

@@ -123,16 +123,16 @@ async def _explain(settings: Settings, name: str, given: dict[str, str], request
     ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
     warnings = (*(await run_preflight(runtime, plan_attachment(wanted).configuration)).all_warnings, *ignored)
     try:
-        release = await engine.release()
+        version = await engine.version()
     except EngineUnavailable:
-        release = None
-    if release is None and (network.options.attach or settings.attach) is not AttachOption.MOVE:
+        version = None
+    if version is None and (network.options.attach or settings.attach) is not AttachOption.MOVE:
         echo(
-            "cni-bridge: the attach mode may be another one: it depends on the release of the Docker Engine, which is "
+            "cni-bridge: the attach mode may be another one: it depends on the version of the Docker Engine, which is "
             "not known here",
             err=True,
         )
-    plan = await plan_endpoint(wanted, runtime, default=settings.attach, release=release)
+    plan = await plan_endpoint(wanted, runtime, default=settings.attach, version=version)
     if plan.attach.mode.has_reservation:
         plan = replace(plan, configuration=with_reservation(plan.configuration, None))
     path = pin_path if plan.attach.mode.in_sandbox else staging_path

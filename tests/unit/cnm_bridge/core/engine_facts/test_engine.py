@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The release of an engine is read from its version, and is known while the engine boots."""
+"""An engine's version is read from its description, and is known while the engine boots."""
 
 import asyncio
 from pathlib import Path
@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineRelease
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.system.known_version import KnownVersion
 
 
 @pytest.mark.parametrize(
-    ("text", "release", "first"),
+    ("text", "version", "first"),
     [
-        ("20.10.24+dfsg1", EngineRelease(20, 10), False),
-        ("27.5.1", EngineRelease(27, 5), False),
-        ("28.0.0", EngineRelease(28, 0), True),
-        ("v29.7.2-rc.1", EngineRelease(29, 7), True),
-        ("100.1", EngineRelease(100, 1), True),
+        ("20.10.24+dfsg1", EngineVersion(20, 10), False),
+        ("27.5.1", EngineVersion(27, 5), False),
+        ("28.0.0", EngineVersion(28, 0), True),
+        ("v29.7.2-rc.1", EngineVersion(29, 7), True),
+        ("100.1", EngineVersion(100, 1), True),
     ],
 )
-def test_a_release(text: str, release: EngineRelease, *, first: bool) -> None:
+def test_a_version(text: str, version: EngineVersion, *, first: bool) -> None:
     """From 28 on an engine makes the sandbox before it calls Join."""
-    found = EngineRelease.parse(text)
-    assert found == release
-    assert release.makes_sandbox_first is first
+    found = EngineVersion.parse(text)
+    assert found == version
+    assert version.makes_sandbox_first is first
 
 
 @pytest.mark.parametrize(
@@ -34,34 +34,34 @@ def test_a_release(text: str, release: EngineRelease, *, first: bool) -> None:
 )
 def test_engines_that_disable_ipv6_in_every_sandbox(text: str, *, disables: bool) -> None:
     """There, the setting of a sandbox does not show what the user wants."""
-    release = EngineRelease.parse(text)
-    assert release is not None
-    assert release.disables_ipv6 is disables
+    version = EngineVersion.parse(text)
+    assert version is not None
+    assert version.disables_ipv6 is disables
 
 
-@pytest.mark.parametrize(("release", "forgets"), [((28, 5), False), ((29, 0), False), ((29, 1), True), ((29, 7), True)])
-def test_a_release_that_forgets_networks(release: tuple[int, int], *, forgets: bool) -> None:
+@pytest.mark.parametrize(("version", "forgets"), [((28, 5), False), ((29, 0), False), ((29, 1), True), ((29, 7), True)])
+def test_a_version_that_forgets_networks(version: tuple[int, int], *, forgets: bool) -> None:
     """It was reported for 29.1, and seen with 29.7."""
-    assert EngineRelease(*release).forgets_networks is forgets
+    assert EngineVersion(*version).forgets_networks is forgets
 
 
 @pytest.mark.parametrize("text", ["", "dev", "library-import", "28"])
-def test_a_version_without_a_release(text: str) -> None:
+def test_a_version_without_numbers(text: str) -> None:
     """A build without a version number is unknown."""
-    assert EngineRelease.parse(text) is None
+    assert EngineVersion.parse(text) is None
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_the_first_look_is_awaited(tmp_path: Path, *, is_there: bool) -> None:
     """A call that comes before it waits: not to have looked does not mean that the engine boots."""
     store = Store.open(tmp_path)
-    known = KnownRelease(store)
+    known = KnownVersion(store)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(known.wait_looked())
         await asyncio.sleep(0)
         assert not waiting.done()
         if is_there:
-            known.note(EngineRelease(28, 5))
+            known.note(EngineVersion(28, 5))
         else:
             known.lose()
     assert known.is_up is is_there
@@ -71,7 +71,7 @@ async def test_the_first_look_is_awaited(tmp_path: Path, *, is_there: bool) -> N
 async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
     """It does not answer before it has started the containers that wait for this. Later calls do not wait at all."""
     store = Store.open(tmp_path)
-    known = KnownRelease(store)
+    known = KnownVersion(store)
     async with asyncio.timeout(30):
         await known.wait_looked()
     again = known.wait_looked()
@@ -81,18 +81,18 @@ async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_release_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_a_version_is_known_after_a_restart(tmp_path: Path) -> None:
     """A booting engine starts containers before it answers."""
     with_engine = Store.open(tmp_path)
-    known = KnownRelease(with_engine)
+    known = KnownVersion(with_engine)
     assert known.current is None
-    known.note(EngineRelease(28, 5))
+    known.note(EngineVersion(28, 5))
     assert known.is_up
     await known.keep()
     known.lose()
     with_engine.close()
     after_restart = Store.open(tmp_path)
-    again = KnownRelease(after_restart)
-    assert again.current == EngineRelease(28, 5)
+    again = KnownVersion(after_restart)
+    assert again.current == EngineVersion(28, 5)
     assert not again.is_up
     after_restart.close()

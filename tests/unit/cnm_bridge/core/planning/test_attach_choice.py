@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, IdentityRequest
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import (
@@ -22,7 +22,7 @@ from cnm_bridge.core.planning.attach_choice import (
 )
 from cnm_bridge.core.settings import AttachOption
 
-OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
+OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 0)
 VERSIONS = ("0.4.0", "1.0.0")
 HOST_LOCAL: JsonObject = {"type": "host-local"}
 BRIDGE: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
@@ -45,25 +45,29 @@ def asking(
     option: AttachOption,
     need: IdentityRequest | str | None,
     *plugins: JsonObject,
-    release: EngineRelease | None = NEW,
+    version: EngineVersion | None = NEW,
 ) -> AttachRequest:
     """Return a request that needs the name of the link, Docker's IPAM, an identity, or none of these."""
     identity = need if isinstance(need, IdentityRequest) else None
     options = Options(attach=option, ifname="lan7" if need == NAMED else None, identity=identity)
     return AttachRequest(
-        network=network(*plugins), options=options, default=AttachOption.AUTO, release=release, has_pool=need == POOL
+        network=network(*plugins),
+        options=options,
+        default=AttachOption.AUTO,
+        version=version,
+        has_pool=need == POOL,
     )
 
 
 def choose(
     *plugins: JsonObject,
     option: AttachOption = AttachOption.AUTO,
-    release: EngineRelease | None = NEW,
+    version: EngineVersion | None = NEW,
     static_versions: Collection[str] | None = VERSIONS,
     need: IdentityRequest | str | None = None,
 ) -> AttachChoice:
     """Choose the mode for a list of these plugins."""
-    return choose_mode(asking(option, need, *plugins, release=release), static_versions)
+    return choose_mode(asking(option, need, *plugins, version=version), static_versions)
 
 
 # `auto`: move if it can do what the list and the options need, else in the sandbox
@@ -72,14 +76,14 @@ NEEDS_SANDBOX = "needs plugins that run in the sandbox"
 TO_EXPLAIN = "; Docker does not know the addresses: "
 
 
-@pytest.mark.parametrize("release", [OLD, NEW, None])
+@pytest.mark.parametrize("version", [OLD, NEW, None])
 @pytest.mark.parametrize(
     "plugins", [[BRIDGE], [ACME], [{"type": "bridge"}], [{"type": "vlan", "ipam": HOST_LOCAL}], TWICE]
 )
-def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], release: EngineRelease | None) -> None:
+def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], version: EngineVersion | None) -> None:
     """With every engine, and whether or not `static` is installed: Docker knows such a link."""
     for static_versions in (VERSIONS, None):
-        choice = choose(*plugins, release=release, static_versions=static_versions)
+        choice = choose(*plugins, version=version, static_versions=static_versions)
         assert (choice.mode, choice.reason) == (AttachMode.MOVE, "Docker knows all of a link that it moves itself")
 
 
@@ -154,28 +158,28 @@ def test_auto_refuses_what_an_older_engine_cannot_do(
 ) -> None:
     """The error names the plugin or the option, and the engine."""
     with pytest.raises(error, match=text):
-        choose(*plugins, release=OLD, need=need)
+        choose(*plugins, version=OLD, need=need)
 
 
 @pytest.mark.parametrize(("plugin", "need"), [(BRIDGE, KNOWN), (PTP, POOL)])
 def test_auto_moves_on_older_engines(plugin: JsonObject, need: IdentityRequest | str) -> None:
     """Plugins do not learn the identity, and the address is compared with that of Docker's IPAM."""
-    choice = choose(plugin, release=OLD, need=need)
+    choice = choose(plugin, version=OLD, need=need)
     assert choice.mode is AttachMode.MOVE
     assert "Docker Engine 27.5" in choice.reason
 
 
-def test_auto_while_the_release_is_not_known() -> None:
+def test_auto_while_the_version_is_not_known() -> None:
     """In mode *hybrid* the sandbox is looked for at Join; what nothing else can do is refused."""
-    assert choose(BRIDGE, release=None, need=NAMED).mode is AttachMode.HYBRID
-    assert choose(BRIDGE, release=None, need=REQUIRED).mode is AttachMode.HYBRID
-    assert choose(ACME, release=None, need=KNOWN).reason == "the release of the Docker Engine was not known"
-    with pytest.raises(Refused, match=r"blue cannot be used: plugin vrf: .*; the release of the Docker Engine was not"):
-        choose(*VRF, release=None)
-    with pytest.raises(BadOption, match="the release of the Docker Engine was not known"):
-        choose(ACME, release=None, need=NAMED)
+    assert choose(BRIDGE, version=None, need=NAMED).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, version=None, need=REQUIRED).mode is AttachMode.HYBRID
+    assert choose(ACME, version=None, need=KNOWN).reason == "the version of the Docker Engine was not known"
+    with pytest.raises(Refused, match=r"blue cannot be used: plugin vrf: .*; the version of the Docker Engine was not"):
+        choose(*VRF, version=None)
+    with pytest.raises(BadOption, match="the version of the Docker Engine was not known"):
+        choose(ACME, version=None, need=NAMED)
     with pytest.raises(Refused, match=r"choose cni.attach=sandbox, or leave out cni.identity-required"):
-        choose(ACME, release=None, need=REQUIRED)
+        choose(ACME, version=None, need=REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +216,12 @@ def test_fast_prefers_hybrid(plugin: str) -> None:
     )
 
 
-def test_fast_moves_while_the_release_is_not_known() -> None:
+def test_fast_moves_while_the_version_is_not_known() -> None:
     """The engine may be an older one; with the option `sandbox`, it is looked for at Join."""
-    choice = choose(BRIDGE, release=None, option=AttachOption.FAST)
+    choice = choose(BRIDGE, version=None, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert "was not known" in choice.reason
-    assert choose(BRIDGE, release=None, option=AttachOption.SANDBOX).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, version=None, option=AttachOption.SANDBOX).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(
@@ -242,7 +246,7 @@ def test_fast_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], rea
 
 def test_fast_moves_on_older_engines() -> None:
     """They make the sandbox after Join."""
-    choice = choose(BRIDGE, release=OLD, option=AttachOption.FAST)
+    choice = choose(BRIDGE, version=OLD, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert "Docker Engine 27.5" in choice.reason
 
@@ -263,9 +267,9 @@ def test_hybrid_needs_static(static_versions: Collection[str] | None, reason: st
 def test_fast_attaches_in_the_sandbox_what_cannot_be_moved(plugins: list[JsonObject], mode: AttachMode) -> None:
     """On an engine that is old or unknown it is refused, as with the option `move`."""
     assert choose(*plugins, option=AttachOption.FAST).mode is mode
-    for release in (OLD, None):
+    for version in (OLD, None):
         with pytest.raises(Refused, match="blue cannot be used: plugin"):
-            choose(*plugins, release=release, option=AttachOption.FAST)
+            choose(*plugins, version=version, option=AttachOption.FAST)
     with pytest.raises(Refused, match="blue cannot be used: plugin"):
         choose(*plugins, option=AttachOption.MOVE)
 
@@ -276,7 +280,7 @@ def test_fast_attaches_in_the_sandbox_what_cannot_be_moved(plugins: list[JsonObj
 def test_an_option_that_the_engine_cannot_do_is_refused() -> None:
     """The error names the engine, and the mode that is possible."""
     with pytest.raises(Refused, match=r"cni.attach=sandbox is not possible.*Docker Engine 27.5.*move is possible"):
-        choose(BRIDGE, option=AttachOption.SANDBOX, release=OLD)
+        choose(BRIDGE, option=AttachOption.SANDBOX, version=OLD)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,7 @@ def test_an_option_that_the_engine_cannot_do_is_refused() -> None:
 def test_an_older_engine_is_the_only_obstacle(plugins: list[JsonObject], need: IdentityRequest | str | None) -> None:
     """If mode *move* is not possible either, the error names no mode of this engine."""
     with pytest.raises(Refused, match=r"Docker Engine 27.5 .*; use Docker Engine 28 or newer$"):
-        choose(*plugins, option=AttachOption.SANDBOX, release=OLD, need=need)
+        choose(*plugins, option=AttachOption.SANDBOX, version=OLD, need=need)
     assert choose(*plugins, option=AttachOption.SANDBOX, need=need).mode.in_sandbox
 
 
@@ -311,19 +315,19 @@ def test_the_list_chooses_the_mechanism_in_the_sandbox(
 def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
     """The reason and an error name the daemon's setting, not the option of the network."""
     listed = network({"type": "vlan", "ipam": HOST_LOCAL})
-    request = AttachRequest(network=listed, options=Options(), default=option, release=NEW)
+    request = AttachRequest(network=listed, options=Options(), default=option, version=NEW)
     reason = choose_mode(request, VERSIONS).reason
     assert reason == f"the daemon's --attach={option}"
     if option is not AttachOption.MOVE:
         with pytest.raises(Refused, match=f"the daemon's --attach={option} is not possible"):
-            choose_mode(replace(request, release=OLD), VERSIONS)
+            choose_mode(replace(request, version=OLD), VERSIONS)
 
 
 def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
     """Libnetwork chooses the number of a link that it moves."""
     assert choose(BRIDGE, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
     with pytest.raises(BadOption, match=r"ifname.*Docker Engine 27.5.*cni.ifname-prefix"):
-        choose(BRIDGE, option=AttachOption.FAST, need=NAMED, release=OLD)
+        choose(BRIDGE, option=AttachOption.FAST, need=NAMED, version=OLD)
     with pytest.raises(BadOption, match=r"ifname.*cni.attach=move.*cni.ifname-prefix"):
         choose(BRIDGE, option=AttachOption.MOVE, need=NAMED)
 
@@ -342,7 +346,7 @@ def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "plugins", "release", "remedy"),
+    ("option", "plugins", "version", "remedy"),
     [
         (AttachOption.MOVE, [BRIDGE], NEW, "because cni.attach=move; choose cni.attach=sandbox"),
         (AttachOption.MOVE, TWICE, NEW, "because cni.attach=move; choose cni.attach=sandbox"),
@@ -352,16 +356,16 @@ def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
     ],
 )
 def test_a_required_identity_in_mode_move(
-    option: AttachOption, plugins: list[JsonObject], release: EngineRelease, remedy: str
+    option: AttachOption, plugins: list[JsonObject], version: EngineVersion, remedy: str
 ) -> None:
     """The error names a mode that is possible, and that mode is."""
     with pytest.raises(Refused, match="plugins cannot know the container in mode move") as refused:
-        choose(*plugins, option=option, release=release, need=REQUIRED)
+        choose(*plugins, option=option, version=version, need=REQUIRED)
     assert str(refused.value).endswith(f"{remedy}, or leave out cni.identity-required")
-    assert choose(*plugins, option=option, release=release, need=KNOWN).mode is AttachMode.MOVE
+    assert choose(*plugins, option=option, version=version, need=KNOWN).mode is AttachMode.MOVE
     named = remedy.partition("choose cni.attach=")[2]
     if named:
-        assert choose(*plugins, option=AttachOption(named), release=release, need=REQUIRED).mode.in_sandbox
+        assert choose(*plugins, option=AttachOption(named), version=version, need=REQUIRED).mode.in_sandbox
 
 
 @pytest.mark.parametrize("plugin", sorted({"bandwidth", "firewall", "portmap", "sbr", "tuning"}))

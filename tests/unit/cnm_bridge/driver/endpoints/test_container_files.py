@@ -13,10 +13,10 @@ import structlog
 
 from cni_bridge_state import DnsOption, EndpointId
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
-from cnm_bridge.system.known_release import KnownRelease
+from cnm_bridge.system.known_version import KnownVersion
 from tests.records import endpoint, put
 
 ID: Final = EndpointId("e" * 64)
@@ -56,9 +56,9 @@ def make_kernel(tmp_path: Path) -> FoundProcess:
 @pytest.fixture(name="files")
 def make_files(store: Store, kernel: FoundProcess) -> ContainerFiles:
     """Make the object under test, on an engine that writes /etc/hosts as it should."""
-    release = KnownRelease(store)
-    release.note(EngineRelease(29, 0))
-    return ContainerFiles(store, kernel, release)
+    version = KnownVersion(store)
+    version.note(EngineVersion(29, 0))
+    return ContainerFiles(store, kernel, version)
 
 
 @pytest.fixture(name="file")

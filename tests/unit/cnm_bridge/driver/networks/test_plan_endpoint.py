@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, RequestedInterface
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
@@ -18,7 +18,7 @@ from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from tests.plugins import FakePlugins
 
-OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 5)
+OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 5)
 BLUE: JsonObject = {
     "cniVersion": "1.0.0",
     "name": "blue",
@@ -40,13 +40,13 @@ async def choose(
     options: Options,
     *,
     default: AttachOption = AttachOption.AUTO,
-    release: EngineRelease = NEW,
+    version: EngineVersion = NEW,
 ) -> AttachChoice:
     """Choose the mode for a network with these options."""
     network = NetworkConfigurationList.from_document(BLUE)
     wanted = PlanRequest(network=network, options=options, requested=RequestedInterface(), pools=(), internal=False)
     runtime = Runtime([plugins.directory], Limits())
-    return (await plan_endpoint(wanted, runtime, default=default, release=release)).attach
+    return (await plan_endpoint(wanted, runtime, default=default, version=version)).attach
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ async def test_the_option_precedes_the_setting(plugins: FakePlugins) -> None:
 async def test_name_servers_need_an_engine_that_calls_in_time(plugins: FakePlugins) -> None:
     """In every mode; the error names the engines."""
     with pytest.raises(Refused, match=r"cni.dns=search is not possible: Docker Engine 27.5 .*; 28.1 and newer do"):
-        await choose(plugins, Options(dns=DnsOption.SEARCH), release=OLD)
+        await choose(plugins, Options(dns=DnsOption.SEARCH), version=OLD)
     assert (await choose(plugins, Options(dns=DnsOption.SEARCH))).mode is AttachMode.MOVE

@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 
@@ -39,7 +39,7 @@ async def test_a_list_whose_packets_are_dropped(tmp_path: Path) -> None:
     assert "leave out macspoofchk" in problem
 
 
-OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
+OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 0)
 NEWER_ENGINE = (
     "a container on it does not start with Docker Engine 27.5: plugin vrf: a VRF cannot be moved into the container; "
     "use Docker Engine 28 or newer"
@@ -48,7 +48,7 @@ NOT_MOVED = "a container on it does not start in attach mode move: plugin vrf: a
 
 
 @pytest.mark.parametrize(
-    ("attach", "release", "warnings"),
+    ("attach", "version", "warnings"),
     [
         *((attach, OLD, (NEWER_ENGINE,)) for attach in AttachOption),
         *((attach, NEW, ()) for attach in AttachOption if attach is not AttachOption.MOVE),
@@ -58,14 +58,14 @@ NOT_MOVED = "a container on it does not start in attach mode move: plugin vrf: a
     ],
 )
 async def test_a_list_that_cannot_be_moved(
-    attach: AttachOption, release: EngineRelease | None, warnings: tuple[str, ...]
+    attach: AttachOption, version: EngineVersion | None, warnings: tuple[str, ...]
 ) -> None:
     """It needs an engine that makes the sandbox first, and a mode in it; an unknown engine is no finding."""
     for plugin, found_warnings in (("vrf", warnings), ("firewall", ())):
         network = NetworkConfigurationList.from_document(
             {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": plugin}]}
         )
-        (found,) = await gather_networks((network,), Settings(attach=attach), release, used=None, quick=True)
+        (found,) = await gather_networks((network,), Settings(attach=attach), version, used=None, quick=True)
         assert found.warnings == found_warnings
 
 

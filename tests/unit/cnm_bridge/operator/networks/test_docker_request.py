@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.operator.networks.creation import DockerRequest, show_file
 
 
@@ -23,7 +23,7 @@ def test_the_flags_of_an_engine(major: int, flags: str, addressing: JsonObject) 
         driver="cni-bridge",
         options={"cni.network": "a b"},
         internal=False,
-        release=EngineRelease(major, 0),
+        version=EngineVersion(major, 0),
     )
     assert request.command == f"docker network create -d cni-bridge {flags} -o 'cni.network=a b' blue"
     assert request.body == {
@@ -38,7 +38,7 @@ def test_the_flags_of_an_engine(major: int, flags: str, addressing: JsonObject) 
 
 def test_an_internal_network() -> None:
     """Both have the flag."""
-    request = DockerRequest(name="blue", driver="cni-bridge", options={}, internal=True, release=EngineRelease(29, 0))
+    request = DockerRequest(name="blue", driver="cni-bridge", options={}, internal=True, version=EngineVersion(29, 0))
     assert request.command == "docker network create -d cni-bridge --ipv4=false --internal blue"
     assert request.body["Internal"] is True
 

@@ -114,7 +114,7 @@ def test_the_release_of_the_engine_is_not_known(
     """Only mode *move* works with every engine."""
     done = explain(tmp_path, *arguments, "--json", "blue")
     assert done.exit_code == 0, done.output
-    text = "the attach mode may be another one: it depends on the release of the Docker Engine, which is not known here"
+    text = "the attach mode may be another one: it depends on the version of the Docker Engine, which is not known here"
     assert (text in done.stderr) is is_said
     assert plugins.commands
 

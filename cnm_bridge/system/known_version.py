@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is known of the engine: its release, also while it boots, and whether it answers."""
+"""What is known of the engine: its version, also while it boots, and whether it answers."""
 
 import asyncio
 from typing import Final
 
 from cni_bridge_state import StateError
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineRelease
+from cnm_bridge.core.engine_facts import EngineVersion
 
 _FIRST_ANSWER_S: Final = 1.0
 """How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
 
 
-class KnownRelease:
-    """The release that the engine reported last, in this run of the daemon or in an earlier one."""
+class KnownVersion:
+    """The version that the engine reported last, in this run of the daemon or in an earlier one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        stored = store.engine_release()
-        self._current = None if stored is None else EngineRelease.parse(stored)
+        stored = store.engine_version()
+        self._current = None if stored is None else EngineVersion.parse(stored)
         self._is_up = False
         self._looked = asyncio.Event()
 
@@ -32,8 +32,8 @@ class KnownRelease:
             self._looked.set()
 
     @property
-    def current(self) -> EngineRelease | None:
-        """The release, None if no engine has ever reported one."""
+    def current(self) -> EngineVersion | None:
+        """The version, None if no engine has ever reported one."""
         return self._current
 
     @property
@@ -41,9 +41,9 @@ class KnownRelease:
         """Whether the engine answers. While it boots it does not, although it starts containers."""
         return self._is_up
 
-    def note(self, release: EngineRelease | None) -> None:
+    def note(self, version: EngineVersion | None) -> None:
         """Remember what the engine reports now."""
-        self._current = release
+        self._current = version
         self._is_up = True
         self._looked.set()
 
@@ -53,10 +53,10 @@ class KnownRelease:
         self._looked.set()
 
     async def keep(self) -> None:
-        """Store the release, if it differs from the stored one. A full disk is no error: it is asked for again."""
+        """Store the version, if it differs from the stored one. A full disk is no error: it is asked for again."""
         text = str(self._current) if self._current else None
-        if text is not None and text != self._store.engine_release():
+        if text is not None and text != self._store.engine_version():
             try:
-                await self._store.put_engine_release(text)
+                await self._store.put_engine_version(text)
             except StateError:
                 return
