@@ -113,7 +113,7 @@ class Host:
     async def create(self) -> None:
         """Run the IPAM plugin."""
         request = CreateEndpoint(endpoint_id=ID, network_id=NETWORK.id, requested=RequestedInterface(), options={})
-        record = planned_record(request, NETWORK, PLAN, None, run_dir=self.run_dir, boot_id="0c1f", now_s=1.5)
+        record = planned_record(request, PLAN, None, run_dir=self.run_dir, boot_id="0c1f", now_s=1.5)
         await self.store.put_endpoint(record)
         await self.attachers[AttachMode.HYBRID].prepare(record, PLAN)
 

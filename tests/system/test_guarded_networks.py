@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -15,10 +15,11 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from tests.lab import Lab, wait_until
+from cnm_bridge.core.lists.guard import RESPONDER
+from tests.lab import Container, Engine, Lab, wait_until
 from tests.system.calls import ask_status
 from tests.system.plugin_lists import defaults
-from tests.system.scene import Scene, Subnet
+from tests.system.scene import LISTS, Scene, Subnet, bridge
 
 OPEN: Final = ("198.51.100.17", "2001:db8:2::17")
 CLOSED: Final = ("198.51.100.9", "2001:db8:1::9")
@@ -71,10 +72,12 @@ class Guarded:
 
     Args:
         scene: The scene.
+        engine: Its engine.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, engine: Engine) -> None:
         self.scene = scene
+        self.engine = engine
         self.lab: Lab = scene.lab
         self.subnet: Subnet = scene.subnet()
         ipam: JsonObject = {
@@ -84,8 +87,27 @@ class Guarded:
         }
         main: JsonObject = {"type": "bridge", "bridge": self.subnet.bridge, "isGateway": True, "ipam": ipam}
         egress: JsonObject = {"type": "egress", "allow": list(ALLOW), "capabilities": {"egress": True}}
-        self.network = scene.network(scene.configure([main, egress]))
-        self.open_network = scene.network(scene.configure([{**main, "bridge": f"{self.subnet.bridge}o"}]))
+        self.lan = scene.configure([main])
+        self.network = scene.network(scene.configure([main, egress]), *self.made)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the engine needs guarded networks to be internal; otherwise their containers need a name server."""
+        return self.engine.version >= (28, 1)
+
+    @property
+    def made(self) -> Sequence[str]:
+        """With what `docker network create` makes a guarded network on this engine."""
+        return ("--internal",) if self.is_internal else ()
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """With what `docker run` makes a container of a guarded network on this engine."""
+        return () if self.is_internal else ("--dns", RESPONDER)
+
+    def run(self, network: str, *options: str) -> Container:
+        """Start a container that sleeps."""
+        return self.scene.run(network, *self.flags, *options)
 
     def seen(self) -> int:
         """How many packets have arrived outside."""
@@ -96,11 +118,18 @@ class Guarded:
     def beacon(self, network: str, milliseconds: int, *addresses: str) -> None:
         """Run a container with all capabilities whose only program sends from its first instruction on."""
         mounted = ("-v", "/run/beacon:/beacon:ro", "--cap-add", "ALL", "--network", network)
-        self.lab.docker("run", "--rm", *mounted, "busybox", "/beacon", str(milliseconds), *addresses)
+        self.lab.docker("run", "--rm", *self.flags, *mounted, "busybox", "/beacon", str(milliseconds), *addresses)
+
+
+def install_plugin(scene: Scene) -> None:
+    """Have the daemon's plugins include `egress` until the end of the test."""
+    path = "/opt/cni/bin/egress"
+    scene.lab.write(path, f"#!/bin/sh\nexec {Path(sys.executable).with_name('egress')}\n", mode=0o755)
+    scene.adopt_file(path)
 
 
 @pytest.fixture(name="guarded")
-def make_guarded(private_scene: Scene) -> Iterator[Guarded]:
+def make_guarded(private_scene: Scene, engine: Engine) -> Iterator[Guarded]:
     """A guarded network."""
     lab = private_scene.lab
     compiler = shutil.which("gcc")
@@ -108,11 +137,10 @@ def make_guarded(private_scene: Scene) -> Iterator[Guarded]:
         pytest.skip("gcc is missing, which makes the program that sends from its first instruction on")
     beacon = lab.path("/run/beacon")
     subprocess.run([compiler, "-static", "-O1", "-o", beacon, _BEACON], check=True)
-    lab.write("/opt/cni/bin/egress", f"#!/bin/sh\nexec {Path(sys.executable).with_name('egress')}\n", mode=0o755)
-    private_scene.adopt_file("/opt/cni/bin/egress")
+    install_plugin(private_scene)
     lab.run("sh", "-euc", _OUTSIDE)
     try:
-        yield Guarded(private_scene)
+        yield Guarded(private_scene, engine)
     finally:
         lab.docker("container", "prune", "--force")
         lab.run("sh", "-c", _CLEANED)
@@ -130,7 +158,7 @@ def test_not_one_packet_at_the_start(guarded: Guarded) -> None:
 
 def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
     """A program gets an error, not a time-out; what is allowed goes on."""
-    container = guarded.scene.run(guarded.network)
+    container = guarded.run(guarded.network)
     begun = time.monotonic()
     for address in CLOSED:
         shown = container.exec("sh", "-c", f"nc -w 9 {address} 443 2>&1 || true")
@@ -143,9 +171,8 @@ def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
 
 def test_a_container_with_more(guarded: Guarded) -> None:
     """The list declares the capability, so a container may bring entries of its own; its neighbors do not have them."""
-    more = f'"driver-opt=cni.capability.egress={{""allow"":[""{CLOSED[0]}""]}}"'  # a field of CSV
-    neighbor = guarded.scene.run(guarded.network)
-    container = guarded.scene.run(f"name={guarded.network},{more}")
+    neighbor = guarded.run(guarded.network)
+    container = guarded.run(f"name={guarded.network},driver-opt=cni.egress.allow={CLOSED[0]} 192.0.2.0/24")
     neighbor.exec("sh", "-c", f"! ping -c 1 -w 1 {CLOSED[0]}")
     assert guarded.seen() == 0
     container.exec("ping", "-c", "1", "-w", "5", CLOSED[0])
@@ -155,7 +182,8 @@ def test_kills_and_restarts(guarded: Guarded) -> None:
     """Neither a restart of the container, nor one of the daemons, nor removed tables let a packet out."""
     lab = guarded.lab
     lab.docker(
-        "run", "-d", "--name", "restless", "--restart", "always", "--cap-add", "ALL", "-v", "/run/beacon:/beacon:ro",
+        "run", *guarded.flags, "-d", "--name", "restless",
+        "--restart", "always", "--cap-add", "ALL", "-v", "/run/beacon:/beacon:ro",
         "--network", guarded.network, "busybox", "/beacon", "700", *CLOSED,
     )  # fmt: skip
     try:
@@ -172,3 +200,38 @@ def test_kills_and_restarts(guarded: Guarded) -> None:
         lab.docker("rm", "--force", "restless")
         # What dockerd lost when it was killed is torn down after some seconds, and needs the plugin.
         wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the end of the endpoints", 60)
+
+
+@pytest.mark.parametrize("attach", ["auto", "fast", "sandbox"])
+def test_the_options_of_a_network(guarded: Guarded, attach: str) -> None:
+    """Its list has no `egress`; its containers have the default route, and reach what the options allow."""
+    if attach != "auto" and not guarded.is_internal:
+        pytest.skip("the mode needs Engine 28")
+    options = ("-o", f"cni.egress.allow={OPEN[0]} {ALLOW[1]}", "-o", f"cni.attach={attach}")
+    network = guarded.scene.network(guarded.lan, *guarded.made, *options)
+    container = guarded.run(network)
+    assert "default via" in container.exec("ip", "route")
+    assert "refused" in container.exec("sh", "-c", f"nc -w 9 {CLOSED[0]} 443 2>&1 || true").lower()
+    assert guarded.seen() == 0
+    container.exec("ping", "-c", "1", "-w", "5", OPEN[0])
+
+
+def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None:
+    """When the network is made, with what to do, and nothing is left; a container, if the network was made before."""
+    install_plugin(scene)
+    made = ("--internal",) if engine.version >= (28, 1) else ()
+    others = () if made else ("--internal",)
+    (main, *_), (macvlan, *_) = bridge(scene.subnet()), LISTS["macvlan"](scene.subnet())
+    listed, past = scene.configure([main]), scene.configure([macvlan, {"type": "egress", "allow": []}])
+
+    def refusal(name: str, *options: str) -> str:
+        return scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}", *options)
+
+    assert "'https://a.example' is" in refusal(listed, *made, "-o", "cni.egress.allow=https://a.example")
+    assert "systemctl start cni-egress" in refusal(listed, *made, "-o", "cni.egress.allow=a.example")
+    assert "send past the rules of the host" in refusal(past, *made)
+    what = "Make it with --internal" if made else "without --internal"
+    assert what in refusal(listed, *others, "-o", "cni.egress.allow=192.0.2.1")
+    if not made:
+        network = scene.network(listed, "-o", "cni.egress.allow=192.0.2.1")
+        assert f"--dns {RESPONDER}" in scene.run_refusal(network)

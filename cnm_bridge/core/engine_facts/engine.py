@@ -69,6 +69,11 @@ class EngineVersion:
         return self.major >= SANDBOX_AT_JOIN
 
     @property
+    def calls_before_start(self) -> bool:
+        """Whether it calls the driver after it has written resolv.conf and before the process starts."""
+        return self >= DNS_BEFORE_START
+
+    @property
     def forgets_networks(self) -> bool:
         """Whether it forgets a container's networks if its start fails at Join (moby #51758; seen with 29.7.2)."""
         return self >= _FORGETS_NETWORKS

@@ -19,7 +19,7 @@ _UNSUITABLE: Final[Mapping[str, str]] = {
 
 _KNOWN: Final = frozenset(
     {
-        *("bandwidth", "bridge", "firewall", "host-device", "ipvlan", "macvlan"),
+        *("bandwidth", "bridge", "egress", "firewall", "host-device", "ipvlan", "macvlan"),
         *("portmap", "ptp", "sbr", "tap", "tuning", "vlan"),
     }
 )

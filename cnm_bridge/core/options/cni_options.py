@@ -26,6 +26,14 @@ from cnm_bridge.core.options.docker_options import (
     refuse_docker_option,
     split_unknown,
 )
+from cnm_bridge.core.options.egress_options import (
+    ALLOW,
+    EGRESS_OF_NETWORKS,
+    EGRESS_OPTIONS,
+    EgressOptions,
+    parse_egress,
+    parse_entries,
+)
 from cnm_bridge.core.options.identity_options import (
     IDENTITY_ARGS,
     IDENTITY_OPTIONS,
@@ -49,7 +57,7 @@ _CAPABILITY: Final = "cni.capability."
 OPTIONS: Final = frozenset(
     {
         *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _DNS),
-        *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS),
+        *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS, *EGRESS_OPTIONS),
     }
 )
 """The options with fixed names."""
@@ -61,6 +69,7 @@ _OTHER_WAYS: Final[Mapping[str, str]] = {
     "bandwidth": "use cni.bandwidth.ingress-rate and its like",
     "ips": "use cni.ips",
     "mac": "use --mac-address",
+    "egress": f"use {ALLOW}",
 }
 """Capabilities, in lower case, with their own options, whose values are checked."""
 
@@ -104,6 +113,7 @@ class Options:
         sticky: The key whose last addresses and MAC the plugins are asked for, None if it was not given.
         identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
+        egress: What containers of the network reach; their own further entries are among `capabilities`.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
         unknown: The names of the endpoint's options that are neither ours nor known to be Docker's.
     """
@@ -123,6 +133,7 @@ class Options:
     identity: IdentityRequest | None = None
     identity_args: JsonObject | None = field(default=None, hash=False)
     dns: DnsOption | None = None
+    egress: EgressOptions = EgressOptions()  # noqa: RUF009 - frozen
     unknown: tuple[str, ...] = ()
 
     @property
@@ -163,7 +174,9 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
     """
     given, unknown = split_unknown(endpoint or {})
-    for option in (INLINE, IDENTITY_ARGS):
+    further = parse_entries(given)
+    given.pop(ALLOW, None)  # in addition to the network's
+    for option in (INLINE, IDENTITY_ARGS, *EGRESS_OF_NETWORKS):
         if option in given:
             raise BadOption(option, "is an option of networks, not of containers")
     if STICKY in network:
@@ -190,7 +203,11 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         ips=parse_ips(options[IPS]) if IPS in options else (),
         args=tuple(_parse_args(options)),
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
-        capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
+        capabilities={
+            **dict(_parse_capabilities(options)),
+            **({"bandwidth": bandwidth} if bandwidth else {}),
+            **({"egress": {"allow": [*further]}} if further else {}),
+        },
         ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
         ifname=parse_ifname(options[IFNAME]) if IFNAME in options else None,
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
@@ -200,6 +217,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         identity=parse_identity(options),
         identity_args=parse_identity_args(options[IDENTITY_ARGS]) if IDENTITY_ARGS in options else None,
         dns=_parse_dns(options.get(_DNS, _NO_DNS)),
+        egress=parse_egress(options),
         unknown=unknown,
     )
 

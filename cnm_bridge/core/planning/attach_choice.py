@@ -44,7 +44,7 @@ _NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 _INDEPENDENT: Final = RANGED | {"calico-ipam", "static", "whereabouts"}
 """IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8, Calico)."""
 
-_KEEP_RESERVATION: Final = frozenset({"bandwidth", "firewall", "portmap", "sbr", "tuning"})
+_KEEP_RESERVATION: Final = frozenset({"bandwidth", "egress", "firewall", "portmap", "sbr", "tuning"})
 """Chained plugins that return addresses, gateways and name servers as they are (read in plugins 1.1.1 and 1.9.1)."""
 
 
@@ -129,7 +129,7 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
             names the plugin or the option, the reason, and the mode that is possible.
     """
     dns, version = request.options.dns, request.version
-    if dns is not None and version is not None and version < DNS_BEFORE_START:
+    if dns is not None and version is not None and not version.calls_before_start:
         raise Refused(
             f"cni.dns={dns} is not possible: Docker Engine {version} does not call the driver between writing "
             f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"

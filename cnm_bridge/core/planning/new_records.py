@@ -17,7 +17,6 @@ from cni_bridge_state import (
     EndpointId,
     EndpointRecord,
     NetworkId,
-    NetworkRecord,
     Phase,
     ProcessRecord,
     RequestedInterface,
@@ -32,7 +31,6 @@ from cnm_bridge.core.wire.network_driver import CreateEndpoint
 
 def planned_record(
     request: CreateEndpoint,
-    network: NetworkRecord,
     plan: Plan,
     caller: ProcessRecord | None,
     *,
@@ -64,7 +62,7 @@ def planned_record(
         network_id=request.network_id,
         phase=Phase.PENDING,
         boot_id=boot_id,
-        internal=network.internal,
+        internal=plan.internal,
         requested=request.requested,
         attachment=attachment,
         deleted=_without_delete(mode, len(plan.configuration.plugins)),

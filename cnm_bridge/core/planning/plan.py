@@ -19,6 +19,7 @@ from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools
 from cnm_bridge.core.lists.dhcp import find_dhcp
+from cnm_bridge.core.lists.guard import with_guard, without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME
 from cnm_bridge.core.options.cni_options import Options, origin_of
 from cnm_bridge.core.options.requested_ips import WantedAddress
@@ -46,6 +47,8 @@ _IPV6: Final = 6
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
+    "egress": 'cni.egress.allow of a container needs a guarded network, with "capabilities": { "egress": true } at the '
+    "plugin egress if the list has it",
 }
 
 
@@ -58,7 +61,7 @@ class PlanRequest:
         options: The network's options, overridden by the endpoint's.
         requested: The values that Docker chose; empty for a network without endpoints.
         pools: The pools of Docker's IPAM.
-        internal: Whether the network is internal; if so, it has no gateway.
+        internal: Whether the network is internal.
         memory: What the last container with the same key had, None if there was none.
     """
 
@@ -104,6 +107,7 @@ class Plan:
             else one that this driver made.
         source_digest: A digest of the list on disk, None if it is not on disk.
         sticky: The key, and what the plugins are asked for because of it; None without a key.
+        internal: Whether the container gets no gateway, because the network is internal and not guarded.
         has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
@@ -119,6 +123,7 @@ class Plan:
     own_mac: str | None = None
     source_digest: str | None = None
     sticky: StickyRecord | None = None
+    internal: bool = False
     has_pool: bool = False
 
     @property
@@ -171,13 +176,15 @@ def configuration_digest(document: JsonObject) -> str:
 
 
 def _plan(request: PlanRequest) -> Plan:
-    network, options, requested = request.network, request.options, request.requested
+    options, requested = request.options, request.requested
+    network = with_guard(request.network, options.egress.allow, audit=options.egress.audit)
+    internal = without_gateway(network, internal=request.internal)
     refuse_other_pools(network, request.pools)
     addresses = _merge(requested, options.ips)
     is_reserved = _are_reserved(addresses, request.pools)
     sticky = _plan_sticky(request, addresses)
     asked = addresses if sticky is None or not sticky.addresses else tuple(map(ip_address, sticky.addresses))
-    addressing = plan_addresses(network, asked, request.pools, internal=request.internal, is_reserved=is_reserved)
+    addressing = plan_addresses(network, asked, request.pools, internal=internal, is_reserved=is_reserved)
     configuration = addressing.configuration
     if options.client_id is not None and find_dhcp(configuration) is None:
         reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
@@ -210,11 +217,12 @@ def _plan(request: PlanRequest) -> Plan:
         addresses=addresses,
         requested=requested,
         options=options,
-        source_digest=None if options.inline is not None else configuration_digest(network.document),
+        source_digest=None if options.inline is not None else configuration_digest(request.network.document),
         without_ipv6=request.without_ipv6,
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None or sticky is not None else None),
         sticky=sticky,
+        internal=internal,
         has_pool=request.has_pool,
     )
 

@@ -34,6 +34,7 @@ from cni_bridge_spec import (
     get_int,
     get_objects,
     get_str,
+    get_strings,
 )
 from cni_bridge_state import EndpointId, NetworkId, PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
@@ -41,6 +42,7 @@ from cnm_bridge.core.errors import BadRequest
 _GENERIC: Final = "com.docker.network.generic"
 _INTERNAL: Final = "com.docker.network.internal"
 _PORT_MAP: Final = "com.docker.network.portmap"
+_NAME_SERVERS: Final = "com.docker.network.endpoint.dnsservers"
 _MAC: Final = "com.docker.network.endpoint.macaddress"
 _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
@@ -104,6 +106,8 @@ class CreateEndpoint:
         requested: The values that Docker has chosen; the reply must not contain them.
         options: The user's `driver-opt` options, including Docker's own.
         has_ports: Whether the container publishes ports, on this or another of its networks.
+        name_servers: Which servers Docker's own one asks for the container (`--dns`, or dockerd's `dns`); none if they
+            were not given, or the network is internal.
     """
 
     network_id: NetworkId
@@ -111,6 +115,7 @@ class CreateEndpoint:
     requested: RequestedInterface
     options: Mapping[str, str]
     has_ports: bool = False
+    name_servers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +196,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
         requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
         has_ports=bool(get_objects(options, _PORT_MAP)),
+        name_servers=get_strings(options, _NAME_SERVERS) if isinstance(options.get(_NAME_SERVERS), list) else (),
     )
 
 

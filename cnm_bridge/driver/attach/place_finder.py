@@ -28,6 +28,7 @@ from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts import EngineContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpInterface, KernelError, NamespaceMissing
+from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
 from cnm_bridge.core.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.options.cni_options import parse_options
@@ -43,6 +44,7 @@ _OTHER_PREFIXES: Final = ("cni", "net")
 
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 
+_OPEN_AT_FIRST: Final = "the container runs already, and the link would be open until the plugin egress has run"
 _GIVE_A_NAME: Final = endpoint_option("com.docker.network.endpoint.ifname", "NAME")
 
 """How a user gives a link a name that no other link of the container has."""
@@ -130,6 +132,9 @@ class PlaceFinder:
                 obstacle = "the container has further networks"
             elif owner.container.is_running and find_unsuitable(Endpoint(record).network) is None:
                 obstacle = "the container runs already, and only Docker knows whether --link-local-ip is given"
+        is_running = owner.container is not None and owner.container.is_running
+        if obstacle is None and is_running and is_guarded(Endpoint(record).network):
+            obstacle = _OPEN_AT_FIRST
         process = owner.process
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
         return Place(

@@ -15,6 +15,7 @@ from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import find_unused_pools
+from cnm_bridge.core.lists.guard import is_guarded, refuse_without_responder
 from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
@@ -60,9 +61,11 @@ class EndpointPlanner:
             CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
         network, plan = await self._plan(request.network_id, request.options, request.requested)
-        record = planned_record(
-            request, network, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time()
-        )
+        if is_guarded(plan.configuration):
+            refuse_without_responder(
+                internal=network.internal, name_servers=request.name_servers, version=self.version.current
+            )
+        record = planned_record(request, plan, caller, run_dir=self.run_dir, boot_id=self.boot_id, now_s=time.time())
         return record, plan
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:

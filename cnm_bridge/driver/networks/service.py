@@ -10,6 +10,7 @@ from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedI
 from cni_bridge_state.store import Store
 from cni_invoker import run_preflight
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.lists.guard import is_guarded, refuse_other_engine, status_list
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
@@ -43,9 +44,10 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, the configuration belongs to a locked network, an unused bridge has its subnet, or
-                the network exists with other options.
-            CniError: The configuration does not exist, or one of its plugins is missing or too old.
+                is not in the list, the configuration belongs to a locked network, an unused bridge has its subnet, it
+                cannot be guarded as it is made, or the network exists with other options.
+            CniError: The configuration does not exist, one of its plugins is missing or too old, or `egress` is not
+                ready for the allow-list.
         """
         options = parse_options(request.options)
         refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
@@ -105,6 +107,8 @@ class NetworkService:
     async def _check(self, network: NetworkRecord, options: Options) -> None:
         """Refuse a network on which every endpoint would be refused."""
         index = self.lists.index()
+        if options.egress.guards:
+            refuse_other_engine(internal=network.internal, version=self.planner.version.current)
         if network.configuration is None:
             index.require_any()
             return
@@ -119,7 +123,10 @@ class NetworkService:
                 f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
-        await self.planner.choose(wanted)
+        plan = await self.planner.choose(wanted)
+        if is_guarded(plan.configuration):
+            refuse_other_engine(internal=network.internal, version=self.planner.version.current)
+            await self.lists.runtime.status(status_list(plan.configuration))
         await self.unused_bridges.refuse(found, (*map(index.find, index.names), *self.lists.inline()))
         if self.global_scope is not None:
             self.global_scope.warn(found)

@@ -18,6 +18,7 @@ from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable
 from cnm_bridge.core.link.endpoint_replies import given_addresses
 from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.lists.guard import without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME, alternative_name, pin_path, staging_path
 from cnm_bridge.core.planning.new_records import rebuilt_record
 from cnm_bridge.driver.networks.engine_import import EngineImport
@@ -193,7 +194,7 @@ class RebuildEndpoint:
                     endpoint_id,
                     network_id=record.id,
                     phase=Phase.JOINED,
-                    internal=record.internal,
+                    internal=without_gateway(configuration, internal=record.internal),
                     configuration=configuration,
                     addresses=known,
                     mac=endpoint.mac,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
+from cni_bridge_state import AttachMode, EndpointId, NetworkId, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
@@ -27,10 +27,9 @@ def test_a_planned_endpoint_is_pending_in_its_staging_namespace() -> None:
     """Its plugins will run in the staging namespace of its ID, with the planned list and arguments."""
     requested = RequestedInterface(address=IPv4Interface("10.1.0.2/16"))
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=requested, options={})
-    network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=True, options={}, pools=())
-    plan = Plan(configuration=CONFIGURATION, args=(("IP", "10.1.0.2"),), capability_args={"ips": []})
+    plan = Plan(configuration=CONFIGURATION, args=(("IP", "10.1.0.2"),), capability_args={"ips": []}, internal=True)
     caller = ProcessRecord(pid=1, started=2)
-    record = planned_record(request, network, plan, caller, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
+    record = planned_record(request, plan, caller, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert (record.id, record.network_id, record.phase, record.boot_id) == (ENDPOINT, NETWORK, Phase.PENDING, "0c1f")
     assert (record.internal, record.requested, record.caller) == (True, requested, caller)
     assert record.attachment.netns == f"/run/cni-bridge/netns/{ENDPOINT}"
@@ -51,10 +50,9 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
 ) -> None:
     """In mode *hybrid* the IPAM plugin counts as the first one. In the sandbox the link has its final name at once."""
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
-    network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=mode, reason="")
     plan = Plan(configuration=CONFIGURATION, attach=choice, options=Options(ifname_prefix="lan"))
-    record = planned_record(request, network, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
+    record = planned_record(request, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
     assert record.attachment.configuration == LIST
 
@@ -62,10 +60,9 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
 def test_the_reason_of_the_mode_is_kept() -> None:
     """It is that of the plan; the operator sees it."""
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
-    network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
     plan = Plan(configuration=CONFIGURATION, attach=choice)
-    record = planned_record(request, network, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
+    record = planned_record(request, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
     assert record.attachment.mode_reason == "cni.attach=move"
 
 

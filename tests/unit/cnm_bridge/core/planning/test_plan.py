@@ -505,3 +505,27 @@ def test_a_link_on_which_an_option_disables_ipv6(sysctls: str, *, without_ipv6: 
     """Docker learns no IPv6 address: an engine does not start a container that has one in spite of the option."""
     options = parse_options({"com.docker.network.endpoint.sysctls": sysctls})
     assert plan_options(network({"type": "bridge", "ipam": HOST_LOCAL}), options).without_ipv6 is without_ipv6
+
+
+EGRESS: JsonObject = {"type": "egress", "allow": [], "capabilities": {"egress": True}}
+
+
+def test_a_guarded_network_keeps_its_default_route() -> None:
+    """Also if it is internal for Docker; other internal networks have none."""
+    bridge: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
+    assert plan(bridge, internal=True).internal
+    assert not plan(bridge, EGRESS, internal=True).internal
+    options = parse_options({"cni.egress.allow": "a.example"})
+    guarded = plan_options(network(bridge), options, internal=True)
+    assert not guarded.internal
+    assert [plugin.type for plugin in guarded.configuration.plugins] == ["bridge", "egress"]
+    assert guarded.source_digest == plan(bridge).source_digest
+
+
+def test_entries_of_a_container_on_another_network() -> None:
+    """They would have no effect, so they are refused."""
+    bridge: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
+    options = parse_options({}, {"cni.egress.allow": "b.example"})
+    assert plan_options(network(bridge, EGRESS), options).capability_args == {"egress": {"allow": ["b.example"]}}
+    with pytest.raises(Refused, match=r"no plugin with the capability egress; cni.egress.allow of a container needs"):
+        plan_options(network(bridge), options)

@@ -13,7 +13,6 @@ from cni_bridge_state import (
     MemoryId,
     MemoryRecord,
     NetworkId,
-    NetworkRecord,
     RequestedInterface,
     StickyRecord,
 )
@@ -80,8 +79,7 @@ def test_another_container_has_it(plugin: JsonObject, *, keeps_mac: bool) -> Non
     request = CreateEndpoint(
         network_id=NetworkId("a" * 64), endpoint_id=EndpointId("b" * 64), requested=RequestedInterface(), options={}
     )
-    network = NetworkRecord(id=request.network_id, configuration="blue", name=None, internal=False, options={})
-    record = planned_record(request, network, made, None, run_dir=Path("/run"), boot_id="b", now_s=1)
+    record = planned_record(request, made, None, run_dir=Path("/run"), boot_id="b", now_s=1)
     without = without_request(record, keeps_mac=keeps_mac)
     again = with_attachment(made, without.attachment)
     memory = MemoryRecord(id=LAST.id, addresses=(), mac=MAC, used_at=1)

@@ -155,6 +155,7 @@ def test_the_users_options_are_separated_from_dockers_own() -> None:
         "com.docker.network.endpoint.ifname": "lan0",
         "com.docker.network.other": "x",
     }
+    assert request.name_servers == ("8.8.8.8",)
 
 
 @pytest.mark.parametrize(

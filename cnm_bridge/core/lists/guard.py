@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Guarded networks: their list ends with the plugin `egress`, and a container reaches only what is allowed; pure.
+
+Which network is guarded, and how, depends on dockerd's resolver (127.0.0.11), which every container can ask:
+
+* On an internal network it answers for containers only. So from Engine 28.1 on a guarded network is internal for
+  Docker, keeps its default route all the same, and resolv.conf names the responder of `egress` as a further server.
+* Older engines do not call the driver in time to edit that file. There, the network is not internal, and the resolver
+  must be given the responder as its server (`--dns`), which it then asks from the container's namespace.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from cni_bridge_spec import JsonObject
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.engine_facts import DNS_BEFORE_START, EngineVersion
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.lists.changes import with_plugins
+
+_EGRESS: Final = "egress"
+RESPONDER: Final = "169.254.53.53"
+"""Where `cni-egress` answers queries for names."""
+_PAST_THE_HOST: Final = frozenset({"dummy", "host-device", "ipvlan", "macvlan", "ovs", "sriov", "tap", "vlan"})
+"""Plugins whose links send past the rules of the host."""
+_VLAN_KEYS: Final = ("vlan", "vlanTrunk")
+_WITH_STATUS: Final = "1.1.0"
+"""The first CNI version with STATUS. The plugin is asked in it whichever version the list has."""
+_GIVE_DNS: Final = f"give the container --dns {RESPONDER} (compose: dns: {RESPONDER})"
+
+
+def is_guarded(network: NetworkConfigurationList) -> bool:
+    """Return whether a list has the plugin `egress`."""
+    return any(plugin.type == _EGRESS for plugin in network.plugins)
+
+
+def without_gateway(network: NetworkConfigurationList, *, internal: bool) -> bool:
+    """Return whether containers get no gateway and no default route: a guarded network keeps them, also if internal."""
+    return internal and not is_guarded(network)
+
+
+def with_guard(network: NetworkConfigurationList, allow: Sequence[str], *, audit: bool) -> NetworkConfigurationList:
+    """Return a list that guards, with the plugin `egress` if the network's options ask for it; others as they are.
+
+    Args:
+        network: The list.
+        allow: The entries in the network's options.
+        audit: Whether the options ask for an audit.
+
+    Raises:
+        BadOption: The options ask for it, and the list has it already.
+        Refused: What the list makes cannot be guarded.
+    """
+    if allow or audit:
+        if is_guarded(network):
+            raise BadOption(
+                "cni.egress.allow" if allow else "cni.egress.audit",
+                f"CNI configuration {network.name} has the plugin egress already: write it there",
+            )
+        guard: JsonObject = {
+            "type": _EGRESS,
+            "allow": list(allow),
+            **({"audit": True} if audit else {}),
+            "capabilities": {_EGRESS: True},
+        }
+        network = with_plugins(network, [*(plugin.document for plugin in network.plugins), guard])
+    if is_guarded(network):
+        _refuse_unguardable(network)
+    return network
+
+
+def status_list(network: NetworkConfigurationList) -> NetworkConfigurationList:
+    """Return a guarded list with which only the plugin `egress` runs, in a version that has STATUS."""
+    return network.with_plugins(network.plugins[-1:]).with_version(_WITH_STATUS)
+
+
+def refuse_other_engine(*, internal: bool, version: EngineVersion | None) -> None:
+    """Refuse a guarded network that is not made as its engine needs it; nothing if the version is not known.
+
+    Raises:
+        Refused: The text says what to type.
+    """
+    if version is None:
+        return
+    if version.calls_before_start and not internal:
+        raise Refused(
+            f"a guarded network has to be internal from Docker Engine {DNS_BEFORE_START} on: otherwise dockerd's own "
+            "resolver looks up every name for its containers. Make it with --internal (compose: internal: true); its "
+            "containers have a default route all the same, and reach what is allowed"
+        )
+    if internal and not version.calls_before_start:
+        raise Refused(
+            f"with Docker Engine {version} a guarded network cannot be internal: the driver could not bring its name "
+            f"server into containers in time, which it can from {DNS_BEFORE_START} on. Make it without --internal, and "
+            f"{_GIVE_DNS}"
+        )
+
+
+def refuse_without_responder(*, internal: bool, name_servers: Collection[str], version: EngineVersion | None) -> None:
+    """Refuse a container on a guarded network that is not internal, if dockerd's resolver would not ask the responder.
+
+    Raises:
+        Refused: The text says what to type.
+    """
+    if internal or RESPONDER in name_servers:
+        return
+    remedy = _GIVE_DNS
+    if version is not None and version.calls_before_start:
+        remedy = f"make the network again with --internal (compose: internal: true), or {_GIVE_DNS}"
+    raise Refused(
+        "the network is guarded, and dockerd's own resolver would look up every name for the container: " + remedy
+    )
+
+
+def _refuse_unguardable(network: NetworkConfigurationList) -> None:
+    main, guard = network.plugins[0], network.plugins[-1]
+    problem = ""
+    if guard.type != _EGRESS or sum(plugin.type == _EGRESS for plugin in network.plugins) > 1:
+        problem = "the plugin egress must be the last one, and there can be only one"
+    elif main is guard:
+        problem = "the plugin egress follows one that makes the link, such as bridge"
+    elif main.type in _PAST_THE_HOST:
+        problem = (
+            f"the plugin egress guards containers behind the plugins bridge and ptp only, and the links of {main.type} "
+            "send past the rules of the host"
+        )
+    elif any(key in main.document for key in _VLAN_KEYS):
+        problem = (
+            "the plugin egress cannot guard a bridge with VLANs: remove vlan and vlanTrunk from the plugin "
+            f"{main.type}, and give each VLAN a bridge of its own"
+        )
+    if problem:
+        raise Refused(f"CNI configuration {network.name} cannot be used: {problem}")

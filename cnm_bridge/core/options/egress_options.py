@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The options `cni.egress.*` of guarded networks, whose containers reach only what is allowed; pure.
+
+The syntax of an entry is the business of the plugin `egress`, which is asked when the network is made.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.core.errors import BadOption
+
+ALLOW: Final = "cni.egress.allow"
+_AUDIT: Final = "cni.egress.audit"
+_OTHER_NETWORKS: Final = "cni.egress.other-networks"
+EGRESS_OPTIONS: Final = frozenset({ALLOW, _AUDIT, _OTHER_NETWORKS})
+EGRESS_OF_NETWORKS: Final = (_AUDIT, _OTHER_NETWORKS)
+"""Those that a container cannot give."""
+_BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+_WAYS_OUT: Final[Mapping[str, bool]] = {"refuse": False, "allow": True}
+_SEPARATORS: Final = re.compile(r"[,\s]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressOptions:
+    """What a network's options say about what its containers reach.
+
+    Attributes:
+        allow: The entries of the allow-list.
+        audit: Whether everything passes, and what the list does not have is logged.
+        allows_other_networks: Whether a container may also be on a network that is neither guarded nor internal.
+    """
+
+    allow: tuple[str, ...] = ()
+    audit: bool = False
+    allows_other_networks: bool = False
+
+    @property
+    def guards(self) -> bool:
+        """Whether the network is guarded because of its options, whatever its list has."""
+        return bool(self.allow) or self.audit
+
+
+def parse_egress(options: Mapping[str, str]) -> EgressOptions:
+    """Parse the options of a network.
+
+    Raises:
+        BadOption: A value is invalid.
+    """
+    return EgressOptions(
+        allow=parse_entries(options),
+        audit=_choose(_AUDIT, options.get(_AUDIT, "false"), _BOOLEANS),
+        allows_other_networks=_choose(_OTHER_NETWORKS, options.get(_OTHER_NETWORKS, "refuse"), _WAYS_OUT),
+    )
+
+
+def parse_entries(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the entries of an allow-list, such as `api.example.com, 10.0.5.7:5432`; none without the option.
+
+    Raises:
+        BadOption: There is no entry in it.
+    """
+    if ALLOW not in options:
+        return ()
+    entries = tuple(filter(None, _SEPARATORS.split(options[ALLOW])))
+    if not entries:
+        raise BadOption(ALLOW, "is empty; give names, addresses or networks, such as api.example.com, or leave it out")
+    return entries
+
+
+def _choose(option: str, text: str, known: Mapping[str, bool]) -> bool:
+    if text not in known:
+        raise BadOption(option, f"{text!r} is neither {' nor '.join(known)}")
+    return known[text]

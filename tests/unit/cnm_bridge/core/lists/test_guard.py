@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which lists guard, and what a guarded network needs of Docker."""
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.lists.guard import (
+    is_guarded,
+    refuse_other_engine,
+    refuse_without_responder,
+    status_list,
+    with_guard,
+    without_gateway,
+)
+
+BRIDGE: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.66.0.0/24"}}
+EGRESS: JsonObject = {"type": "egress", "allow": ["a.example"]}
+ALLOW = ("b.example", "10.0.5.7:5432")
+BEFORE, SINCE = EngineVersion(28, 0), EngineVersion(28, 1)
+
+
+def network(*plugins: JsonObject) -> NetworkConfigurationList:
+    """Return a list that may be used in two versions."""
+    return NetworkConfigurationList.from_document(
+        {"cniVersion": "1.0.0", "cniVersions": ["0.4.0", "1.0.0"], "name": "agents", "plugins": list(plugins)}
+    )
+
+
+def test_a_list_with_the_plugin() -> None:
+    """It guards, and is used as it is; a list without it stays as it is."""
+    assert with_guard(network(BRIDGE, EGRESS), (), audit=False) == network(BRIDGE, EGRESS)
+    assert with_guard(network(BRIDGE), (), audit=False) == network(BRIDGE)
+    assert is_guarded(network(BRIDGE, EGRESS))
+    assert not is_guarded(network(BRIDGE))
+
+
+def test_a_network_with_entries() -> None:
+    """The plugin is appended, and takes further entries of containers."""
+    *others, guard = with_guard(network(BRIDGE, {"type": "portmap"}), ALLOW, audit=False).plugins
+    assert [plugin.type for plugin in others] == ["bridge", "portmap"]
+    assert guard.document == {"type": "egress", "allow": [*ALLOW], "capabilities": {"egress": True}}
+    audited = with_guard(network(BRIDGE), (), audit=True).plugins[-1]
+    assert audited.document == {"type": "egress", "allow": [], "audit": True, "capabilities": {"egress": True}}
+
+
+@pytest.mark.parametrize(("allow", "option"), [(ALLOW, "cni.egress.allow"), ((), "cni.egress.audit")])
+def test_two_allow_lists(allow: tuple[str, ...], option: str) -> None:
+    """A network has one: in its list, or in its options."""
+    with pytest.raises(BadOption, match=f"{option}: CNI configuration agents has the plugin egress already"):
+        with_guard(network(BRIDGE, EGRESS), allow, audit=True)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "error"),
+    [
+        ([BRIDGE, EGRESS, {"type": "portmap"}], "must be the last one"),
+        ([BRIDGE, EGRESS, EGRESS], "there can be only one"),
+        ([EGRESS], "follows one that makes the link"),
+        ([{"type": "macvlan"}, EGRESS], "the links of macvlan send past the rules of the host"),
+        ([{"type": "ipvlan"}, EGRESS], "the links of ipvlan"),
+        ([{"type": "host-device"}, EGRESS], "the links of host-device"),
+        ([{**BRIDGE, "vlan": 7}, EGRESS], "remove vlan and vlanTrunk from the plugin bridge"),
+    ],
+)
+def test_lists_that_cannot_be_guarded(plugins: list[JsonObject], error: str) -> None:
+    """The error says why."""
+    with pytest.raises(Refused, match=f"CNI configuration agents cannot be used: .*{error}"):
+        with_guard(network(*plugins), (), audit=False)
+
+
+def test_the_list_for_status() -> None:
+    """Only the plugin, in the version in which STATUS exists."""
+    asked = status_list(network(BRIDGE, EGRESS))
+    assert (asked.cni_versions, [plugin.document for plugin in asked.plugins]) == (("1.1.0",), [EGRESS])
+
+
+@pytest.mark.parametrize(
+    ("plugins", "internal", "expected"),
+    [
+        ([BRIDGE], True, True),
+        ([BRIDGE], False, False),
+        ([BRIDGE, EGRESS], True, False),
+        ([BRIDGE, EGRESS], False, False),
+    ],
+)
+def test_the_default_route(plugins: list[JsonObject], expected: bool, internal: bool) -> None:
+    """Only an internal network that is not guarded has none."""
+    assert without_gateway(network(*plugins), internal=internal) is expected
+
+
+def test_how_a_guarded_network_is_made() -> None:
+    """Internal from 28.1 on, and not internal before. If the version is not known, containers decide."""
+    refuse_other_engine(internal=True, version=SINCE)
+    refuse_other_engine(internal=False, version=BEFORE)
+    refuse_other_engine(internal=False, version=None)
+    with pytest.raises(Refused, match=r"from Docker Engine 28.1 on.*Make it with --internal"):
+        refuse_other_engine(internal=False, version=SINCE)
+    with pytest.raises(Refused, match=r"Docker Engine 28.0 .*without --internal, and give .* --dns 169.254.53.53"):
+        refuse_other_engine(internal=True, version=BEFORE)
+
+
+def test_whom_the_resolver_asks() -> None:
+    """On a network that is not internal, dockerd's resolver must ask the responder, on any engine."""
+    refuse_without_responder(internal=True, name_servers=(), version=SINCE)
+    refuse_without_responder(internal=False, name_servers=("192.0.2.1", "169.254.53.53"), version=BEFORE)
+    with pytest.raises(Refused, match=r": give the container --dns 169.254.53.53 \(compose: dns: 169.254.53.53\)$"):
+        refuse_without_responder(internal=False, name_servers=("192.0.2.1",), version=BEFORE)
+    with pytest.raises(Refused, match="make the network again with --internal"):
+        refuse_without_responder(internal=False, name_servers=(), version=SINCE)
