@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE # the tests start Python hundreds of times, whi
 PACKAGES := docker.io strace containernetworking-plugins dnsmasq-base iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
+BUILD := .build-venv
 COMMANDS := packaging/cni-invoker extras/cni_egress extras/cni_ipam_etcd extras/cnm extras/netavark
 DISTRIBUTIONS := $(COMMANDS) extras/pytest_cni .
 EGRESS := extras/cni_egress/tests/kernel
@@ -30,13 +31,17 @@ setup: ## develop: Debian packages (root), and a virtual environment in .venv
 
 venv: $(READY)
 
-$(READY): pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg)
+define new-venv
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
 	@for package in $$(packaging/leveldb-packages); do \
 	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || { \
 	        echo "PyPI has no LevelDB for this Python; to build it, $$package is missing: make setup (as root) installs it"; exit 1; }; \
 	done
-	python3 -m venv $(VENV)
+	python3 -m venv $(@D)
+endef
+
+$(READY): pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg)
+	$(new-venv)
 	@# First, because removing an older cni-bridge, which had both commands, also removes cni-invoker's.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev]'
@@ -150,9 +155,14 @@ $(RELEASE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable '.[dev,release]'
 	@touch $@
 
-man: $(RELEASE) # the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
-	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs 2>/dev/null || date +%F)" # an archive has no history
-	$(BIN)/python packaging/completions.py
+$(BUILD)/.ready: pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg) # what builds wheels, without what tests need
+	$(new-venv)
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable . build click-man 'setuptools>=77' wheel
+	@touch $@
+
+man: $(BUILD)/.ready # the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
+	$(BUILD)/bin/python packaging/man_pages.py "$$(git log -1 --format=%cs 2>/dev/null || date +%F)" # an archive has no history
+	$(BUILD)/bin/python packaging/completions.py
 
 docs: $(RELEASE) ## develop: the documentation as a site, in build/docs/site
 	$(BIN)/python packaging/docs_site.py
@@ -166,14 +176,13 @@ plots: venv # the picture of docs/performance.md, from the table beside it
 
 wheels: man # source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist
-	for one in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$one >/dev/null; done
-	ls dist
+	for one in $(DISTRIBUTIONS); do $(BUILD)/bin/python -m build --no-isolation --outdir dist $$one >/dev/null; done
 
-constraints: wheels # packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
+constraints: wheels $(RELEASE) # packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
 
-inventory: wheels # dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
+inventory: wheels $(RELEASE) # dist/inventory.json, for a release: licences and known vulnerabilities of the libraries in constraints.txt
 	$(BIN)/python packaging/inventory.py dist/inventory.json
 
 deb-packages: # what the package is built with; first, because python3-venv is among them
@@ -184,7 +193,7 @@ deb: deb-packages ## release: the Debian package for this machine, into dist (ro
 	packaging/build-deb
 
 install: deb ## use: the Debian package, and Docker and plugins if missing (root)
-	DEBIAN_FRONTEND=noninteractive apt-get install --yes $(CURDIR)/$$(ls -t dist/cni-bridge_*.deb | head -n 1)
+	@packaging/install-deb
 
 debs: wheels # the package for each release that it is made for
 	@PACKAGES=mmdebstrap tests/lab/install-packages
@@ -235,5 +244,5 @@ test-podman: setup # the driver `cni` with Debian 13's podman and netavark, with
 	$(BIN)/pytest tests/install/test_podman.py
 
 clean: # remove what the targets above made
-	rm -rf $(VENV) $(DISTRIBUTIONS:%=%/build) dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info extras/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(BUILD) $(DISTRIBUTIONS:%=%/build) dist packaging/completions packaging/man *.egg-info packaging/*/*.egg-info extras/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
