@@ -157,7 +157,8 @@ $(RELEASE): $(READY)
 
 $(BUILD)/.ready: pyproject.toml $(DISTRIBUTIONS:%=%/setup.cfg) # what builds wheels, without what tests need
 	$(new-venv)
-	$(BUILD)/bin/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable . build click-man 'setuptools>=77' wheel
+	@echo "installing what builds wheels, in $(BUILD)"
+	@$(BUILD)/bin/pip install --quiet --disable-pip-version-check $(COMMANDS:%=--editable %) --editable . build click-man 'setuptools>=77' wheel
 	@touch $@
 
 man: $(BUILD)/.ready # the manual pages, from the commands' help, into packaging/man, and completions for shells beside them
@@ -176,7 +177,8 @@ plots: venv # the picture of docs/performance.md, from the table beside it
 
 wheels: man # source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist
-	for one in $(DISTRIBUTIONS); do $(BUILD)/bin/python -m build --no-isolation --outdir dist $$one >/dev/null; done
+	@echo "building wheels"
+	@for one in $(DISTRIBUTIONS); do $(BUILD)/bin/python -m build --no-isolation --outdir dist $$one >/dev/null; done
 
 constraints: wheels $(RELEASE) # packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
