@@ -148,7 +148,7 @@ class Host:
     def start_daemon(self, *options: str) -> None:
         """Start `cni-egress` as another user, and return when it answers."""
         server = f"{self.upstream.host}:{self.upstream.port}"
-        command = [str(COMMAND), "--config", "/dev/null", "--user", USER, "--upstream", server, *options]
+        command = [str(COMMAND), "run", "--config", "/dev/null", "--user", USER, "--upstream", server, *options]
         self.daemon = subprocess.Popen(command)
         wait_until(self._is_up, "cni-egress answers", _START_S)
 
@@ -172,7 +172,9 @@ class Host:
         return status
 
     @contextmanager
-    def container(self, number: int, allow: Sequence[str], *, audit: bool = False) -> Iterator[Container]:
+    def container(
+        self, number: int, allow: Sequence[str], *, audit: bool = False, network: str = "agents"
+    ) -> Iterator[Container]:
         """Make a container with a policy for the length of the block."""
         port = f"agent{number}"
         addresses = (f"10.66.0.{number}", f"fd00:66::{number}")
@@ -182,7 +184,7 @@ class Host:
             namespace.ip(f"-6 address add {addresses[1]}/64 dev eth0 nodad", "route add default via 10.66.0.1")
             namespace.ip("-6 route add default via fd00:66::1")
             record = Record(
-                network="agents",
+                network=network,
                 container_id=f"c{number}",
                 ifname="eth0",
                 link=_BRIDGE,

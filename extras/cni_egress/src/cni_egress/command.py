@@ -1,18 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command `cni-egress`: it runs the daemon. Its options may also be keys of a TOML file, with the same names."""
+"""The command `cni-egress`: it runs the daemon, shows what is in force, and changes it.
 
+The options of `cni-egress run` may also be keys of a TOML file, with the same names.
+"""
+
+import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import click
 
 from cni_egress import __version__
-from cni_egress.daemon import Settings, run
-from cni_egress.records import DIRECTORY
+from cni_egress.changes import Changed, NoResponder, allow_entries, deny_entries
+from cni_egress.daemon import LOG_FILE, Settings, run
+from cni_egress.enforcement import NftFailed
+from cni_egress.inspection import Destination, check_destination, describe_networks
+from cni_egress.log_lines import follow_lines, learn_entries, read_lines
+from cni_egress.policy import BadEntry
+from cni_egress.records import DIRECTORY, BadRecord, Records
 from cni_egress.supervisor import configure_logging
+from cni_egress.text import show_answer, show_line, show_networks
 from cni_egress.upstream import Server
+from cni_invoker.documents.jsontypes import JsonValue
 
 __all__ = ["main"]
 
@@ -45,7 +59,23 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path) -> Path:
     return path
 
 
-@click.command("cni-egress")
+_DIRECTORY: Final = click.option(
+    "--directory",
+    type=_PATH,
+    default=DIRECTORY,
+    show_default=True,
+    help="The records of the plugin; the log of refusals is below it.",
+)
+_JSON: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("cni-egress")
+@click.version_option(__version__, prog_name="cni-egress")
+def main() -> None:
+    """Guarded networks: containers reach only what their network allows."""
+
+
+@main.command("run")
 @click.option(
     "--config",
     type=_PATH,
@@ -84,17 +114,10 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path) -> Path:
     show_default=True,
     help="How many responses are remembered.",
 )
-@click.option(
-    "--directory",
-    type=_PATH,
-    default=DIRECTORY,
-    show_default=True,
-    help="The records of the plugin; the log of refusals is below it.",
-)
+@_DIRECTORY
 @click.option("--user", default="", help="The user to become. Started as root, the daemon keeps CAP_NET_ADMIN only.")
 @click.option("--verbose", is_flag=True, help="Log each query that no resolver has answered.")
-@click.version_option(__version__, prog_name="cni-egress")
-def main(
+def run_daemon(
     *,
     upstream: tuple[Server, ...],
     resolv_conf: Path,
@@ -115,3 +138,142 @@ def main(
         raise click.ClickException("another cni-egress runs already") from exc
     except (KeyError, OSError) as exc:
         raise click.ClickException(str(exc)) from exc
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as exc:
+        raise click.ClickException(f"{exc.filename or 'the kernel'}: only root may do that") from exc
+    except (BadEntry, BadRecord, NftFailed, NoResponder, OSError) as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+def _print(document: JsonValue) -> None:
+    click.echo(json.dumps(document))
+
+
+@main.command("ls")
+@click.option("--network", help="Only this network.")
+@_JSON
+@_DIRECTORY
+def list_networks(*, network: str | None, is_json: bool, directory: Path) -> None:
+    """Show the guarded networks: policies, containers, and what names have opened.
+
+    Refusals are those in the log. A network without containers has nothing in force, and is not shown.
+    """
+    with _errors():
+        found = describe_networks(Records(directory), network, read_lines(directory / LOG_FILE))
+    if is_json:
+        _print(found)
+    else:
+        click.echo(show_networks(found) or "No guarded network has a container.")
+
+
+@main.command("log")
+@click.option("--network", help="Only this network.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is refused from now on.")
+@_JSON
+@_DIRECTORY
+def show_log(*, network: str | None, follow: bool, is_json: bool, directory: Path) -> None:
+    """Show what was refused, oldest first. With --json, each line is as in the file."""
+    path = directory / LOG_FILE
+    with _errors():
+        lines = chain(read_lines(path), follow_lines(path)) if follow else read_lines(path)
+        for line in lines:
+            if network in {None, line.get("network")}:
+                click.echo(json.dumps(line) if is_json else show_line(line))
+
+
+@main.command("allow")
+@click.argument("network")
+@click.argument("entries", metavar="ENTRY...", nargs=-1, required=True)
+@_JSON
+@_DIRECTORY
+def allow(*, network: str, entries: tuple[str, ...], is_json: bool, directory: Path) -> None:
+    """Allow entries to all containers that are on NETWORK now. The next ones have what the network's list says."""
+    with _errors():
+        changed = allow_entries(Records(directory), network, entries)
+    _show_change(network, changed, is_json=is_json)
+
+
+@main.command("deny")
+@click.argument("network")
+@click.argument("entries", metavar="ENTRY...", nargs=-1, required=True)
+@_JSON
+@_DIRECTORY
+def deny(*, network: str, entries: tuple[str, ...], is_json: bool, directory: Path) -> None:
+    """Remove entries from the policies of all containers that are on NETWORK now, and close what they had opened.
+
+    If it is killed, some containers have the former policy; run it again.
+    """
+    with _errors():
+        changed = deny_entries(Records(directory), network, entries)
+    _show_change(network, changed, is_json=is_json)
+
+
+def _show_change(network: str, changed: Changed, *, is_json: bool) -> None:
+    if is_json:
+        containers: list[JsonValue] = [one.container_id for one in changed.changed]
+        covered: list[JsonValue] = [*changed.covered]
+        _print({"network": network, "attachments": changed.attachments, "changed": containers, "notes": covered})
+        return
+    if changed.attachments:
+        click.echo(f"changed: {len(changed.changed)} of {changed.attachments} containers on {network}")
+    else:
+        click.echo(f"no container is on {network}, so nothing was changed")
+    for one in changed.covered:
+        click.echo(f"note: {one}")
+
+
+@main.command("check")
+@click.argument("container", metavar="CONTAINER|ADDRESS")
+@click.argument("destination", metavar="DESTINATION:PORT[/PROTOCOL]")
+@_JSON
+@_DIRECTORY
+@click.pass_context
+def check(context: click.Context, /, *, container: str, destination: str, is_json: bool, directory: Path) -> None:
+    """Ask the kernel's tables whether a container may connect. The exit status is 0 if it may, and 1 if not.
+
+    CONTAINER is a container ID, or the beginning of one. DESTINATION is a name or an address.
+    """
+    with _errors():
+        answer = check_destination(Records(directory), container, Destination.parse(destination))
+    if answer is None:
+        raise click.UsageError(f"no guarded container has the ID or the address {container}")
+    if is_json:
+        record = answer.record
+        _print(
+            {
+                "allowed": answer.allowed,
+                "why": answer.why,
+                "destination": destination,
+                "network": record.network,
+                "containerId": record.container_id,
+                "ifName": record.ifname,
+                "open": [*answer.opened],
+            }
+        )
+    else:
+        click.echo(show_answer(answer, destination))
+    context.exit(0 if answer.allowed else 1)
+
+
+@main.command("learn")
+@click.argument("network")
+@_JSON
+@_DIRECTORY
+def learn(*, network: str, is_json: bool, directory: Path) -> None:
+    """Print the entries that allow what NETWORK has logged, for a network that only watches (audit)."""
+    with _errors():
+        lines = read_lines(directory / LOG_FILE)
+        entries = learn_entries(line for line in lines if line.get("network") == network)
+        present = [e for one in Records(directory).all() if one.network == network for e in one.policy.entries]
+    found = list(dict.fromkeys([*present, *entries]))
+    if is_json:
+        _print([*found])
+    elif found:
+        click.echo("\n".join(f"--allow {entry}" for entry in found))
+    else:
+        raise click.ClickException(f"the log has nothing of {network}")

@@ -8,12 +8,15 @@ Otherwise the next container with the address could go on with them.
 import errno
 import socket
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 from cni_egress.netlink import ACKNOWLEDGE, NESTED, NETFILTER, NetlinkError, Socket, attribute, attributes
 from cni_egress.records import IpAddress
 
-__all__ = ["forget_connections"]
+__all__ = ["Connection", "forget_connections"]
 
 _SUBSYSTEM: Final = 1 << 8
 _GET: Final = _SUBSYSTEM | 1
@@ -24,18 +27,39 @@ _ID: Final = 12
 _ZONE: Final = 18
 _FILTER: Final = 25
 _TUPLE_IP: Final = 1
+_TUPLE_SERVICE: Final = 2
 
 
-def forget_connections(address: IpAddress) -> int:
-    """Delete the tracked connections that a container began, or that others began with it; returns how many.
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A tracked connection that a container has begun.
+
+    Attributes:
+        destination: Where it went, before any translation of addresses.
+        protocol: The number of its protocol.
+        port: The port, 0 if the protocol has none.
+    """
+
+    destination: IpAddress
+    protocol: int
+    port: int
+
+
+def forget_connections(address: IpAddress, stays: Callable[[Connection], bool] | None = None) -> int:
+    """Delete tracked connections of a container; returns how many.
+
+    Args:
+        address: Its address.
+        stays: Says which of those that it has begun stay; those that others began with it stay as well. None: all are
+            deleted.
 
     Raises:
         NetlinkError: The kernel has refused.
     """
     with Socket(NETFILTER) as netlink:
         found: dict[bytes, None] = {}
-        for direction in (_ORIGINAL, _REPLY):
-            found.update(dict.fromkeys(_find(netlink, address, direction)))
+        for direction in (_ORIGINAL, _REPLY) if stays is None else (_ORIGINAL,):
+            found.update(dict.fromkeys(_find(netlink, address, direction, stays)))
         for body in found:
             try:
                 netlink.request(_DELETE, ACKNOWLEDGE, body)
@@ -45,11 +69,13 @@ def forget_connections(address: IpAddress) -> int:
         return len(found)
 
 
-def _find(netlink: Socket, address: IpAddress, direction: int) -> list[bytes]:
+def _find(
+    netlink: Socket, address: IpAddress, direction: int, stays: Callable[[Connection], bool] | None
+) -> list[bytes]:
     """Return the deletion of each connection whose tuple of a direction has the address as its source."""
     is_four = address.version == 4  # noqa: PLR2004
     head = struct.pack(">BBH", socket.AF_INET if is_four else socket.AF_INET6, 0, 0)
-    source = 1 if is_four else 3  # CTA_IP_V4_SRC, CTA_IP_V6_SRC
+    source, target = (1, 2) if is_four else (3, 4)  # CTA_IP_V4_SRC, _DST; CTA_IP_V6_SRC, _DST
     wanted = attribute(source, address.packed)
     # Linux 5.8 and newer filter; older ones list everything.
     filtered = attribute(direction | NESTED, attribute(_TUPLE_IP | NESTED, wanted))
@@ -57,8 +83,15 @@ def _find(netlink: Socket, address: IpAddress, direction: int) -> list[bytes]:
     found = []
     for message in netlink.dump(_GET, head + filtered):
         fields = dict(attributes(message[4:]))
-        addresses = dict(attributes(fields.get(direction, b""))).get(_TUPLE_IP, b"")
-        if dict(attributes(addresses)).get(source) != address.packed:
+        tuple_ = dict(attributes(fields.get(direction, b"")))
+        addresses = dict(attributes(tuple_.get(_TUPLE_IP, b"")))
+        if addresses.get(source) != address.packed:
+            continue
+        service = dict(attributes(tuple_.get(_TUPLE_SERVICE, b"")))
+        connection = Connection(
+            ip_address(addresses[target]), service.get(1, b"\0")[0], int.from_bytes(service.get(3, b""), "big")
+        )
+        if stays is not None and stays(connection):
             continue
         body = attribute(_ORIGINAL | NESTED, fields[_ORIGINAL])
         body += b"".join(attribute(kind, fields[kind]) for kind in (_ID, _ZONE) if kind in fields)

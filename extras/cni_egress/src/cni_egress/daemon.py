@@ -12,8 +12,9 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,10 +32,12 @@ from cni_egress.refusals import Kind, Refusal, RefusalLog, Why
 from cni_egress.renewal import Renewal
 from cni_egress.responder import Responder
 from cni_egress.sockets import Sockets, has_link, open_sockets
+from cni_egress.status import open_status_socket
 from cni_egress.supervisor import notify
 from cni_egress.table_watch import TableWatch
 from cni_egress.tables import LOG_GROUP, RESPONDER4, RESPONDER6
 from cni_egress.upstream import ResolvConf, Server, Upstream
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 
 __all__ = ["LOG_FILE", "Daemon", "Settings", "run"]
 
@@ -51,6 +54,7 @@ _CHECK_INTERVAL_S: Final = 1.0
 _CHECKED: Final = 8
 """How many records are compared with the kernel in a second; each costs one to two milliseconds."""
 _PAUSE_S: Final = 1.0
+_STATUS_S: Final = 5.0
 _NAMED: Final = 5
 """How many things that were missing the log names."""
 _REASONS: Final = {"unknown": Why.SOURCE, "spoofed": Why.SPOOFED}
@@ -85,13 +89,17 @@ class Daemon:
         settings: Its settings.
         records: The records of containers.
         sockets: Where containers ask.
+        status: Where the daemon tells about itself.
         refusals: Where refusals are written.
     """
 
-    def __init__(self, settings: Settings, records: Records, sockets: Sockets, refusals: RefusalLog) -> None:
+    def __init__(
+        self, settings: Settings, records: Records, sockets: Sockets, status: socket.socket, refusals: RefusalLog
+    ) -> None:
         self._settings = settings
         self._records = records
         self._sockets = sockets
+        self._status = status
         self._refusals = refusals
         self._names = NamesInUse()
         self._removal = asyncio.Event()
@@ -123,6 +131,7 @@ class Daemon:
                     "renewal": renewal.run,
                     "repair": partial(self._repair, renewal),
                     "check": self._check,
+                    "status": partial(self._tell_status, responder),
                 }
                 running = [tasks.create_task(_supervised(name, work)) for name, work in works.items()]
                 running.append(tasks.create_task(self._watch_link(stop)))
@@ -142,6 +151,23 @@ class Daemon:
         while has_link():  # noqa: ASYNC110 - the kernel sets no event
             await asyncio.sleep(_LINK_INTERVAL_S)
         stop.set()
+
+    async def _tell_status(self, responder: Responder) -> None:
+        """Send the status to whoever connects."""
+        self._status.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._status)
+            with connection, suppress(OSError):
+                async with asyncio.timeout(_STATUS_S):
+                    await loop.sock_sendall(connection, render_json(self._describe_status(responder)))
+
+    def _describe_status(self, responder: Responder) -> JsonObject:
+        names: list[JsonValue] = [
+            {"containerId": container, "ifName": ifname, "name": name, "addresses": [str(one) for one in addresses]}
+            for (container, ifname), name, addresses in self._names.names()
+        ]
+        return {"version": 1, "refusals": self._refusals.count, "queries": {**responder.counts}, "names": names}
 
     async def _repair(self, renewal: Renewal) -> None:
         """Repair the tables at the start, and when something is missing."""
@@ -256,6 +282,8 @@ def run(settings: Settings) -> None:
         with records.locked():  # the file exists from now on: another user could not make it
             pass
         sockets = stack.enter_context(open_sockets())
+        owner = pwd.getpwnam(settings.user).pw_uid if settings.user else os.getuid()
+        status = stack.enter_context(open_status_socket(settings.directory, owner))
         path.parent.mkdir(mode=0o755, exist_ok=True)
         if settings.user:
             # Other users must not read the records: who can read a file can lock it, and keep ADD and DEL waiting.
@@ -265,4 +293,4 @@ def run(settings: Settings) -> None:
                 shutil.chown(owned, settings.user)
             become(settings.user)
         refusals = stack.enter_context(closing(RefusalLog(path)))
-        asyncio.run(Daemon(settings, records, sockets, refusals).serve())
+        asyncio.run(Daemon(settings, records, sockets, status, refusals).serve())

@@ -9,20 +9,25 @@ import errno
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv6Address
 from typing import Final, Self
 
-from cni_egress.conntrack import forget_connections
+from cni_egress.conntrack import Connection, forget_connections
 from cni_egress.elements import Elements, set_of
 from cni_egress.host_link import ignore_control_frames
+from cni_egress.judgement import find_permission
 from cni_egress.netlink import NetlinkError
 from cni_egress.nftables import TABLE, Change, Element, Family, Nftables, Verb, key_address, key_ifname, key_mac
-from cni_egress.records import Record, Records
+from cni_egress.policy import PortRange
+from cni_egress.records import IpAddress, Record, RecordGone, Records
+from cni_egress.routes import Routes
 from cni_egress.second_lock import locked_links, put_lock, remove_lock
-from cni_egress.tables import chain_of, count_rules, render_base, render_policy, version_of
+from cni_egress.status import ask_daemon, names_in_use
+from cni_egress.tables import CLOSING, chain_of, count_rules, render_base, render_policy, version_of
 
 __all__ = ["AddressTaken", "Enforcement", "MarkConflict", "NftFailed"]
 
@@ -97,6 +102,35 @@ class Enforcement:
             self._put(record)
         else:
             self._make_tables()
+
+    def change_policy(self, record: Record) -> None:
+        """Replace the record of an attachment by one with another policy, and put that in force.
+
+        What the new policy does not allow is closed when it returns: addresses that names have opened, and connections.
+        If this is interrupted, `repair` completes it.
+
+        Raises:
+            NetlinkError: The kernel has refused. The record stays, for `repair`.
+            NftFailed: The kernel has refused the policy, and nothing was changed.
+            RecordGone: There is no such attachment.
+        """
+        former = self._records.find(record.container_id, record.ifname)
+        if former is None:
+            raise RecordGone(f"{record} has been deleted")
+        is_wider = set(former.policy.entries) <= set(record.policy.entries)
+        has_tables = self._has_tables(record.mark)
+        if has_tables:
+            self._put_chain(record)
+            if not is_wider:  # policies that differ in names have the same chain: only this says that one is changed
+                self._suspend(record)
+        self._records.put(record)
+        if has_tables:
+            self._put(record, closes=not is_wider)
+        else:
+            self._make_tables()
+            if not is_wider:
+                self._close(record)
+        self._remove_chain(former)
 
     def release(self, record: Record) -> None:
         """Remove what is in force of a record, and the record.
@@ -211,12 +245,16 @@ class Enforcement:
         if not self._has_policy(record):
             return "the chain of the policy"
         for change in _changes(Verb.ADD, record):
-            if not all(self._has(change, element) for element in change.elements):
+            if not all(self._is_in_force(change, element) for element in change.elements):
                 return f"an element in the set {change.set_name}"
         return ""
 
     def _has(self, change: Change, element: Element) -> bool:
-        return self._nftables.has(change.family, change.set_name, element.key)
+        return self._nftables.find(change.family, change.set_name, element.key) is not None
+
+    def _is_in_force(self, change: Change, element: Element) -> bool:
+        found = self._nftables.find(change.family, change.set_name, element.key)
+        return found is not None and found.chain == element.chain
 
     def _has_tables(self, mark: int, *, is_quick: bool = False) -> bool:
         """Return whether both tables are those of this version, and no rule has been removed."""
@@ -243,19 +281,62 @@ class Enforcement:
         policies = {chain_of(one.policy, one.subnets): _policy_text(one) for one in records}
         _run_nft("".join((render_base(records[0].mark), *policies.values(), *map(_element_text, records))))
 
-    def _put(self, record: Record) -> None:
-        """Put a record in force; the tables are there."""
+    def _put_chain(self, record: Record) -> None:
+        """Make the chain of a record's policy, unless it is complete."""
         if not self._has_policy(record):
             chain = chain_of(record.policy, record.subnets)
             emptied = f"table inet {TABLE} {{ chain {chain} {{ }}; }}\nflush chain inet {TABLE} {chain}\n"
             _run_nft(emptied + _policy_text(record))
+
+    def _put(self, record: Record, *, closes: bool = True) -> None:
+        """Put a record in force; the tables are there.
+
+        Args:
+            record: The record.
+            closes: If another policy is in force, close what this one does not allow before this one is.
+        """
+        self._put_chain(record)
+        others = {one.chain for _, one in self._find_policy(record)} - {"", chain_of(record.policy, record.subnets)}
+        if others and closes:
+            self._suspend(record)
+            self._close(record)
         # The verdict of an element cannot be replaced.
-        outdated = (
-            replace(change, elements=tuple(one for one in change.elements if self._has(change, one)))
-            for change in _changes(Verb.DELETE, record)
-            if change.set_name.startswith("sources")
-        )
-        self._nftables.commit([*outdated, *_changes(Verb.ADD, record)])
+        self._nftables.commit([*_deletions(self._find_policy(record)), *_changes(Verb.ADD, record)])
+        for chain in others - {CLOSING}:
+            with _ignoring(errno.ENOENT, errno.EBUSY):
+                self._nftables.delete_chain(Family.INET, chain)
+
+    def _suspend(self, record: Record) -> None:
+        """Drop the packets of a container until `_put` completes what is begun."""
+        self._nftables.commit([*_deletions(self._find_policy(record)), *_sources(record, CLOSING)])
+
+    def _find_policy(self, record: Record) -> list[tuple[str, Element]]:
+        """Return the elements that say which policy a container has, with the names of their sets."""
+        found = []
+        for address in record.addresses:
+            for name in (f"sources{address.version}", f"askers{address.version}"):
+                one = self._nftables.find(Family.INET, name, key_ifname(record.link) + key_address(address))
+                found += [] if one is None else [(name, one)]
+        return found
+
+    def _close(self, record: Record) -> None:
+        """Close what names have opened, and connections, as far as a record's policy does not allow them.
+
+        Which name has opened an address is known to the daemon only. What nobody can tell is closed.
+        """
+        policy = record.policy
+        names = names_in_use(ask_daemon(self._records.directory)).get((record.container_id, record.ifname), {})
+        permitted = {
+            (address, ports)
+            for name, addresses in names.items()
+            for ports in policy.ports_of(name)
+            for address in addresses
+        }
+        with Routes() as routes:
+            for source in record.addresses:
+                self._elements.forget(source, policy.all_ports(), lambda *opened: opened in permitted)
+                opened = {(one.destination, one.ports) for one in self._elements.opened(policy.all_ports(), source)}
+                forget_connections(source, partial(_is_permitted, record, routes, opened))
 
     def _former(self, record: Record) -> list[Record]:
         """Return the attachments that end with this one."""
@@ -283,15 +364,13 @@ class Enforcement:
 
 def _changes(verb: Verb, record: Record) -> Iterator[Change]:
     """Return the elements of a record: those that say what its container may do, and the guards of its links."""
-    chain = chain_of(record.policy, record.subnets)
     link = key_ifname(record.link)
     yield Change(verb, Family.INET, "links", (Element(link),))
     yield Change(verb, Family.INET, "inside", (Element(link),))
-    for address in record.addresses:
-        key = link + key_address(address)
-        yield Change(verb, Family.INET, f"sources{address.version}", (Element(key, chain=chain),))
-        if record.policy.needs_responder:
-            yield Change(verb, Family.INET, f"askers{address.version}", (Element(key),))
+    yield from (replace(change, verb=verb) for change in _sources(record, chain_of(record.policy, record.subnets)))
+    if record.policy.needs_responder:
+        for address in record.addresses:
+            yield Change(verb, Family.INET, f"askers{address.version}", (Element(link + key_address(address)),))
     if not record.has_bridge:
         return
     port = key_ifname(record.port)
@@ -302,6 +381,31 @@ def _changes(verb: Verb, record: Record) -> Iterator[Change]:
         yield Change(verb, Family.BRIDGE, f"addresses{address.version}", (Element(key),))
         if isinstance(address, IPv6Address):
             yield Change(verb, Family.BRIDGE, "targets6", (Element(key),))
+
+
+def _sources(record: Record, chain: str) -> Iterator[Change]:
+    """Return the elements that lead a record's packets to a chain, each in a change of its own."""
+    for address in record.addresses:
+        key = key_ifname(record.link) + key_address(address)
+        yield Change(Verb.ADD, Family.INET, f"sources{address.version}", (Element(key, chain=chain),))
+
+
+def _deletions(found: Iterable[tuple[str, Element]]) -> Iterator[Change]:
+    for name, element in found:
+        yield Change(Verb.DELETE, Family.INET, name, (Element(element.key),))
+
+
+def _is_permitted(
+    record: Record, routes: Routes, opened: Collection[tuple[IpAddress, PortRange]], connection: Connection
+) -> bool:
+    """Return whether a record's policy allows a connection."""
+    if record.policy.audit:
+        return True
+    to, protocol, port = connection.destination, connection.protocol, connection.port
+    is_open = any(at == to and ports.covers(protocol, port) for at, ports in opened)
+    return is_open or bool(
+        find_permission(record.policy, record.subnets, to, protocol, port, is_hosts_own=routes.is_hosts_own(to))
+    )
 
 
 def _element_text(record: Record) -> str:

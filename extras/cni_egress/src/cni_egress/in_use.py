@@ -9,6 +9,7 @@ answer that has just opened its addresses need not open them again.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from cni_egress.message import Question, Type, to_text
@@ -112,6 +113,12 @@ class NamesInUse:
             if address.packed in _unpack(question, use):
                 return to_text(question.name)
         return ""
+
+    def names(self) -> Iterator[tuple[tuple[str, str], str, list[IpAddress]]]:
+        """Yield container ID and ifname of an attachment, a name that it has asked for, and what was opened for it."""
+        for key, uses in self._uses.items():
+            for question, use in uses.items():
+                yield key, to_text(question.name), [ip_address(one) for one in _unpack(question, use)]
 
     def due(self, now: float) -> Iterator[tuple[Record, Question]]:
         """Yield the questions that have to be asked again, with the records under which they were asked."""

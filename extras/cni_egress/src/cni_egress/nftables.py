@@ -62,7 +62,7 @@ class Element:
     Attributes:
         key: Its key, from the `key_` functions.
         chain: For a map of verdicts, the chain in which packets go on.
-        timeout_ms: How long it stays, in milliseconds; 0: until it is deleted.
+        timeout_ms: How long it stays, in milliseconds, from now on; 0: until it is deleted.
     """
 
     key: bytes
@@ -137,17 +137,18 @@ class Nftables:
         ]
         self._batch(requests)
 
-    def has(self, family: Family, set_name: str, key: bytes) -> bool:
-        """Return whether a set has an element; False if there is no such set.
+    def find(self, family: Family, set_name: str, key: bytes) -> Element | None:
+        """Return an element of a set; None if there is none, or no such set.
 
         Raises:
             NetlinkError: The kernel has refused to answer.
         """
         (body,) = _element_messages(Change(Verb.ADD, family, set_name, (Element(key),)))
-        return self._socket.ask(_GET_ELEMENTS, _head(family) + body) is not None
+        answer = self._socket.ask(_GET_ELEMENTS, _head(family) + body)
+        return None if answer is None else next(_elements(answer), None)
 
-    def keys(self, family: Family, set_name: str, part: bytes = b"") -> list[bytes]:
-        """Return the keys of a set's elements that begin with `part`; empty if there is no such set.
+    def elements(self, family: Family, set_name: str, part: bytes = b"") -> list[Element]:
+        """Return the elements of a set whose keys begin with `part`; empty if there is no such set.
 
         Raises:
             NetlinkError: The kernel has refused to answer.
@@ -156,8 +157,16 @@ class Nftables:
         found = []
         for message in self._socket.dump(_GET_ELEMENTS, body):
             if part in message:  # a hundred thousand elements would take seconds otherwise
-                found += [key for key in _keys(message) if key.startswith(part)]
+                found += [one for one in _elements(message) if one.key.startswith(part)]
         return found
+
+    def keys(self, family: Family, set_name: str) -> list[bytes]:
+        """Return the keys of a set's elements; empty if there is no such set.
+
+        Raises:
+            NetlinkError: The kernel has refused to answer.
+        """
+        return [one.key for one in self.elements(family, set_name)]
 
     def has_chain(self, family: Family, chain: str) -> bool:
         """Return whether there is a chain.
@@ -253,12 +262,19 @@ def _element(element: Element) -> bytes:
     return attribute(1 | NESTED, body)
 
 
-def _keys(message: bytes) -> Iterator[bytes]:
-    """Return the keys in a message of a listing of elements."""
-    for kind, elements in attributes(message[4:]):
+def _elements(message: bytes) -> Iterator[Element]:
+    """Return the elements in an answer about a set."""
+    for kind, listed in attributes(message[4:]):
         if kind != 3:  # noqa: PLR2004  # NFTA_SET_ELEM_LIST_ELEMENTS
             continue
-        for _, element in attributes(elements):
-            for part, value in attributes(element):
-                if part == 1:
-                    yield from (data for inner, data in attributes(value) if inner == 1)
+        for _, element in attributes(listed):
+            fields = dict(attributes(element))
+            key = dict(attributes(fields.get(1, b""))).get(1)
+            if key is None:  # the end of an interval
+                continue
+            verdict = dict(attributes(dict(attributes(fields.get(2, b""))).get(2, b"")))
+            yield Element(
+                key,
+                chain=verdict.get(2, b"").rstrip(b"\0").decode(),
+                timeout_ms=int.from_bytes(fields.get(5, b""), "big"),  # NFTA_SET_ELEM_EXPIRATION
+            )

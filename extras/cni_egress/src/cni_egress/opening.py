@@ -3,55 +3,17 @@
 """Opens the addresses of answers in the kernel, in a thread of its own: the kernel may be busy for seconds."""
 
 import asyncio
-import errno
-import socket
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from cni_egress.elements import Elements
-from cni_egress.netlink import NetlinkError, Socket, attribute
 from cni_egress.nftables import Nftables
 from cni_egress.policy import Ports
 from cni_egress.records import IpAddress, Record, Records
+from cni_egress.routes import Routes
 
-__all__ = ["OpeningThread", "Routes"]
-
-_ROUTE: Final = struct.Struct("=BBBBBBBBI")  # rtmsg in rtnetlink(7)
-_GET_ROUTE: Final = 26
-_DESTINATION: Final = 1
-_TYPE: Final = 7
-_HOSTS_OWN: Final = frozenset({2, 3, 4, 5})
-"""The types of routes that end at the host: local, broadcast, anycast, multicast."""
-_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
-
-
-class Routes:
-    """Asks the kernel where packets to an address go. One thread at a time may use it."""
-
-    def __init__(self) -> None:
-        self._socket = Socket(socket.NETLINK_ROUTE)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def is_hosts_own(self, address: IpAddress) -> bool:
-        """Return whether packets to an address end at this host.
-
-        Raises:
-            NetlinkError: The kernel does not answer.
-        """
-        data = address.packed
-        body = _ROUTE.pack(_FAMILIES[address.version], len(data) * 8, 0, 0, 0, 0, 0, 0, 0)
-        try:
-            route = self._socket.ask(_GET_ROUTE, body + attribute(_DESTINATION, data))
-        except NetlinkError as exc:
-            if exc.errno == errno.ETIMEDOUT:
-                raise
-            return False  # there is no route to it
-        return route is not None and _ROUTE.unpack_from(route)[_TYPE] in _HOSTS_OWN
+__all__ = ["OpeningThread"]
 
 
 class OpeningThread:

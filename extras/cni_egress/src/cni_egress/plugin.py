@@ -3,7 +3,7 @@
 """The verbs of the plugin `egress`, which is the last of a list; see README.md."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
@@ -13,12 +13,12 @@ from cni_egress.host_link import find_place
 from cni_egress.netlink import NetlinkError
 from cni_egress.policy import BadEntry, Policy, expand_sets
 from cni_egress.records import DEFAULT_MARK, DIRECTORY, BadRecord, Record, Records
+from cni_egress.sets import read_set
 from cni_invoker.documents.jsontypes import JsonError, find_object, find_str, get_bool, get_strings
 from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
 
 __all__ = ["main"]
 
-_SETS: Final = Path("/etc/cni-bridge/egress.d")
 _RESPONDER_LIMIT_S: Final = 3.0
 """How long ADD waits for a responder that is being restarted."""
 _PAUSE_S: Final = 0.05
@@ -30,7 +30,7 @@ def _policy(call: Call) -> Policy:
         own = find_object(call.runtime_config, "egress") or {}
         entries = [*get_strings(call.config, "allow"), *get_strings(own, "allow")]
         return Policy.parse(
-            expand_sets(entries, _read_set),
+            expand_sets(entries, read_set),
             audit=get_bool(call.config, "audit"),
             public_suffixes=get_bool(call.config, "publicSuffixes"),
         )
@@ -38,17 +38,6 @@ def _policy(call: Call) -> Policy:
         raise CallError(
             ErrorCode.INVALID_CONFIGURATION, f"the allow-list of network {call.name} is invalid: {exc}"
         ) from exc
-
-
-def _read_set(name: str) -> Sequence[str]:
-    """Return the entries of a set: the lines of its file, without comments."""
-    path = _SETS / name
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
-        raise BadEntry(f"'@{name}': {path}: {reason}; a set is a file with an entry in each line") from exc
-    return [entry for line in lines if (entry := line.partition("#")[0].strip())]
 
 
 def _records(call: Call) -> Records:

@@ -93,6 +93,10 @@ class PortRange:
     first: int
     last: int
 
+    def covers(self, protocol: int, port: int) -> bool:
+        """Return whether it has a port of a protocol, by the protocol's number."""
+        return self.protocol is Protocol.ANY or (self.protocol == protocol and self.first <= port <= self.last)
+
     def __str__(self) -> str:
         if self.protocol is Protocol.ANY:
             return "*"

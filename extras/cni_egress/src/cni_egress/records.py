@@ -200,7 +200,8 @@ class Records:
     def put(self, record: Record) -> None:
         """Write a record, then the links from its addresses, and return when they are on disk.
 
-        An address that another record had belongs to this one afterwards.
+        An address that another record had belongs to this one afterwards. Waits for those who hold a former record of
+        the attachment (`held`); nobody holds it afterwards.
         """
         for directory in (self._attachments, self._sources):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -210,7 +211,8 @@ class Records:
             opened.write(render_json(record.document))
             opened.flush()
             os.fsync(opened.fileno())
-        part.rename(path)
+        with _unheld(path):
+            part.rename(path)
         _sync(self._attachments)
         for address in record.addresses:
             source = self._sources / f"{address}{_PART}"
@@ -230,8 +232,8 @@ class Records:
             with suppress(OSError):
                 if source.readlink().name == path.name:
                     source.unlink()
-        with suppress(FileNotFoundError), path.open("rb") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX)
+        with _unheld(path):
+            pass
 
     def remove(self, record: Record) -> None:
         """Remove a record; it need not exist."""
@@ -316,6 +318,19 @@ class Records:
             return None
         except (OSError, JsonError, BadEntry, ValueError) as exc:
             raise BadRecord(f"the record {path.resolve()} cannot be read: {exc}") from exc
+
+
+@contextmanager
+def _unheld(path: Path) -> Iterator[None]:
+    """Run the body while nobody holds the record in a file, which need not exist."""
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        yield
+        return
+    with opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
 
 
 def _sync(directory: Path) -> None:

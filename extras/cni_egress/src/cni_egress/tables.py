@@ -19,12 +19,15 @@ from cni_egress.nftables import TABLE
 from cni_egress.policy import IpNetwork, Policy, PortRange, Protocol
 
 __all__ = [
+    "CLOSING",
     "LOG_GROUP",
+    "METADATA",
     "RESPONDER4",
     "RESPONDER6",
     "RESPONDER_LINK",
     "chain_of",
     "count_rules",
+    "is_special",
     "render_base",
     "render_policy",
     "version_of",
@@ -37,6 +40,9 @@ RESPONDER_LINK: Final = "cni-dns"
 
 LOG_GROUP: Final = 5353
 """The group of NFLOG. The prefixes are `refused`, `audit`, `unknown` (source) and `spoofed`."""
+
+CLOSING: Final = "closing"
+"""The chain of containers whose policy is being narrowed; whoever finds a container there completes that."""
 
 METADATA: Final = tuple(
     map(ip_network, ("100.100.100.200", "169.254.0.0/16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254", "fe80::/10"))
@@ -96,6 +102,9 @@ table inet {TABLE} {{
   chain only-log {{
     jump log-audit
     goto pass
+  }}
+  chain {CLOSING} {{
+    drop comment "until what its new policy does not allow is closed"
   }}
   chain known {{
     ct state established goto pass
@@ -245,6 +254,11 @@ def count_rules(text: str) -> Mapping[tuple[str, str], int]:
     return found
 
 
+def is_special(network: IpNetwork) -> bool:
+    """Return whether an allowed network is one of `METADATA`, or in one; larger ones do not allow what is in those."""
+    return any(_is_inside(network, one) for one in METADATA)
+
+
 def _body(policy: Policy, subnets: Iterable[IpNetwork]) -> str:
     return "".join(f"    {rule}\n" for rule in _rules(policy, tuple(subnets)))
 
@@ -260,7 +274,7 @@ def _rules(policy: Policy, subnets: tuple[IpNetwork, ...]) -> Iterator[str]:
     yield f"fib daddr type != unicast goto {last}"
     for subnet in subnets:
         yield f"{_family(subnet)} daddr {subnet} fib daddr oifname @inside goto pass"
-    special = {rule for rule in policy.networks if any(_is_inside(rule.network, one) for one in METADATA)}
+    special = {rule for rule in policy.networks if is_special(rule.network)}
     yield from _networks((rule.network, rule.ports) for rule in policy.networks if rule in special)
     for family in ("ip", "ip6"):
         yield f"{family} daddr {{ {', '.join(str(one) for one in METADATA if _family(one) == family)} }} goto {last}"

@@ -77,7 +77,7 @@ def test_its_end(host: Host, agent: Container, number: signal.Signals) -> None:
 def test_one_daemon(host: Host) -> None:
     """A second one does not start, and leaves the first one alone."""
     host.start_daemon()
-    second = subprocess.run([COMMAND], capture_output=True, text=True, check=False)
+    second = subprocess.run([COMMAND, "run"], capture_output=True, text=True, check=False)
     assert (second.returncode, second.stderr.strip()) == (1, "Error: another cni-egress runs already")
     assert host.daemon is not None
     assert host.daemon.poll() is None

@@ -24,7 +24,7 @@ def test_a_file(tmp_path: Path, started: list[Settings]) -> None:
     """Its keys are the options; the command line wins."""
     path = tmp_path / "egress.toml"
     path.write_text('upstream = ["10.0.0.1", "10.0.0.2:5353"]\ngrace = 60\nresolv-conf = "/x"\nuser = "egress"\n')
-    result = CliRunner().invoke(command.main, ["--config", str(path), "--grace", "30"])
+    result = CliRunner().invoke(command.main, ["run", "--config", str(path), "--grace", "30"])
     assert result.exit_code == 0, result.output
     (settings,) = started
     assert settings.upstream == (Server("10.0.0.1"), Server("10.0.0.2", 5353))
@@ -44,7 +44,7 @@ def test_a_bad_file(tmp_path: Path, started: list[Settings], text: str, message:
     """The error says what is wrong, and nothing starts."""
     path = tmp_path / "egress.toml"
     path.write_text(text)
-    result = CliRunner().invoke(command.main, ["--config", str(path)])
+    result = CliRunner().invoke(command.main, ["run", "--config", str(path)])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
     assert not started
@@ -52,5 +52,5 @@ def test_a_bad_file(tmp_path: Path, started: list[Settings], text: str, message:
 
 def test_a_missing_file(started: list[Settings]) -> None:
     """One that was named must exist."""
-    result = CliRunner().invoke(command.main, ["--config", "/none/egress.toml"])
+    result = CliRunner().invoke(command.main, ["run", "--config", "/none/egress.toml"])
     assert (result.exit_code, started) == (2, [])
