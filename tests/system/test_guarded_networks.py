@@ -228,7 +228,7 @@ def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None
         return scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}", *options)
 
     assert "'https://a.example' is" in refusal(listed, *made, "-o", "cni.egress.allow=https://a.example")
-    assert "systemctl start cni-egress" in refusal(listed, *made, "-o", "cni.egress.allow=a.example")
+    assert "systemctl enable --now cni-egress" in refusal(listed, *made, "-o", "cni.egress.allow=a.example")
     assert "send past the rules of the host" in refusal(past, *made)
     what = "Make it with --internal" if made else "without --internal"
     assert what in refusal(listed, *others, "-o", "cni.egress.allow=192.0.2.1")

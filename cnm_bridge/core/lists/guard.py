@@ -40,6 +40,21 @@ def without_gateway(network: NetworkConfigurationList, *, internal: bool) -> boo
     return internal and not is_guarded(network)
 
 
+def guard_plugin(allow: Sequence[str], *, audit: bool) -> JsonObject:
+    """Return the section of the plugin `egress` in a list.
+
+    Args:
+        allow: The entries of the allow-list.
+        audit: Whether everything passes, and what the allow-list does not have is logged.
+    """
+    return {
+        "type": _EGRESS,
+        "allow": list(allow),
+        **({"audit": True} if audit else {}),
+        "capabilities": {_EGRESS: True},
+    }
+
+
 def with_guard(network: NetworkConfigurationList, allow: Sequence[str], *, audit: bool) -> NetworkConfigurationList:
     """Return a list that guards, with the plugin `egress` if the network's options ask for it; others as they are.
 
@@ -58,13 +73,8 @@ def with_guard(network: NetworkConfigurationList, allow: Sequence[str], *, audit
                 "cni.egress.allow" if allow else "cni.egress.audit",
                 f"CNI configuration {network.name} has the plugin egress already: write it there",
             )
-        guard: JsonObject = {
-            "type": _EGRESS,
-            "allow": list(allow),
-            **({"audit": True} if audit else {}),
-            "capabilities": {_EGRESS: True},
-        }
-        network = with_plugins(network, [*(plugin.document for plugin in network.plugins), guard])
+        documents = (plugin.document for plugin in network.plugins)
+        network = with_plugins(network, [*documents, guard_plugin(allow, audit=audit)])
     if is_guarded(network):
         _refuse_unguardable(network)
     return network

@@ -16,6 +16,7 @@ from cni_invoker import (
     ConfigurationDirectories,
     Limits,
     NetworkConfigurationList,
+    PluginFinding,
     Preflight,
     Runtime,
     run_preflight,
@@ -24,6 +25,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.core.lists.guard import RESPONDER
 from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
@@ -45,6 +47,10 @@ from cnm_bridge.system.kernel import KernelView
 ENGINE_LIMIT_S: Final = 60.0
 """Within which the engine makes or removes a network; it calls the daemon meanwhile."""
 
+_NO_EGRESS: Final = (
+    "a guarded network needs the plugin egress and its daemon: install cni-egress, and "
+    "systemctl enable --now cni-egress"
+)
 _ATTACH: Final = "cni.attach"
 _KUBELET: Final = Path("/var/lib/kubelet")
 """Where a kubelet is, or was, its directory is."""
@@ -106,6 +112,7 @@ class PlannedNetwork:
         file: The file of its list.
         document: The list, None if the file exists.
         notes: What the operator should know.
+        name_server: The value of `--dns` that each of its containers needs; None if it needs none.
     """
 
     request: DockerRequest
@@ -113,6 +120,13 @@ class PlannedNetwork:
     file: Path | None
     document: JsonObject | None = None
     notes: tuple[str, ...] = ()
+    name_server: str | None = None
+
+    @property
+    def run_command(self) -> str:
+        """The command that runs a container on it."""
+        dns = "" if self.name_server is None else f" --dns {self.name_server}"
+        return f"docker run{dns} --network {self.request.name} IMAGE"
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -179,7 +193,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         name=wanted.name,
         driver=settings.driver_name,
         options=given,
-        internal=wanted.is_isolated,
+        internal=wanted.is_isolated or (wanted.is_guarded and version.calls_before_start),
         version=version,
     )
     return PlannedNetwork(
@@ -188,6 +202,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         file=file,
         document=network.document,
         notes=_notes(wanted, file),
+        name_server=RESPONDER if wanted.is_guarded and not request.internal else None,
     )
 
 
@@ -233,7 +248,8 @@ async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> 
         network = NetworkConfigurationList.from_document(document, source=file)
         found = await run_preflight(runtime, network)
         if found.all_problems:
-            raise Refused("\n".join(found.all_problems))
+            hints = [_NO_EGRESS] if wanted.is_guarded and any(map(_is_missing_egress, found.plugins)) else []
+            raise Refused("\n".join([*found.all_problems, *hints]))
         return network, found
 
     _, found = await examine(SUPPORTED_VERSIONS[-1])
@@ -241,6 +257,10 @@ async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> 
         _require_nftables(found)
     network, _ = await examine(newest_version(one.supported for one in found.plugins))
     return network
+
+
+def _is_missing_egress(found: PluginFinding) -> bool:
+    return found.type == "egress" and bool(found.problems) and found.path is None
 
 
 def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:

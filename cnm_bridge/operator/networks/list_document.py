@@ -13,6 +13,7 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cni_invoker import SUPPORTED_VERSIONS
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, AddressRange
+from cnm_bridge.core.lists.guard import guard_plugin
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 
 _PREFIX: Final = "cni-"
@@ -104,6 +105,8 @@ def _on_bridge(wanted: WantedNetwork, backend: Backend) -> list[JsonValue]:
     if not wanted.is_isolated:
         chosen: JsonObject = {NFTABLES_KEYS["portmap"]: backend.value} if uses_nftables else {}
         plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, **chosen})
+    if wanted.is_guarded:
+        plugins.append(guard_plugin(wanted.allow, audit=wanted.is_audited))
     return plugins
 
 

@@ -55,6 +55,8 @@ class WantedNetwork:
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
         has_limits: Whether the bandwidth of containers is limited; only used for a bridge.
         may_overlap: Whether others may have addresses of its subnets.
+        allow: What containers may reach, as the plugin `egress` writes it; only used for a bridge.
+        is_audited: Whether everything passes, and what `allow` does not have is logged.
     """
 
     name: str
@@ -65,6 +67,13 @@ class WantedNetwork:
     mtu: int | None = None
     has_limits: bool = False
     may_overlap: bool = False
+    allow: tuple[str, ...] = ()
+    is_audited: bool = False
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether containers reach only what is allowed, or what they reach is logged."""
+        return bool(self.allow) or self.is_audited
 
     @property
     def has_dhcp(self) -> bool:
@@ -85,6 +94,8 @@ def parse_wanted(
     mtu: int | None = None,
     limits: bool = False,
     may_overlap: bool = False,
+    allow: Sequence[str] = (),
+    audit: bool = False,
 ) -> WantedNetwork:
     """Return the network that an operator's options describe.
 
@@ -101,6 +112,8 @@ def parse_wanted(
         mtu: The MTU of the containers' links, in bytes.
         limits: Whether the bandwidth of containers is limited.
         may_overlap: Whether others may have addresses of its subnets.
+        allow: What containers may reach, e.g. `api.example.com`; their syntax is the business of the plugin `egress`.
+        audit: Whether everything passes, and what `allow` does not have is logged.
 
     Raises:
         BadOption: A value is invalid, or two options exclude each other.
@@ -113,6 +126,7 @@ def parse_wanted(
         dhcp=dhcp,
         no_masquerade=no_masquerade,
         isolated=isolated,
+        guard="--allow" if allow else "--audit" if audit else "",
     )
     if not dhcp and not subnets:
         raise BadOption("--subnet", "is missing; give the containers' addresses, such as --subnet 10.22.0.0/16")
@@ -129,6 +143,8 @@ def parse_wanted(
         mtu=mtu,
         has_limits=limits,
         may_overlap=may_overlap,
+        allow=tuple(allow),
+        is_audited=audit,
     )
 
 
@@ -163,7 +179,14 @@ def _refuse_contradictions(
     dhcp: bool,
     no_masquerade: bool,
     isolated: bool,
+    guard: str,
 ) -> None:
+    if guard and (parent is not None or dhcp):
+        raise BadOption(guard, "is for bridges: what containers send on a --parent does not pass the host's rules")
+    if guard and isolated:
+        raise BadOption(
+            guard, "excludes --isolated, with which containers reach nothing outside; leave one of them out"
+        )
     if parent is None and dhcp:
         raise BadOption("--dhcp", "needs the host's link to the LAN of the DHCP server; add --parent LINK")
     if parent is not None and no_masquerade:

@@ -65,6 +65,7 @@ def network() -> None:
         "network create dual --subnet 10.23.0.0/16 --subnet fd23::/64",
         "network create lan --parent eth0 --subnet 192.0.2.0/24 --range 192.0.2.200-192.0.2.220",
         "network create leased --parent eth0 --dhcp",
+        "network create agents --subnet 10.26.0.0/16 --allow api.example.com --allow 10.0.5.7:5432",
         "network create --dry-run --json green --subnet 10.24.0.0/16",
     ),
     exits={
@@ -96,6 +97,14 @@ def network() -> None:
     "--isolated", "--internal", "isolated", is_flag=True, help="Containers reach each other, and nothing else."
 )
 @click.option("--mtu", type=int, metavar="BYTES", help="The MTU of the containers' links.")
+@click.option(
+    "--allow",
+    "allowed",
+    metavar="ENTRY",
+    multiple=True,
+    help="Containers reach only this: a name, *.name, address or network, with or without :PORT. Repeatable.",
+)
+@click.option("--audit", is_flag=True, help="Everything passes, and what no --allow has is logged.")
 @click.option("--allow-overlap", is_flag=True, help="Make it although others have addresses of its subnet.")
 @click.option(
     "-o",
@@ -124,6 +133,8 @@ def create(
     no_masquerade: bool,
     isolated: bool,
     mtu: int | None,
+    allowed: tuple[str, ...],
+    audit: bool,
     allow_overlap: bool,
     options: tuple[str, ...],
     dry_run: bool,
@@ -137,11 +148,14 @@ def create(
     masquerading and published ports, or links on a --parent. Otherwise the network gets the existing list
     CONFIGURATION, by default that of its own name.
 
+    With --allow the network is guarded: from its first packet on a container reaches only the entries, see
+    docs/configuration.md. With --audit it reaches everything, and `egress learn` makes entries of what it has reached.
+
     Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
     bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
     """
     pairs = _parse(options)
-    of_links = (parent, dhcp, no_masquerade, mtu is not None, allow_overlap)
+    of_links = (parent, dhcp, no_masquerade, mtu is not None, allowed, audit, allow_overlap)
     makes_list = any((subnets, gateways, ranges, *of_links))
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
@@ -160,6 +174,8 @@ def create(
                 mtu=mtu,
                 limits=not BANDWIDTH_OPTIONS.isdisjoint(pairs),
                 may_overlap=allow_overlap,
+                allow=allowed,
+                audit=audit,
             )
             planned = asyncio.run(plan_network(settings, wanted, pairs))
         else:
@@ -237,7 +253,7 @@ def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
         "commands": list(planned.commands),
         "isMade": is_made,
     }
-    made = (f"Docker network {name} has the list {file}", f"next: docker run --network {name} IMAGE")
+    made = (f"Docker network {name} has the list {file}", f"next: {planned.run_command}")
     lines = (*made, f"test: cni-bridge test {name}") if is_made else planned.commands
     return Shown(document=document, parts=["\n".join(lines)], notes=planned.notes)
 

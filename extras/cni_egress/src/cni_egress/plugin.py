@@ -115,7 +115,7 @@ def _require_responder(records: Records, limit_s: float) -> None:
             raise CallError(
                 ErrorCode.TRY_AGAIN_LATER,
                 "the allow-list has names, and cni-egress does not run, which resolves them",
-                "systemctl start cni-egress; lists of addresses need none",
+                "systemctl enable --now cni-egress; lists of addresses need none",
             )
         time.sleep(_PAUSE_S)
 

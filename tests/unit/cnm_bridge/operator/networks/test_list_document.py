@@ -104,6 +104,16 @@ def test_an_isolated_bridge() -> None:
     assert firewall == {"type": "firewall"}
 
 
+def test_a_guarded_bridge() -> None:
+    """The plugin that guards is the last one, and a container's own entries may be sent to it."""
+    *others, egress = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], allow=["a.example", "10.0.5.7:5432"]))
+    assert tuple(others) == plugins(parse_wanted("blue", subnets=["10.22.0.0/16"]))
+    capabilities = {"egress": True}
+    assert egress == {"type": "egress", "allow": ["a.example", "10.0.5.7:5432"], "capabilities": capabilities}
+    *_, audit = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], audit=True), Backend.NFTABLES)
+    assert audit == {"type": "egress", "allow": [], "audit": True, "capabilities": capabilities}
+
+
 def test_a_parent() -> None:
     """Its containers are on the LAN; the packet filter does not see their packets."""
     (macvlan,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0"), Backend.NFTABLES)
