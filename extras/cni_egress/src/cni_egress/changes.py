@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Changes of the policy of a network, for the containers that are on it now.
 
-Each container has its former policy or the new one, at any moment. Whoever kills this leaves some with the former one;
-then the same command completes it.
+Each container has its former policy or the new one, at any moment. If the command is killed, some have the former one;
+the same command again completes it.
 """
 
 from collections.abc import Iterable, Iterator

@@ -153,7 +153,7 @@ class Daemon:
         stop.set()
 
     async def _tell_status(self, responder: Responder) -> None:
-        """Send the status to whoever connects."""
+        """Send the status to each client that connects."""
         self._status.setblocking(False)
         loop = asyncio.get_running_loop()
         while True:

@@ -322,7 +322,7 @@ class Enforcement:
     def _close(self, record: Record) -> None:
         """Close what names have opened, and connections, as far as a record's policy does not allow them.
 
-        Which name has opened an address is known to the daemon only. What nobody can tell is closed.
+        Which name has opened an address is known to the daemon only. What it cannot tell is closed.
         """
         policy = record.policy
         names = names_in_use(ask_daemon(self._records.directory)).get((record.container_id, record.ifname), {})

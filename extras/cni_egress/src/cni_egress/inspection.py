@@ -99,7 +99,7 @@ def _name_of(names: Mapping[str, frozenset[IpAddress]], opened: Opened) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where somebody wants to connect.
+    """Where a container wants to connect.
 
     Attributes:
         host: A name or an address.

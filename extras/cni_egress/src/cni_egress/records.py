@@ -201,7 +201,7 @@ class Records:
         """Write a record, then the links from its addresses, and return when they are on disk.
 
         An address that another record had belongs to this one afterwards. Waits for those who hold a former record of
-        the attachment (`held`); nobody holds it afterwards.
+        the attachment (`held`); no one holds it afterwards.
         """
         for directory in (self._attachments, self._sources):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -322,7 +322,7 @@ class Records:
 
 @contextmanager
 def _unheld(path: Path) -> Iterator[None]:
-    """Run the body while nobody holds the record in a file, which need not exist."""
+    """Run the body while no one holds the record in a file, which need not exist."""
     try:
         opened = path.open("rb")
     except FileNotFoundError:

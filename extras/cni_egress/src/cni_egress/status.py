@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the daemon tells about itself, at a Unix socket: it sends one JSON document to whoever connects.
+"""What the daemon tells about itself, at a Unix socket: it sends one JSON document to each client.
 
 ```
 {"version": 1, "refusals": 12, "queries": {"noerror": 310, "nxdomain": 12},

@@ -42,7 +42,7 @@ LOG_GROUP: Final = 5353
 """The group of NFLOG. The prefixes are `refused`, `audit`, `unknown` (source) and `spoofed`."""
 
 CLOSING: Final = "closing"
-"""The chain of containers whose policy is being narrowed; whoever finds a container there completes that."""
+"""The chain of containers whose policy is being narrowed; a process that finds a container there completes that."""
 
 METADATA: Final = tuple(
     map(ip_network, ("100.100.100.200", "169.254.0.0/16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254", "fe80::/10"))

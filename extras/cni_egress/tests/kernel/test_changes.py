@@ -54,7 +54,7 @@ def test_check_asks_the_kernel(host: Host, agent: Container) -> None:
 
 
 def test_deny_without_the_daemon(host: Host, agent: Container) -> None:
-    """It is possible; what had been opened is closed, because nobody knows any more which name it was."""
+    """It is possible; what had been opened is closed, because no one knows any more which name it was."""
     agent.addresses("git.example.com")
     host.stop_daemon()
     ask("deny", "agents", "www.example.com")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a policy's chain lets pass, in words: the order of its rules."""
+"""What a policy's chain accepts, in words: the order of its rules."""
 
 from ipaddress import ip_address, ip_network
 
