@@ -48,7 +48,7 @@ _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _UNEXPECTED_SHAPE: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
 _UNIX: Final = "unix://"
-_NETWORKS_ONLY: Final = '{"type": ["network"]}'
+_NEW_NETWORKS: Final = '{"type": ["network"], "event": ["create"]}'
 
 
 class Engine:
@@ -241,25 +241,33 @@ class Engine:
             shown = await _unless_missing(query, "the answer to GET /containers/ID/json")
             return None if shown is None else find_sandbox(shown, endpoint_id)
 
-    async def follow(self, on_up: Callable[[EngineVersion | None], None]) -> None:
+    async def follow(self, on_up: Callable[[EngineVersion | None], None], on_network: Callable[[], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
 
-        `on_up` receives the engine's version, None if it is not readable.
-
         Uses the event stream, which ends when dockerd stops or is killed.
+
+        Args:
+            on_up: Receives the engine's version, None if it is not readable.
+            on_network: Is called when a network has been made, of whichever driver.
         """
 
         async def announce(docker: Docker) -> None:
             with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
                 on_up(_version(await _info(docker)))
 
+        async def watch(docker: Docker) -> None:
+            events = docker.events.subscribe(create_task=False)  # type: ignore[no-untyped-call]
+            while (await events.get()) is not None:
+                on_network()
+
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
                 # asked while the stream is open, so that the end of the stream is the end of the engine that answered
-                up = tasks.create_task(announce(docker))
+                up, watching = tasks.create_task(announce(docker)), tasks.create_task(watch(docker))
                 with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
-                    await docker.events.run(filters=_NETWORKS_ONLY)
+                    await docker.events.run(filters=_NEW_NETWORKS)
                 up.cancel()
+                watching.cancel()
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Docker]:

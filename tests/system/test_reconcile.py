@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_object
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
-from tests.system.calls import wait_reconciled
+from tests.system.calls import ask_status, wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
@@ -87,6 +87,21 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
         assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
+
+
+def test_networks_that_docker_lost(private_scene: Scene) -> None:
+    """As on a worker of a swarm: what is gone is torn down at once, although no round had seen the engine's network."""
+    lab = private_scene.lab
+    network, _ = private_scene.bridge_network()
+    container = private_scene.run(network)
+    lab.stop_dockerd(signal.SIGKILL)
+    lab.remove("/var/lib/docker/network/files/local-kv.db")
+    lab.start_dockerd()
+    lab.docker("rm", "-f", container.name)
+    wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the end of the endpoint", 30)
+    (sandbox,) = lab.run("sh", "-c", "ls /run/docker/netns | grep -v default").stdout.split()  # Docker has lost it, too
+    lab.run("umount", f"/run/docker/netns/{sandbox}")
+    lab.remove(f"/run/docker/netns/{sandbox}")
 
 
 def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:

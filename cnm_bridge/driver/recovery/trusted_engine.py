@@ -64,16 +64,24 @@ class TrustedEngine:
         """Whether the daemon is connected to the engine's event stream."""
         return self.version.is_up
 
-    async def follow(self, on_up: Callable[[], None]) -> None:
-        """Stay connected to the event stream until cancelled; call `on_up` whenever the connection was made."""
+    async def follow(self, begin: Callable[[], None]) -> None:
+        """Stay connected to the event stream until cancelled; call `begin` when a round should begin.
+
+        That is whenever the connection was made, and when a network was made while no engine is trusted: if dockerd
+        then lost that network, as a worker of a swarm does, nothing could tell that its endpoints are gone.
+        """
 
         def up(version: EngineVersion | None) -> None:
             self.version.note(version)
-            on_up()
+            begin()
+
+        def note_network() -> None:
+            if self.store.engine_identity() is None:
+                begin()
 
         while True:
             try:
-                await self.engine.follow(up)
+                await self.engine.follow(up, note_network)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
             except Exception:  # a bug in background work is logged, and must not end the daemon
