@@ -26,12 +26,14 @@ options ndots:0
 which. The engine's own record of the container, `hostconfig.json`, has only the former (moby
 `daemon/container_operations.go`, buildSandboxOptions).
 
-A resolv.conf that was edited has a further comment, so that it is not edited again after a restart of the daemon: by
+A resolv.conf that was edited so has a further comment, so that it is not edited again after a restart of the daemon: by
 then a running container may have changed it.
+
+On a guarded network the file has a further name server, which resolves the allowed names.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -198,6 +200,33 @@ def edit_resolv_conf(
         return FileEdit()
     obstacle = _find_own_settings(text, container.host_config)
     return FileEdit(obstacle=obstacle) if obstacle else FileEdit(content=f"{changed}{mark}\n")
+
+
+def in_turn(text: str, container: ContainerRecord, *, edits: Sequence[Edit]) -> FileEdit:
+    """Return what becomes of a file by several edits, each of what the one before has left."""
+    changed, obstacles = text, list[str]()
+    for edit in edits:
+        edited = edit(changed, container)
+        changed = changed if edited.content is None else edited.content
+        obstacles += filter(None, [edited.obstacle])
+    return FileEdit(content=None if changed == text else changed, obstacle="; ".join(dict.fromkeys(obstacles)))
+
+
+def add_server(text: str, _: ContainerRecord, *, server: str) -> FileEdit:
+    """Return a container's resolv.conf with a further name server, after all others; it stays if it has it."""
+    if server in _words(text, "nameserver"):
+        return FileEdit()
+    if not text.startswith(_BY_DOCKER):
+        return FileEdit(obstacle=_OWN_CONTENT)
+    lines = text.splitlines()
+    last = max((number for number, line in enumerate(lines) if line.split()[:1] == ["nameserver"]), default=0)
+    lines.insert(last + 1, f"nameserver {server}")
+    return FileEdit(content="\n".join(lines) + "\n")
+
+
+def remove_server(text: str, _: ContainerRecord, *, server: str) -> FileEdit:
+    """Return a container's resolv.conf without a name server."""
+    return _with_lines(text, [line for line in text.split("\n") if line.split() != ["nameserver", server]])
 
 
 def _find_own_settings(text: str, host_config: JsonObject | None) -> str:

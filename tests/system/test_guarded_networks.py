@@ -15,8 +15,9 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
+from cni_egress.records import DIRECTORY, Records
 from cnm_bridge.core.lists.guard import RESPONDER
-from tests.lab import Container, Engine, Lab, wait_until
+from tests.lab import Container, Engine, Lab, Process, wait_until
 from tests.system.calls import ask_status
 from tests.system.plugin_lists import defaults
 from tests.system.scene import LISTS, Scene, Subnet, bridge
@@ -24,6 +25,8 @@ from tests.system.scene import LISTS, Scene, Subnet, bridge
 OPEN: Final = ("198.51.100.17", "2001:db8:2::17")
 CLOSED: Final = ("198.51.100.9", "2001:db8:1::9")
 ALLOW: Final = ("198.51.100.16/28", "[2001:db8:2::/64]:443")
+NAMED: Final = "11.0.0.17"
+"""The address of each name, which is public: others are taken out of answers."""
 pytestmark = pytest.mark.timeout(400)  # each container needs a process of Python more than once
 _BEACON: Final = Path(__file__).parents[1] / "egress" / "beacon.c"
 _OUTSIDE: Final = f"""
@@ -41,7 +44,7 @@ ip netns exec outside sh -euc '
     ip address add 2001:db8:f::1/64 dev door nodad
     ip route add 10.80.0.0/16 via 203.0.113.2
     ip -6 route add fd80::/16 via 2001:db8:f::2
-    for address in {OPEN[0]} {CLOSED[0]}; do ip address add $address/32 dev lo; done
+    for address in {OPEN[0]} {CLOSED[0]} {NAMED}; do ip address add $address/32 dev lo; done
     for address in {OPEN[1]} {CLOSED[1]}; do ip address add $address/128 dev lo nodad; done
     nft -f - <<END
 table inet seen {{
@@ -58,10 +61,21 @@ iptables -P FORWARD ACCEPT
 ip6tables -P FORWARD ACCEPT
 """
 """A namespace behind an uplink, which counts all that arrives; and nothing but the plugin refuses anything."""
+_UPSTREAM: Final = f"""
+import signal
+from tests.egress.upstream import FakeUpstream, serving
+upstream = FakeUpstream("203.0.113.1", 53)
+for name in ("allowed.example", "closed.example"):
+    upstream.add(name, "A", "{NAMED}")
+with serving(upstream):
+    signal.pause()
+"""
+"""The resolver of the host, which is outside."""
 _CLEANED: Final = """
 iptables -P FORWARD DROP
 ip6tables -P FORWARD DROP
 ip netns delete outside
+ip link delete cni-dns 2>/dev/null || true
 nft 'table inet cni-egress; table bridge cni-egress; delete table inet cni-egress; delete table bridge cni-egress'
 for family in -4 -6; do while ip $family rule delete priority 40 2>/dev/null; do :; done; done
 """
@@ -78,6 +92,7 @@ class Guarded:
     def __init__(self, scene: Scene, engine: Engine) -> None:
         self.scene = scene
         self.engine = engine
+        self.helpers: list[Process] = []
         self.lab: Lab = scene.lab
         self.subnet: Subnet = scene.subnet()
         ipam: JsonObject = {
@@ -109,6 +124,17 @@ class Guarded:
         """Start a container that sleeps."""
         return self.scene.run(network, *self.flags, *options)
 
+    def serve_names(self) -> None:
+        """Start a resolver outside, which is the host's, and `cni-egress`, which asks it."""
+        self.lab.write("/etc/resolv.conf", "nameserver 203.0.113.1\n")
+        command = str(Path(sys.executable).with_name("cni-egress"))
+        self.helpers += [
+            self.lab.spawn("ip", "netns", "exec", "outside", sys.executable, "-c", _UPSTREAM),
+            self.lab.spawn(command, "--config", "/dev/null"),
+        ]
+        records = Records(self.lab.path(str(DIRECTORY)))
+        wait_until(records.has_responder, "cni-egress answers", 60)
+
     def seen(self) -> int:
         """How many packets have arrived outside."""
         listed = self.lab.run("ip", "netns", "exec", "outside", "nft", "list", "counter", "inet", "seen", "seen")
@@ -139,10 +165,14 @@ def make_guarded(private_scene: Scene, engine: Engine) -> Iterator[Guarded]:
     subprocess.run([compiler, "-static", "-O1", "-o", beacon, _BEACON], check=True)
     install_plugin(private_scene)
     lab.run("sh", "-euc", _OUTSIDE)
+    guarded = Guarded(private_scene, engine)
     try:
-        yield Guarded(private_scene, engine)
+        yield guarded
     finally:
         lab.docker("container", "prune", "--force")
+        for helper in guarded.helpers:
+            helper.kill(signal.SIGTERM)
+            helper.wait()
         lab.run("sh", "-c", _CLEANED)
 
 
@@ -227,7 +257,7 @@ def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None
     def refusal(name: str, *options: str) -> str:
         return scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}", *options)
 
-    assert "'https://a.example' is" in refusal(listed, *made, "-o", "cni.egress.allow=https://a.example")
+    assert "write a.example" in refusal(listed, *made, "-o", "cni.egress.allow=https://a.example")
     assert "systemctl enable --now cni-egress" in refusal(listed, *made, "-o", "cni.egress.allow=a.example")
     assert "send past the rules of the host" in refusal(past, *made)
     what = "Make it with --internal" if made else "without --internal"
@@ -235,3 +265,39 @@ def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None
     if not made:
         network = scene.network(listed, "-o", "cni.egress.allow=192.0.2.1")
         assert f"--dns {RESPONDER}" in scene.run_refusal(network)
+
+
+def test_names(guarded: Guarded) -> None:
+    """Allowed ones and those of containers resolve; all others fail at once, also at dockerd's own resolver.
+
+    The first process has the file already; it is right after a restart, and when the network is connected again.
+    """
+    guarded.serve_names()
+    scene, lab = guarded.scene, guarded.lab
+    network = scene.network(guarded.lan, *guarded.made, "-o", "cni.egress.allow=allowed.example:*")
+    peer, name = guarded.run(network), scene.create(network, *guarded.flags)
+    container = lab.container(name)
+    for _ in range(2):
+        lab.docker("start", name)
+        container.exec("ping", "-c", "1", "-w", "9", "allowed.example")
+        container.exec("ping", "-c", "1", "-w", "9", peer.name)
+        before, begun = guarded.seen(), time.monotonic()
+        container.exec("sh", "-c", "! ping -c 1 -w 9 closed.example")
+        assert time.monotonic() - begun < 4
+        for server in ("127.0.0.11", "203.0.113.1"):
+            container.exec("sh", "-c", f"! nslookup secret.closed.example {server}")
+        assert guarded.seen() == before
+        lab.docker("stop", "-t", "0", name)
+    if guarded.is_internal:
+        first = lab.docker("run", "--rm", "--network", network, "busybox", "cat", "/etc/resolv.conf")
+        assert servers(first) == ["127.0.0.11", RESPONDER]
+        lab.docker("network", "disconnect", network, peer.name)
+        assert servers(peer.exec("cat", "/etc/resolv.conf")) == ["127.0.0.11"]
+        lab.docker("network", "connect", network, peer.name)
+        assert servers(peer.exec("cat", "/etc/resolv.conf")) == ["127.0.0.11", RESPONDER]
+        peer.exec("ping", "-c", "1", "-w", "9", "allowed.example")
+
+
+def servers(text: str) -> list[str]:
+    """Return the name servers in a resolv.conf."""
+    return [line.split()[1] for line in text.splitlines() if line.startswith("nameserver")]

@@ -21,6 +21,7 @@ from cnm_bridge.core.lists.changes import with_plugins
 
 _EGRESS: Final = "egress"
 RESPONDER: Final = "169.254.53.53"
+RESPONDER_IPV6: Final = "fd53:5353::53"
 """Where `cni-egress` answers queries for names."""
 _PAST_THE_HOST: Final = frozenset({"dummy", "host-device", "ipvlan", "macvlan", "ovs", "sriov", "tap", "vlan"})
 """Plugins whose links send past the rules of the host."""

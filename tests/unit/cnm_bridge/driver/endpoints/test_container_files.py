@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 import structlog
 
-from cni_bridge_state import DnsOption, EndpointId
+from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from cni_bridge_state import DnsOption, EndpointId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
@@ -81,6 +82,11 @@ def start(process: Path, started: int) -> None:
 def reset(file: Path) -> None:
     """Let Docker write the file."""
     file.write_text(DOCKERS)
+
+
+def read(file: Path) -> str:
+    """Return what the file has."""
+    return file.read_text()
 
 
 def is_edited(file: Path) -> bool:
@@ -177,3 +183,27 @@ async def test_an_engine_without_the_bug(store: Store, file: Path, kernel: Found
     await files.withdraw(ID)
     assert not kernel.asked.is_set()
     assert not is_edited(file)
+
+
+@pytest.mark.parametrize("internal", [True, False])
+async def test_a_guarded_network(
+    store: Store, file: Path, kernel: FoundProcess, files: ContainerFiles, *, internal: bool
+) -> None:
+    """If it is internal, the responder is a further name server until the endpoint leaves; else Docker's asks it."""
+    plugins: list[JsonObject] = [{"type": "bridge"}, {"type": "egress", "allow": ["a.example"]}]
+    made = replace(endpoint(ID, plugins=plugins), sandbox_key="/run/docker/netns/1")
+    ips: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.66.0.2/24"}]}
+    network = NetworkRecord(id=made.network_id, configuration="lan", name="agents", internal=internal, options={})
+    await store.put_network(network)
+    await put(store, replace(made, result=with_interface(ips)))
+    kernel.answers.set()
+    await files.apply(ID)
+    assert ("nameserver 169.254.53.53" in read(file)) is internal
+    await files.withdraw(ID)
+    assert read(file) == DOCKERS
+
+
+def with_interface(result: JsonObject) -> JsonObject:
+    """Return a result whose addresses are those of the container's link."""
+    interfaces: list[JsonValue] = [{"name": "eth0", "sandbox": "/run/netns/1"}]
+    return {**result, "interfaces": interfaces, "ips": [{**ip, "interface": 0} for ip in get_objects(result, "ips")]}
