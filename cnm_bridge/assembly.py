@@ -46,6 +46,7 @@ from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords, RebuildEndpoint
@@ -120,6 +121,7 @@ class Resources:
 class _Networks:
     service: NetworkService
     planner: EndpointPlanner
+    ways_out: WaysOut
     lists: NetworkLists
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
@@ -347,6 +349,7 @@ def _make_networks(resources: Resources) -> _Networks:
             locks=locks,
         ),
         planner=planner,
+        ways_out=WaysOut(store, resources.engine, planner, resources.version),
         lists=lists,
         directories=directories,
         name_resolver=name_resolver,
@@ -501,6 +504,7 @@ def _make_recovery(
                 grace_s=settings.reconcile_grace_s,
             ),
             unclaimed_addresses=ipam.unclaimed,
+            ways_out=networks.ways_out,
             interval_s=settings.reconcile_interval_s,
         ),
         rebuild_endpoint=rebuild_endpoint,
@@ -535,6 +539,7 @@ def _make_endpoints(
         teardowns=teardown.queue,
         rebuild_endpoint=recovery.rebuild_endpoint,
         joined=joined,
+        ways_out=networks.ways_out,
         locks=locks,
     )
     return _Endpoints(
@@ -590,6 +595,7 @@ def _make_requests(
             store=store,
             kernel=kernel,
             unpublished=endpoints.unpublished,
+            ways_out=networks.ways_out,
             teardowns=teardown.queue,
             journal=journal,
             watch=networks.watch,

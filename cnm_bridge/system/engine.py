@@ -231,6 +231,13 @@ class Engine:
             shown = await _containers(docker, *keys, filters=filters)
             return tuple(map(EngineContainer.from_json, shown))
 
+    async def find_container_named(self, name: str) -> EngineContainer | None:
+        """Return the container with a name, None if there is none. A call of Docker may use it, as `find_starting`."""
+        filters = json.dumps({"name": [f"^/{re.escape(name)}$"]})
+        async with self._asked() as docker:
+            shown = await _containers(docker, "Id", "Names", "Image", "State", "NetworkSettings", filters=filters)
+            return next((EngineContainer.from_json(one) for one in shown if has_name(one, name)), None)
+
     async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
         """Return the path of the sandbox of a container, None if it does not exist or does not have the endpoint.
 

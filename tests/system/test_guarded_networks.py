@@ -14,13 +14,13 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_objects
+from cni_bridge_spec import JsonObject, as_object, get_objects, get_strings
 from cni_egress.records import DIRECTORY, Records
 from cnm_bridge.core.lists.guard import RESPONDER
-from tests.lab import Container, Engine, Lab, Process, wait_until
+from tests.lab import ADMIN_SOCKET, Container, Engine, Lab, Process, wait_until
 from tests.system.calls import ask_status
 from tests.system.plugin_lists import defaults
-from tests.system.scene import LISTS, Scene, Subnet, bridge
+from tests.system.scene import LISTS, Scene, Subnet, bridge, wait_logged
 
 OPEN: Final = ("198.51.100.17", "2001:db8:2::17")
 CLOSED: Final = ("198.51.100.9", "2001:db8:1::9")
@@ -301,3 +301,44 @@ def test_names(guarded: Guarded) -> None:
 def servers(text: str) -> list[str]:
     """Return the name servers in a resolv.conf."""
     return [line.split()[1] for line in text.splitlines() if line.startswith("nameserver")]
+
+
+def test_a_second_network_is_a_way_out(guarded: Guarded, beside_ours: Sequence[str]) -> None:
+    """A container that has one is refused, whichever it joins first; an internal or guarded one is none."""
+    scene, lab = guarded.scene, guarded.lab
+    options = (*guarded.made, "-o", f"cni.egress.allow={OPEN[0]}")
+    network = scene.network(guarded.lan, *options)
+    allowing = scene.network(guarded.lan, *options, "-o", "cni.egress.other-networks=allow")
+    ours, _ = scene.bridge_network()
+    foreign, inside = scene.builtin_network(), scene.builtin_network("--internal")
+    for other in (ours, foreign):
+        name = scene.create(network, *guarded.flags)
+        lab.docker("network", "connect", other, name)
+        error = scene.refusal("start", name)
+        assert other in error
+        assert "cni.egress.other-networks=allow" in error
+    container = guarded.run(network)
+    lab.docker("network", "connect", *beside_ours, inside, container.name)
+    assert "neither guarded nor internal" in scene.refusal("network", "connect", ours, container.name)
+    elsewhere = guarded.run(foreign)
+    assert "neither guarded nor internal" in scene.refusal("network", "connect", network, elsewhere.name)
+    lab.docker("network", "connect", allowing, elsewhere.name)
+    wait_logged(lab, "endpoint.way_out_allowed")
+
+
+def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[str]) -> None:
+    """The daemon cannot refuse a network of another driver; the next round finds it, once, and when it has gone."""
+    lab, foreign = guarded.lab, guarded.scene.builtin_network()
+    container = guarded.run(guarded.network)
+    lab.docker("network", "connect", *beside_ours, foreign, container.name)
+    assert foreign in wait_logged(lab, '"event": "endpoint.way_out"')
+
+    def found() -> list[str]:
+        listed = as_object(lab.request(ADMIN_SOCKET, "GET", "/v1/endpoints")[1], "endpoints")
+        return [name for one in get_objects(listed, "endpoints") for name in get_strings(one, "waysOut")]
+
+    assert found() == [foreign]
+    lab.docker("network", "disconnect", foreign, container.name)
+    wait_until(lambda: not found(), "another round", 60)
+    assert lab.daemon is not None
+    assert lab.daemon.log().count('"endpoint.way_out"') == 1

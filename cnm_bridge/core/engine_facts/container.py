@@ -67,6 +67,16 @@ class EngineContainer:
         )
 
     @property
+    def networks(self) -> Mapping[str, str]:
+        """The IDs of its networks, by the name that was used to connect it; "" before it is started first.
+
+        Raises:
+            JsonError: The list of networks has another type.
+        """
+        networks = find_object(find_object(self.document, "NetworkSettings") or {}, "Networks") or {}
+        return {name: find_str(get_object(networks, name), "NetworkID") or "" for name in networks}
+
+    @property
     def shares_sandbox(self) -> bool:
         """Whether it runs in the sandbox of another container (`--network container:`)."""
         mode = find_str(find_object(self.document, "HostConfig") or {}, "NetworkMode") or ""

@@ -34,6 +34,7 @@ from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
@@ -61,6 +62,7 @@ class EndpointService:
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
     joined: JoinedEndpoints
+    ways_out: WaysOut
     locks: KeyedLocks[EndpointId]
     _attachments: KeyedLocks[AttachmentId] = field(default_factory=KeyedLocks, init=False)
     """Several endpoints may want the same one."""
@@ -208,6 +210,7 @@ class EndpointService:
             joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
             if fallback is not None and not asks:
                 joined = self._without_request(joined)
+            await self.ways_out.refuse(joined)
             contention.note_attempt()
             attached = await self._attacher(joined).attach(joined)
             if joined.attachment.mode is AttachMode.DIRECT:

@@ -12,6 +12,7 @@ import structlog
 from cni_bridge_state import StateError
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.managed import ManagedNetworks
+from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.repair import Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 
@@ -32,6 +33,7 @@ class Reconciler:
     managed: ManagedNetworks
     repair: Repair
     unclaimed_addresses: UnclaimedAddresses
+    ways_out: WaysOut
     interval_s: float
     rounds: int = field(default=0, init=False)
     last_round: float | None = field(default=None, init=False)
@@ -86,3 +88,4 @@ class Reconciler:
             self.rounds += 1
             self.last_round = time.time()
             await self.unclaimed_addresses.compare()
+            await self.ways_out.look()

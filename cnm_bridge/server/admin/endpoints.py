@@ -16,6 +16,7 @@ from cnm_bridge.core.link.plan_sandbox import plan_sandbox
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.documents import describe_endpoint, describe_networks, get_endpoint, with_many
@@ -30,6 +31,7 @@ class EndpointDocuments:
     store: Store
     kernel: Kernel
     unpublished: Unpublished
+    ways_out: WaysOut
     teardowns: TeardownQueue
     journal: Journal
     watch: ConfigurationWatch
@@ -89,6 +91,7 @@ class EndpointDocuments:
         attachment = endpoint.record.attachment
         return {
             **describe_endpoint(endpoint, self.unpublished),
+            "waysOut": [*self.ways_out.found.get(endpoint.id, ())],
             "mac": _find_mac(endpoint),
             "sticky": _describe_sticky(endpoint.record),
             "ports": [*get_list(attachment.capability_args, CAPABILITY)],

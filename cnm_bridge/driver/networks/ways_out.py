@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Further networks of guarded containers: one that is neither guarded nor internal is a way past the allow-list.
+
+Docker tells a driver nothing of a container's other networks, so the engine is asked. It answers without a lock that
+the call holds, but not while it boots: then it starts containers that ran before, whose networks were looked at when
+they were started first. A network that root connects later is found by the next round of comparison.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase
+from cni_bridge_state.store import Store
+from cni_invoker import CniError
+from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
+from cnm_bridge.core.errors import BridgeError, EngineUnavailable, Refused
+from cnm_bridge.core.lists.guard import is_guarded
+from cnm_bridge.core.options.cni_options import parse_options
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.known_version import KnownVersion
+
+log = structlog.get_logger()
+
+_PATIENCE_S: Final = 10.0
+"""How long Docker, which waits for the reply, is asked."""
+_AT_ONCE: Final = 100
+"""How many containers one query is about."""
+_IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
+_REMEDY: Final = (
+    "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """Refuses ways out when a container joins, and finds those that were made later."""
+
+    store: Store
+    engine: Engine
+    planner: EndpointPlanner
+    version: KnownVersion
+    _found: dict[EndpointId, tuple[str, ...]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.store.when_removed(self._forget)
+
+    @property
+    def found(self) -> Mapping[EndpointId, tuple[str, ...]]:
+        """Guarded endpoint → the names of its container's networks that are a way out, as the last round found them."""
+        return MappingProxyType(self._found)
+
+    async def refuse(self, record: EndpointRecord) -> None:
+        """Refuse an endpoint that is being joined if its container would be guarded and have a way out.
+
+        Args:
+            record: The endpoint, with the sandbox that it is being joined to.
+
+        Raises:
+            Refused: The container has both, and the guarded network does not allow it; or the engine does not answer.
+        """
+        beside = [
+            other
+            for other in self.store.endpoints_in_sandbox(record.sandbox)
+            if other.id != record.id and other.phase in _IN_SANDBOX
+        ]
+        if not is_guarded(Endpoint(record).network):
+            guarded = [other for other in beside if is_guarded(Endpoint(other).network)]
+            if guarded and not record.internal:
+                self._refuse([self._name(record)], guarded)
+            return
+        names = [self._name(other) for other in beside if _is_open(other)]
+        self._refuse(dict.fromkeys([*names, *await self._ask(record)]), [record])
+
+    async def look(self) -> None:
+        """Look for ways out of all guarded endpoints, and log new ones."""
+        guarded = {
+            record.id: record
+            for record in self.store.endpoints()
+            if record.phase is Phase.JOINED and is_guarded(Endpoint(record).network) and not self._allows(record)
+        }
+        if not guarded:
+            self._found.clear()
+            return
+        try:
+            found = {one: names async for one, names in self._find(guarded)}
+        except EngineUnavailable as exc:
+            log.info("container.networks_unknown", error=str(exc))
+            return
+        for endpoint_id, names in found.items():
+            if self._found.get(endpoint_id) != names:
+                log.warning("endpoint.way_out", endpoint_id=endpoint_id, networks=names)
+        self._found.clear()
+        self._found.update(found)
+
+    def _refuse(self, names: Iterable[str], guarded: Iterable[EndpointRecord]) -> None:
+        """Refuse ways out, or log them where the guarded network allows them.
+
+        Raises:
+            Refused: It does not.
+        """
+        shown = ", ".join(names)
+        for record in guarded if shown else ():
+            if not self._allows(record):
+                raise Refused(
+                    f"the container would be on the guarded network {self._name(record)} and on {shown}, which is "
+                    f"neither guarded nor internal, so that it could reach everything: {_REMEDY}"
+                )
+            log.warning("endpoint.way_out_allowed", endpoint_id=record.id, networks=shown)
+
+    async def _ask(self, record: EndpointRecord) -> tuple[str, ...]:
+        """Return the ways out that the engine knows of the container of an endpoint that is being joined."""
+        await self.version.wait_looked()
+        if not self.version.is_up:
+            log.info("container.networks_unknown", error="the Docker Engine is booting")
+            return ()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                network = await self.engine.find_network(record.network_id)
+                endpoint = network.endpoints.get(record.id) if network else None
+                container = await self.engine.find_container_named(endpoint.name) if endpoint else None
+                return await self._open_networks(container, {record.network_id}, {}) if container else ()
+        except (EngineUnavailable, TimeoutError) as exc:
+            raise Refused(
+                f"the Docker Engine did not say which other networks the container has ({str(exc) or 'too late'}), and "
+                "one may be a way past the allow-list; start the container again"
+            ) from exc
+
+    async def _find(
+        self, guarded: Mapping[EndpointId, EndpointRecord]
+    ) -> AsyncIterator[tuple[EndpointId, tuple[str, ...]]]:
+        """Yield the guarded endpoints whose container has ways out, and these."""
+        endpoints: dict[str, EndpointId] = {}
+        networks = {record.network_id for record in guarded.values()}
+        for network_id in networks:
+            network = await self.engine.find_network(network_id)
+            for one in network.endpoints.values() if network else ():
+                if one.container_id is not None and EndpointId(one.id) in guarded:
+                    endpoints[one.container_id] = EndpointId(one.id)
+        known: dict[str, EngineNetwork | None] = {}
+        ids = [*endpoints]
+        for first in range(0, len(ids), _AT_ONCE):
+            for container in await self.engine.find_starting(ids[first : first + _AT_ONCE]):
+                if names := await self._open_networks(container, networks, known):
+                    yield endpoints[container.id], names
+
+    async def _open_networks(
+        self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]
+    ) -> tuple[str, ...]:
+        """Return the names of a container's networks that are neither guarded nor internal.
+
+        Args:
+            container: The container.
+            guarded: The IDs of networks that are known to be guarded.
+            known: The networks that the engine has described already, by ID or name.
+        """
+        names = []
+        for name, network_id in container.networks.items():
+            for key in filter(None, (network_id, name)):  # a network that was made again has another ID
+                if key not in known:
+                    known[key] = await self.engine.find_network(key)
+                network = known[key]
+                if network is not None:
+                    names += [network.name] if network.id not in guarded and await self._is_open(network) else []
+                    break
+        return tuple(names)
+
+    async def _is_open(self, network: EngineNetwork) -> bool:
+        if network.internal or self.store.find_network(NetworkId(network.id)) is None:
+            return not network.internal
+        try:
+            return not is_guarded((await self.planner.resolve(NetworkId(network.id)))[1])
+        except (BridgeError, CniError):  # no container can join it
+            return True
+
+    def _allows(self, record: EndpointRecord) -> bool:
+        network = self.store.find_network(record.network_id)
+        return network is not None and parse_options(network.options).egress.allows_other_networks
+
+    def _name(self, record: EndpointRecord) -> str:
+        """Return the name of an endpoint's network in Docker, or that of its list."""
+        network = self.store.find_network(record.network_id)
+        return (network.name if network else None) or record.attachment.network
+
+    def _forget(self, endpoint_id: EndpointId) -> None:
+        self._found.pop(endpoint_id, None)
+
+
+def _is_open(record: EndpointRecord) -> bool:
+    return not record.internal and not is_guarded(Endpoint(record).network)

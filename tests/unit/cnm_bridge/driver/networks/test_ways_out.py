@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which further networks of a guarded container are refused, and which are found later."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+import structlog
+
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from cni_bridge_state.store import Store
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.engine_facts import EngineContainer, EngineEndpoint, EngineNetwork, EngineVersion
+from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.driver.networks.ways_out import WaysOut
+from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.known_version import KnownVersion
+from tests.records import NETWORK, endpoint, put
+
+ID, OTHER = EndpointId("e" * 64), EndpointId("f" * 64)
+AGENTS, LAN = NETWORK, NetworkId("b" * 64)
+CONTAINER: Final = "c" * 64
+SANDBOX: Final = "/run/docker/netns/1"
+BRIDGE: JsonObject = {"type": "bridge"}
+EGRESS: JsonObject = {"type": "egress", "allow": []}
+
+
+class Known(Engine):
+    """An engine that knows some networks, and one container with these."""
+
+    def __init__(self) -> None:
+        super().__init__("unix:///nowhere", 1.0)
+        self.answers = True
+        self.networks: dict[str, EngineNetwork] = {}
+        self.add("agents", AGENTS, ID)
+
+    def add(self, name: str, network_id: str, endpoint_id: str = OTHER, *, internal: bool = False) -> None:
+        """Add a network of the container."""
+        one = EngineEndpoint(
+            id=endpoint_id, name="web", address=None, address_ipv6=None, mac=None, container_id=CONTAINER
+        )
+        self.networks[name] = EngineNetwork(
+            id=network_id, name=name, driver="x", internal=internal, options={}, pools=(), endpoints={endpoint_id: one}
+        )
+
+    @property
+    def container(self) -> EngineContainer:
+        """The container; it was never on the last network."""
+        *before, last = self.networks.values()
+        ids: Mapping[str, JsonValue] = {one.name: {"NetworkID": one.id} for one in before}
+        document: JsonObject = {"NetworkSettings": {"Networks": {**ids, last.name: {"NetworkID": ""}}}}
+        return EngineContainer(id=CONTAINER, name="web", image="x", document=document)
+
+    async def find_network(self, network_id: str) -> EngineNetwork | None:
+        """Return a network by ID or name."""
+        if not self.answers:
+            raise EngineUnavailable("it does not answer")
+        return next((one for one in self.networks.values() if network_id in {one.id, one.name}), None)
+
+    async def find_container_named(self, name: str) -> EngineContainer | None:
+        """Return the container."""
+        return self.container if name == "web" else None
+
+    async def find_starting(self, container_ids: Sequence[str]) -> tuple[EngineContainer, ...]:
+        """Return the container."""
+        return (self.container,) if CONTAINER in container_ids else ()
+
+
+class Listed:
+    """The lists of our networks: `agents` and `guarded` are guarded."""
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkId, NetworkConfigurationList]:
+        """Return the list of a network."""
+        plugins: list[JsonValue] = [BRIDGE] if network_id == LAN else [BRIDGE, EGRESS]
+        document: JsonObject = {"cniVersion": "1.0.0", "name": "x", "plugins": plugins}
+        return network_id, NetworkConfigurationList.from_document(document)
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """Make an empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+@pytest.fixture(name="engine")
+def make_engine() -> Known:
+    """Make the engine."""
+    return Known()
+
+
+@pytest.fixture(name="version")
+def make_version(store: Store) -> KnownVersion:
+    """Make what is known of the engine: it is up."""
+    version = KnownVersion(store)
+    version.note(EngineVersion(28, 5))
+    return version
+
+
+@pytest.fixture(name="ways_out")
+def make_ways_out(store: Store, engine: Known, version: KnownVersion) -> WaysOut:
+    """Make the object under test."""
+    return WaysOut(store, engine, cast(EndpointPlanner, Listed()), version)
+
+
+async def keep(store: Store, network_id: NetworkId, name: str, **options: str) -> None:
+    """Store a network of ours."""
+    await store.put_network(
+        NetworkRecord(id=network_id, configuration=None, name=name, internal=False, options=options)
+    )
+
+
+def guarded() -> EndpointRecord:
+    """Return an endpoint of a guarded network."""
+    return replace(endpoint(ID, plugins=[BRIDGE, EGRESS]), sandbox_key=SANDBOX)
+
+
+def unguarded() -> EndpointRecord:
+    """Return an endpoint of another network of ours."""
+    return replace(endpoint(OTHER), network_id=LAN, sandbox_key=SANDBOX)
+
+
+async def test_a_single_network(ways_out: WaysOut) -> None:
+    """It is no way out."""
+    await ways_out.refuse(guarded())
+
+
+@pytest.mark.parametrize("order", [("open", "last"), ("last", "open")])
+async def test_an_open_network_of_another_driver(ways_out: WaysOut, engine: Known, order: tuple[str, str]) -> None:
+    """It is refused by name; before the first start the engine shows no ID of it. Internal networks are not named."""
+    for name in order:
+        engine.add(name, name * 9, internal=name == "last")
+    with pytest.raises(Refused, match=r"and on open, which is neither guarded nor internal"):
+        await ways_out.refuse(guarded())
+
+
+async def test_our_own_networks(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """One without `egress` is open, and another guarded one is not, also before the container joins it."""
+    await keep(store, NetworkId("d" * 64), "guarded")
+    engine.add("guarded", "d" * 64)
+    await ways_out.refuse(guarded())
+    await keep(store, LAN, "lan")
+    engine.add("lan", LAN)
+    with pytest.raises(Refused, match="and on lan, which"):
+        await ways_out.refuse(guarded())
+
+
+async def test_either_order(store: Store, ways_out: WaysOut) -> None:
+    """The open network of ours is refused as well, if the container is guarded already."""
+    await keep(store, AGENTS, "agents")
+    await put(store, guarded())
+    with pytest.raises(Refused, match="guarded network agents and on lan"):
+        await ways_out.refuse(unguarded())
+    await ways_out.refuse(replace(unguarded(), internal=True))
+    await ways_out.refuse(replace(unguarded(), sandbox_key="/run/docker/netns/2"))
+
+
+async def test_a_network_that_allows_it(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """It is logged at Join, and is no finding."""
+    await keep(store, AGENTS, "agents", **{"cni.egress.other-networks": "allow"})
+    engine.add("open", "o" * 64)
+    await put(store, guarded())
+    with structlog.testing.capture_logs() as logged:
+        await ways_out.refuse(guarded())
+        await ways_out.look()
+    assert [(line["event"], line["networks"]) for line in logged] == [("endpoint.way_out_allowed", "open")]
+    assert ways_out.found == {}
+
+
+async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
+    """Nothing joins without its answer, unless it boots: then it starts what it had started before."""
+    engine.answers = False
+    with pytest.raises(Refused, match="start the container again"):
+        await ways_out.refuse(guarded())
+    version.lose()
+    await ways_out.refuse(guarded())
+
+
+async def test_a_network_that_is_connected_later(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """It is logged once, and shown until it has gone, or the endpoint has."""
+    await put(store, guarded())
+    engine.add("open", "o" * 64)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            await ways_out.look()
+    assert [(line["event"], line["networks"]) for line in logged] == [("endpoint.way_out", ("open",))]
+    assert ways_out.found == {ID: ("open",)}
+    engine.answers = False
+    await ways_out.look()
+    assert ways_out.found == {ID: ("open",)}
+    engine.answers = True
+    del engine.networks["open"]
+    await ways_out.look()
+    assert ways_out.found == {}
