@@ -80,29 +80,38 @@ class Releases:
         pending.wake.set()
         return pending
 
+    async def begin_all(self, records: Iterable[AddressRecord]) -> None:
+        """Store that addresses are to be released, and begin with it.
+
+        Raises:
+            StateError: It cannot be stored.
+        """
+        await asyncio.gather(*map(self._store_and_begin, records))
+
     async def release_all(self, records: Iterable[AddressRecord]) -> None:
-        """Store that addresses are to be released, and wait for the first attempts, for a limited time.
+        """Begin releases, and wait for the first attempts, for a limited time.
 
         The teardown of an endpoint that has such an address is not waited for.
 
         Raises:
             StateError: It cannot be stored.
         """
-        await asyncio.gather(*map(self._store_and_release, records))
+        released = tuple(records)
+        await self.begin_all(released)
+        waited = [
+            one.id for one in released if self._store.ipam.find_address(one.id) and not self._find_holders(one.id)
+        ]
+        await self.wait_tried(waited, _PATIENCE_S)
 
-    async def _store_and_release(self, record: AddressRecord) -> None:
+    async def _store_and_begin(self, record: AddressRecord) -> None:
         stored = self._store.ipam.find_address(record.id)
         if stored is not None and stored.phase is not AddressPhase.RELEASING:  # otherwise a DEL may hold the lock
             async with self._locks.hold(record.id):
                 stored = self._store.ipam.find_address(record.id)
                 if stored is not None:
                     await self._store.ipam.put_address(replace(stored, phase=AddressPhase.RELEASING))
-        if stored is None:
-            return
-        if self._find_holders(record.id):
+        if stored is not None:
             self.begin(record.id)
-        else:
-            await self.wait_tried([record.id], _PATIENCE_S)
 
     def count_released(self, section: str) -> int:
         """Return how many addresses of a section have been released in this run of the daemon."""

@@ -198,13 +198,17 @@ class IpamService:
             return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
 
     async def release_address(self, request: ReleaseAddress) -> None:
-        """Release an address, if it is reserved: Docker also releases gateways, and addresses of network drivers."""
+        """Begin the release of an address, if it is reserved.
+
+        Docker also releases gateways, and addresses of network drivers. It does not wait for the plugin, which may need
+        seconds if its store does not answer; a request that needs the address waits for that.
+        """
         held = [
             record
             for record in self.store.ipam.in_pool(request.pool)
             if record.address is not None and record.address.ip == request.address
         ]
-        await self.releases.release_all(held)
+        await self.releases.begin_all(held)
 
     async def _reserve_after_releases(
         self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress
