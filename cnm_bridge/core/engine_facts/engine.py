@@ -79,6 +79,14 @@ class EngineVersion:
         return self >= _FORGETS_NETWORKS
 
     @property
+    def programs_internal(self) -> bool:
+        """Whether it asks for the ports of containers on internal networks after Join (seen with 29.7.3, not 28.5.2).
+
+        Others drop them. The call Join has them on all networks.
+        """
+        return self.major >= _PROGRAMS_INTERNAL
+
+    @property
     def disables_ipv6(self) -> bool:
         """Whether it disables IPv6 in every sandbox, and enables it on each link that has an IPv6 address.
 
@@ -101,6 +109,9 @@ DNS_BEFORE_START: Final = EngineVersion(28, 1)
 
 _FORGETS_NETWORKS: Final = EngineVersion(29, 1)
 """The first version for which the bug was reported."""
+
+_PROGRAMS_INTERNAL: Final = 29
+"""The major version that sends ProgramExternalConnectivity if an internal network has a gateway all the same."""
 
 _LEAVES_IPV6: Final = 26
 """The first major version that leaves `net.ipv6.conf.all.disable_ipv6` to the user."""

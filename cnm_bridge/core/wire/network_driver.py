@@ -126,13 +126,13 @@ class Join:
         network_id: Docker's network ID.
         endpoint_id: Docker's endpoint ID.
         sandbox_key: Path of the sandbox's namespace; before Engine 28 it may not exist yet.
-        has_ports: Whether the container publishes ports, on this or another of its networks.
+        ports: What the container publishes, on this or another of its networks.
     """
 
     network_id: NetworkId
     endpoint_id: EndpointId
     sandbox_key: str
-    has_ports: bool
+    ports: tuple[PortRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +206,16 @@ def _is_given(key: str, value: JsonValue) -> bool:
 
 
 def parse_join(body: JsonObject) -> Join:
-    """Return a Join request."""
+    """Return a Join request.
+
+    Raises:
+        BadRequest: An address of the host is invalid.
+    """
     return Join(
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
         sandbox_key=get_str(body, "SandboxKey"),
-        has_ports=bool(get_objects(find_object(body, "Options") or {}, _PORT_MAP)),
+        ports=_parse_ports(find_object(body, "Options") or {}, "Join"),
     )
 
 
@@ -221,12 +225,15 @@ def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity
     Raises:
         BadRequest: An address of the host is invalid.
     """
-    options = find_object(body, "Options") or {}
-    try:
-        ports = tuple(map(_parse_port, get_objects(options, _PORT_MAP)))
-    except ValueError as exc:
-        raise BadRequest(f"ProgramExternalConnectivity: {_PORT_MAP}: {exc}") from exc
+    ports = _parse_ports(find_object(body, "Options") or {}, "ProgramExternalConnectivity")
     return ProgramExternalConnectivity(network_id=_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
+
+
+def _parse_ports(options: JsonObject, call: str) -> tuple[PortRequest, ...]:
+    try:
+        return tuple(map(_parse_port, get_objects(options, _PORT_MAP)))
+    except ValueError as exc:
+        raise BadRequest(f"{call}: {_PORT_MAP}: {exc}") from exc
 
 
 def _network_id(body: JsonObject) -> NetworkId:

@@ -29,7 +29,14 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addressing import fixed_addresses
 from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.sticky import is_asking, without_request
-from cnm_bridge.core.wire.network_driver import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
+from cnm_bridge.core.wire.network_driver import (
+    ChosenInterface,
+    CreateEndpoint,
+    EndpointReference,
+    Join,
+    Joined,
+    ProgramExternalConnectivity,
+)
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
@@ -102,16 +109,31 @@ class EndpointService:
 
         Raises:
             RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
-            Refused, CniError, KernelError: The endpoint cannot be attached.
+            Refused, CniError, KernelError: The endpoint cannot be attached, its container has a way out, or its ports
+                cannot be published although Docker does not ask for them later.
             StateError: The record cannot be written.
         """
         attachment = self.store.get_endpoint(request.endpoint_id).attachment
         with self.attempts.under_way(request.endpoint_id) as call:
             record = await self._attach(call, request, caller, attachment)
+        if request.ports and self._must_publish_now(record):
+            ports = ProgramExternalConnectivity(
+                network_id=record.network_id, endpoint_id=record.id, ports=request.ports
+            )
+            await self.joined.program_external_connectivity(ports)
         answer = self._attacher(record).join_reply(record)
-        if request.has_ports and answer.gateway is None:
+        if request.ports and answer.gateway is None:
             log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
         return answer
+
+    def _must_publish_now(self, record: EndpointRecord) -> bool:
+        """Return whether the container's ports are published at Join, because Docker does not ask for them later.
+
+        A guarded network that is internal for Docker has a gateway, of which Docker learns from the answer to Join.
+        """
+        network, version = self.store.find_network(record.network_id), self.planner.version.current
+        is_internal = network is not None and network.internal and not record.internal
+        return is_internal and (version is None or not version.programs_internal)
 
     async def leave(self, request: EndpointReference) -> None:
         """Let an endpoint leave its sandbox; does nothing if it is not joined or does not exist.

@@ -12,6 +12,14 @@ from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.system.known_version import KnownVersion
 
 
+def test_what_guarded_networks_need() -> None:
+    """Name servers in time from 28.1 on, and ports of internal networks from 29 on."""
+    assert not EngineVersion(28, 0).calls_before_start
+    assert EngineVersion(28, 1).calls_before_start
+    assert not EngineVersion(28, 5).programs_internal
+    assert EngineVersion(29, 0).programs_internal
+
+
 @pytest.mark.parametrize(
     ("text", "version", "first"),
     [
