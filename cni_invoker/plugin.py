@@ -2,7 +2,8 @@
 """Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
 
 `run_plugin` reads the call, has a function carry it out, and prints the answer. It works without asyncio and imports
-little, because a plugin starts anew for each operation.
+little, because a plugin starts anew for each operation. A `Plugin` can also answer in the process of a runtime
+(`Runtime`, parameter `in_process`).
 """
 
 import os
@@ -29,7 +30,7 @@ from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
 if TYPE_CHECKING:
     from cni_invoker.documents.results import Result
 
-__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Verb", "run_plugin"]
+__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Plugin", "Verb", "run_plugin"]
 
 _FIRST: Final = SUPPORTED_VERSIONS[0]
 """The version of a configuration without one."""
@@ -58,9 +59,26 @@ def run_plugin(
 ) -> NoReturn:
     """Act as a plugin: read the call, let a function carry it out, print the answer, and end the process.
 
-    A function that raises ends the plugin with an error: a `CniError` with its code, message and details, anything
-    else with code 999 and a traceback on standard error. What functions and child processes print goes to standard
-    error. Without a function for DEL, CHECK, GC or STATUS, the verb is passed on to the IPAM plugin, if there is one.
+    What functions and child processes print goes to standard error.
+
+    Args:
+        add: As for `Plugin`, and so are the others.
+        delete: See there.
+        check: See there.
+        gc: See there.
+        status: See there.
+        versions: See there.
+        about: A text for someone who starts the plugin without CNI_COMMAND.
+    """
+    Plugin(add=add, delete=delete, check=check, gc=gc, status=status, versions=versions).run(about)
+
+
+class Plugin:
+    """A plugin: a function for each verb.
+
+    A function that raises ends the call with an error: a `CniError` with its code, message and details, anything else
+    with code 999 and a traceback on standard error. Without a function for DEL, CHECK, GC or STATUS, the verb is passed
+    on to the IPAM plugin, if there is one.
 
     Args:
         add: Returns the result, in any version, by default the newest; None passes on that of the plugin before.
@@ -69,33 +87,73 @@ def run_plugin(
         gc: Removes what no valid attachment has.
         status: Raises `CallError(ErrorCode.NOT_AVAILABLE, …)` if no ADD can succeed.
         versions: The versions of the specification that the plugin supports.
-        about: A text for someone who starts the plugin without CNI_COMMAND.
     """
-    answers = os.dup(1)
-    os.dup2(2, 1)  # only the answer may go to standard output
-    command = os.environ.get("CNI_COMMAND", "")
-    if not command and about:
-        sys.stderr.write(f"{about}\nCNI versions: {', '.join(versions)}\n")
-        sys.exit(0)
-    config: JsonObject = {}
-    exit_status = 0
-    try:
-        verb = _parse_verb(command)
-        stdin = sys.stdin.buffer.read()
-        if verb is Verb.VERSION:
-            config = _parse_config(stdin) if stdin.strip() else {}
-            answer: JsonObject = {"supportedVersions": list(versions)}
-        else:
-            config = _parse_config(stdin)
-            call = _make_call(verb, stdin, config, versions)
-            functions = {Verb.DEL: delete, Verb.CHECK: check, Verb.GC: gc, Verb.STATUS: status}
-            answer = _add(call, add) if verb is Verb.ADD else _pass_on(call, functions[verb])
-    except BaseException as exc:  # noqa: BLE001  # the runtime needs an answer, whatever has happened
-        answer, exit_status = _describe(exc), 1
-    version = config.get("cniVersion") or (versions[-1] if command == Verb.VERSION else _FIRST)
-    if answer:
-        os.write(answers, render_json({"cniVersion": version, **answer}) + b"\n")
-    sys.exit(exit_status)
+
+    def __init__(
+        self,
+        *,
+        add: "Callable[[Call], Result | JsonObject | None]",
+        delete: Callable[[Call], None] | None = None,
+        check: Callable[[Call], None] | None = None,
+        gc: Callable[[Call], None] | None = None,
+        status: Callable[[Call], None] | None = None,
+        versions: Sequence[str] = SUPPORTED_VERSIONS,
+    ) -> None:
+        self._add = add
+        self._others = {Verb.DEL: delete, Verb.CHECK: check, Verb.GC: gc, Verb.STATUS: status}
+        self._versions = versions
+
+    def run(self, about: str = "") -> NoReturn:
+        """Act as an executable; see `run_plugin`."""
+        answers = os.dup(1)
+        os.dup2(2, 1)  # only the answer may go to standard output
+        if about and not os.environ.get("CNI_COMMAND"):
+            sys.stderr.write(f"{about}\nCNI versions: {', '.join(self._versions)}\n")
+            sys.exit(0)
+        exit_status, stdout, stderr = self._answer(os.environ, _read_stdin)
+        os.write(answers, stdout)
+        sys.stderr.write(stderr.decode("utf-8", "replace"))
+        sys.exit(exit_status)
+
+    def answer(self, environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Answer a call in this process: its own environment and standard input play no part.
+
+        It raises nothing. The functions run in the caller's thread, several calls at once; so they use no global state
+        of the process, such as `os.environ` or the working directory, and print nothing.
+
+        Args:
+            environment: The environment of the call: CNI_COMMAND, CNI_CONTAINERID and so on (CNI SPEC §2).
+            stdin: What an executable would read.
+
+        Returns:
+            What an executable would end with and print: exit status, standard output and standard error.
+        """
+        return self._answer(environment, lambda: stdin)
+
+    def _answer(self, environment: Mapping[str, str], read: Callable[[], bytes]) -> tuple[int, bytes, bytes]:
+        command = environment.get("CNI_COMMAND", "")
+        config: JsonObject = {}
+        exit_status, stderr = 0, ""
+        try:
+            verb = _parse_verb(command)
+            stdin = read()
+            if verb is Verb.VERSION:
+                config = _parse_config(stdin) if stdin.strip() else {}
+                answer: JsonObject = {"supportedVersions": list(self._versions)}
+            else:
+                config = _parse_config(stdin)
+                call = _make_call(verb, stdin, config, self._versions, environment)
+                answer = _add(call, self._add) if verb is Verb.ADD else _pass_on(call, self._others[verb])
+        except BaseException as exc:  # noqa: BLE001  # the runtime needs an answer, whatever has happened
+            answer, stderr = _describe(exc)
+            exit_status = 1
+        version = config.get("cniVersion") or (self._versions[-1] if command == Verb.VERSION else _FIRST)
+        stdout = render_json({"cniVersion": version, **answer}) + b"\n" if answer else b""
+        return exit_status, stdout, stderr.encode("utf-8", "backslashreplace")
+
+
+def _read_stdin() -> bytes:
+    return sys.stdin.buffer.read()
 
 
 def _parse_verb(command: str) -> Verb:
@@ -114,9 +172,11 @@ def _parse_config(stdin: bytes) -> JsonObject:
     return config
 
 
-def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[str]) -> Call:
+def _make_call(
+    verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[str], environment: Mapping[str, str]
+) -> Call:
     """Check what the runtime has sent, as `pkg/skel` does."""
-    missing = [name for name in _REQUIRED.get(verb, ()) if not os.environ.get(name)]
+    missing = [name for name in _REQUIRED.get(verb, ()) if not environment.get(name)]
     if missing:
         # Same wording as skel up to the semicolon.
         raise CallError(
@@ -124,10 +184,11 @@ def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[
         )
     for name, check in _CHECKS.items() if verb in _REQUIRED else ():
         try:
-            check(os.environ.get(name, ""))
+            check(environment.get(name, ""))
         except InvalidParameter as exc:
             raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"{name}: {exc.msg}") from exc
-    if verb in {Verb.ADD, Verb.DEL} and not _is_override() and is_own_namespace(os.environ.get("CNI_NETNS", "")):
+    is_allowed = environment.get("CNI_NETNS_OVERRIDE", "").upper() in {"1", "TRUE"}
+    if verb in {Verb.ADD, Verb.DEL} and not is_allowed and is_own_namespace(environment.get("CNI_NETNS", "")):
         # Same wording as skel up to the semicolon.
         reason = "plugin's netns and netns from CNI_NETNS should not be the same; set CNI_NETNS_OVERRIDE=1 if they may"
         raise CallError(ErrorCode.INVALID_NAMESPACE, reason)
@@ -140,17 +201,13 @@ def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[
         raise CallError(ErrorCode.INCOMPATIBLE_VERSION, f"config version does not allow {verb}", details)
     try:
         check_network_name(get_str(config, "name"))
-        call = Call(verb, stdin, config, version)
+        call = Call(verb, stdin, config, version, environment)
         _ = call.runtime_config, call.ipam_type, find_object(config, "prevResult")
     except (InvalidParameter, JsonError) as exc:
         raise CallError(ErrorCode.INVALID_CONFIGURATION, f"invalid network configuration: {exc}") from exc
     if verb is Verb.CHECK and config.get("prevResult") is None:
         raise CallError(ErrorCode.INVALID_CONFIGURATION, "prevResult is missing: CHECK needs it")
     return call
-
-
-def _is_override() -> bool:
-    return os.environ.get("CNI_NETNS_OVERRIDE", "").upper() in {"1", "TRUE"}
 
 
 def _add(call: Call, add: "Callable[[Call], Result | JsonObject | None]") -> JsonObject:
@@ -180,8 +237,9 @@ def _pass_on(call: Call, function: Callable[[Call], None] | None) -> JsonObject:
     return {}
 
 
-def _describe(exc: BaseException) -> JsonObject:
-    """Return an error as CNI's document."""
+def _describe(exc: BaseException) -> tuple[JsonObject, str]:
+    """Return an error as CNI's document, and the traceback of one that is none of CNI's."""
+    traces: list[str] = []
     notes = getattr(exc, "__notes__", ())
     if isinstance(exc, PluginFailed):
         code, msg, details = exc.code, f"{failed_words(exc.plugin, exc.verb)}: {exc.msg}", exc.details
@@ -190,7 +248,7 @@ def _describe(exc: BaseException) -> JsonObject:
     else:
         import traceback  # noqa: PLC0415
 
-        traceback.print_exception(exc)
+        traces = traceback.format_exception(exc)
         code, msg, details = int(ErrorCode.INTERNAL), f"{type(exc).__name__}: {exc}", ""
     details = "; ".join(filter(None, (details, *notes)))
-    return {"code": code, "msg": msg, **({"details": details} if details else {})}
+    return {"code": code, "msg": msg, **({"details": details} if details else {})}, "".join(traces)

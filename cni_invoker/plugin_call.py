@@ -76,18 +76,27 @@ class Call:
         name: The network's name.
         cni_version: The version of the configuration, in which the runtime is answered.
         stdin: The configuration as bytes, for further plugins.
+        environment: The environment that the runtime has given.
         ipam_reserved: Whether the IPAM plugin has reserved addresses in this call, which are freed if it fails.
     """
 
-    def __init__(self, verb: Verb, stdin: bytes, config: JsonObject, cni_version: str) -> None:
+    def __init__(
+        self,
+        verb: Verb,
+        stdin: bytes,
+        config: JsonObject,
+        cni_version: str,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self.verb = verb
         self.stdin = stdin
         self.config = config
         self.cni_version = cni_version
         self.name = find_str(config, "name") or ""
-        self.container_id = os.environ.get("CNI_CONTAINERID", "")
-        self.netns = os.environ.get("CNI_NETNS", "")
-        self.ifname = os.environ.get("CNI_IFNAME", "")
+        self.environment = environment
+        self.container_id = environment.get("CNI_CONTAINERID", "")
+        self.netns = environment.get("CNI_NETNS", "")
+        self.ifname = environment.get("CNI_IFNAME", "")
         self.ipam_reserved = False
 
     @cached_property
@@ -97,7 +106,7 @@ class Call:
         Raises:
             CallError: It is malformed.
         """
-        pairs = [pair.partition("=") for pair in os.environ.get("CNI_ARGS", "").split(";") if pair]
+        pairs = [pair.partition("=") for pair in self.environment.get("CNI_ARGS", "").split(";") if pair]
         for key, equals, value in pairs:
             try:
                 check_given_argument(key if equals else "", value)
@@ -229,7 +238,7 @@ class Call:
 
         from cni_invoker.execution.answer import find_plugin, plugin_failure  # noqa: PLC0415
 
-        search = os.environ.get("CNI_PATH", "")
+        search = self.environment.get("CNI_PATH", "")
         if not search:
             raise CallError(
                 ErrorCode.INVALID_ENVIRONMENT,
@@ -237,7 +246,7 @@ class Call:
             )
         path = find_plugin(plugin_type, [Path(directory) for directory in search.split(":") if directory])
         begun = time.monotonic()
-        environment = {**os.environ, "CNI_COMMAND": verb.value}
+        environment = {**self.environment, "CNI_COMMAND": verb.value}
         ended = subprocess.run([path], input=self.stdin, env=environment, stdout=subprocess.PIPE, check=False)
         if ended.returncode:
             raise plugin_failure(
