@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
     from cni_invoker.execution.executor import Execution, ExecutionObserver
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
+    from cni_invoker.execution.in_process import installed_plugins
     from cni_invoker.execution.limits import Limits
     from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
     from cni_invoker.runtime import Runtime
@@ -88,6 +89,7 @@ __all__ = [
     "TraceContext",
     "Verb",
     "VersionInfo",
+    "installed_plugins",
     "read_configuration",
     "run_preflight",
 ]
@@ -114,6 +116,7 @@ _HOMES: Final = {
     "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),
     "execution.executor": ("Execution", "ExecutionObserver"),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
+    "execution.in_process": ("installed_plugins",),
     "execution.limits": ("Limits",),
     "preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
     "runtime": ("Runtime",),

@@ -339,33 +339,46 @@ class PluginNotStarted(PluginError):
     """The kernel could not execute a plugin; it has not run.
 
     Attributes:
-        path: The executable.
+        path: The executable; None for a plugin in process, for which there was no thread.
         reason: The kernel's error text.
     """
 
     code = ErrorCode.IO_FAILURE
 
-    def __init__(self, *, plugin: str, verb: str, path: "Path", reason: str) -> None:
-        super().__init__(f"{failed_words(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
+    def __init__(self, *, plugin: str, verb: str, path: "Path | None", reason: str) -> None:
+        super().__init__(
+            f"{failed_words(plugin, verb)}: cannot execute {path or 'it in process'}: {reason}", plugin=plugin
+        )
         self.path = path
         self.reason = reason
 
 
 class PluginTimeout(PluginError):
-    """A plugin did not end in time; it and every process in its session have been killed.
+    """A plugin did not end in time; it and every process in its session have been killed, unless it runs in process.
 
     Attributes:
         verb: The operation.
         timeout_s: The limit, in seconds.
-        started: False if it was still waiting for a free slot and has not run.
+        started: False if it has not run: it was still waiting for a free slot, or for an earlier call in this process.
         stderr_tail: The last lines of its standard error.
     """
 
     def __init__(
-        self, *, plugin: str, verb: str, path: "Path", timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
+        self,
+        *,
+        plugin: str,
+        verb: str,
+        path: "Path | None",
+        timeout_s: float,
+        started: bool,
+        stderr_tail: Sequence[str] = (),
     ) -> None:
-        if started:
+        if started and path is None:
+            what = f"it timed out after {timeout_s:g} s and goes on, because it runs in this process"
+        elif started:
             what = f"it timed out after {timeout_s:g} s and was killed ({path})"
+        elif path is None:
+            what = f"it was not started within {timeout_s:g} s: an earlier call in this process still runs"
         else:
             what = f"it was not started within {timeout_s:g} s: too many plugins are running"
         super().__init__(f"{failed_words(plugin, verb)}: {what}{_shown(stderr_tail)}", plugin=plugin)
@@ -380,7 +393,7 @@ class PluginFailed(PluginError):
 
     Attributes:
         verb: The operation.
-        path: The executable.
+        path: The executable; None for a plugin in process.
         network: Name of the network; empty for VERSION.
         container_id: The container's ID; empty if the operation is for none.
         msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), followed by its output.
@@ -398,7 +411,7 @@ class PluginFailed(PluginError):
         *,
         plugin: str,
         verb: str,
-        path: "Path",
+        path: "Path | None",
         network: str = "",
         container_id: str = "",
         code: int,
@@ -411,7 +424,7 @@ class PluginFailed(PluginError):
         crash: str | None = None,
     ) -> None:
         message = f"{msg}; {details}" if details else msg
-        facts = f"code {code}, {describe_end(exit_status, signal)} after {duration_s:.3f} s, {path}"
+        facts = f"code {code}, {describe_end(exit_status, signal)} after {duration_s:.3f} s, {path or 'in process'}"
         for what, name in (("network", network), ("container", container_id)):
             facts += f", {what} {name}" if name else ""
         said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)

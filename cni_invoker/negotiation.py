@@ -29,7 +29,8 @@ from cni_invoker.locks import Slots
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""
 
-_Identity = tuple[int, int, int, int]
+_Identity = tuple[int, ...]
+_IN_PROCESS: Final[_Identity] = ()
 
 
 def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, VersionInfo]) -> str:
@@ -65,8 +66,8 @@ class Negotiation:
     def __init__(self, executor: Executor, requests: Requests) -> None:
         self._executor = executor
         self._requests = requests
-        self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}
-        self._asking: dict[tuple[Path, _Identity | None], _Question] = {}
+        self._known: dict[Path | str, tuple[_Identity, VersionInfo]] = {}
+        self._asking: dict[tuple[Path | str, _Identity | None], _Question] = {}
 
     async def version(self, plugin_type: str) -> VersionInfo:
         """Return the versions that a plugin supports; a failure reaches all waiting callers and is not cached.
@@ -74,8 +75,9 @@ class Negotiation:
         Raises:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
         """
-        path = self._executor.find(plugin_type)
-        identity = _identify(path)
+        found = self._executor.find(plugin_type)
+        path = found or plugin_type
+        identity = _IN_PROCESS if found is None else _identify(found)
         known = self._known.get(path)
         if known is not None and known[0] == identity:
             return known[1]

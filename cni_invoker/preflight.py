@@ -58,7 +58,8 @@ class PluginFinding:
     Attributes:
         type: Name of its executable.
         role: Its role in the list.
-        path: Its executable, None if it was not found.
+        path: Its executable; None if it was not found, or runs in this process.
+        in_process: Whether it runs in this process.
         supported: The CNI versions that it reports to support, empty if it could not be asked.
         capabilities: The capabilities that the list declares for it, sorted.
         problems: What is wrong with it.
@@ -68,6 +69,7 @@ class PluginFinding:
     type: str
     role: Role
     path: Path | None = None
+    in_process: bool = False
     supported: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ class Preflight:
                     "type": found.type,
                     "role": found.role.value,
                     "path": None if found.path is None else str(found.path),
+                    "inProcess": found.in_process,
                     "supportedVersions": list(found.supported),
                     "capabilities": list(found.capabilities),
                     "problems": list(found.problems),
@@ -145,7 +148,7 @@ class Preflight:
         lines = [f"{self.network}{source}: " + (f"CNI {self.cni_version}" if self.cni_version else "not usable")]
         for found in self.plugins:
             name = found.label if found.role is Role.PLUGIN else f"  {found.label}"
-            facts = [str(found.path)] if found.path else []
+            facts = [str(found.path)] if found.path else ["in process"] if found.in_process else []
             if found.supported:
                 facts.append(f"CNI {', '.join(found.supported)}")
             if found.capabilities:
@@ -240,21 +243,23 @@ def _warnings_of_flannel(document: JsonObject) -> tuple[str, ...]:
 
 async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequence[str]) -> PluginFinding:
     """Complete the finding about a plugin that the plugin `user` names."""
+    is_own = found.role is Role.PLUGIN or found.type == user
     try:
-        path = runtime.find_plugin(found.type)
+        path = runtime.find_plugin(found.type) if is_own else runtime.find_executable(found.type)
     except PluginNotFound as exc:
         return _unusable(found, user, f"{exc.where}{_hint(exc, user)}")
     except CniError as exc:
         return _unusable(found, user, str(exc))
+    found = replace(found, path=path, in_process=path is None)
     try:
         supported = (await runtime.version(found.type)).supported
     except PluginNotStarted as exc:
-        return _unusable(replace(found, path=path), user, f"cannot execute {exc.path}: {exc.reason}")
+        return _unusable(found, user, f"cannot execute {exc.path}: {exc.reason}")
     except CniError as exc:
         # Simple plugins do not have the verb.
         guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
-        return _warn(replace(found, path=path), f"does not say which CNI versions it speaks ({exc}); {guess}")
-    return _compare(replace(found, path=path, supported=supported), offered)
+        return _warn(found, f"does not say which CNI versions it speaks ({exc}); {guess}")
+    return _compare(replace(found, supported=supported), offered)
 
 
 def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:

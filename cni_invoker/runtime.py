@@ -28,6 +28,7 @@ from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, requi
 from cni_invoker.errors import CniError, GcFailed, PluginNotFound
 from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
+from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.running_plugins import RunningPlugins
 from cni_invoker.locks import TaskLocks
@@ -57,6 +58,9 @@ class Runtime:
             `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
         has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain. So the first
             ADD after an operator has removed it takes the lock again. None: chains are assumed to stay.
+        in_process: The plugins that run in this process, by type, e.g. `installed_plugins()`; executables of these
+            types are not used. What they get and give is that of an executable, but they cannot be killed: after a
+            timeout or a cancellation the call goes on in its thread, and the next one for the container waits for it.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -73,6 +77,7 @@ class Runtime:
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
         has_chain: Callable[[int, str, str], bool] | None = None,
+        in_process: Mapping[str, Answer] | None = None,
     ) -> None:
         limits = limits or Limits()
         # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
@@ -83,7 +88,7 @@ class Runtime:
 
         self._requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
         running = RunningPlugins(None if running_dir is None else Path(running_dir))
-        self._executor = Executor(directories, limits, observer, running)
+        self._executor = Executor(directories, limits, observer, running, in_process)
         self._negotiation = Negotiation(self._executor, self._requests)
         self._first_iptables_use = FirstIptablesUse(None if lock_dir is None else Path(lock_dir), has_chain=has_chain)
         self._locks = TaskLocks()
@@ -92,7 +97,8 @@ class Runtime:
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
 
-        A missing IPAM plugin is not an error: the plugin decides what `ipam.type` means.
+        Plugins that run in this process are left out. A missing IPAM plugin is not an error: the plugin decides what
+        `ipam.type` means.
 
         Raises:
             PluginNotFound: A plugin of the list is missing.
@@ -105,15 +111,23 @@ class Runtime:
             if plugin.ipam_type is not None:
                 with suppress(PluginNotFound):
                     found.append(self._executor.find(plugin.ipam_type))
-        return tuple(found)
+        return tuple(path for path in found if path is not None)
 
-    def find_plugin(self, plugin_type: str) -> Path:
-        """Return the executable of a plugin.
+    def find_plugin(self, plugin_type: str) -> Path | None:
+        """Return the executable of a plugin; None if it runs in this process.
 
         Raises:
             PluginNotFound: No plugin directory has it.
         """
         return self._executor.find(plugin_type)
+
+    def find_executable(self, plugin_type: str) -> Path:
+        """Return the executable of a plugin that another plugin executes, even if this process has the plugin.
+
+        Raises:
+            PluginNotFound: No plugin directory has it.
+        """
+        return self._executor.find_executable(plugin_type)
 
     async def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION").

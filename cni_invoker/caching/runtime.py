@@ -33,6 +33,7 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
+from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
@@ -83,6 +84,7 @@ class CachedRuntime:
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
         wait_s: float = 120.0,
+        in_process: Mapping[str, Answer] | None = None,
     ) -> Self:
         """Return a runtime that keeps its attachments in files.
 
@@ -97,6 +99,7 @@ class CachedRuntime:
             observer: Called after every execution.
             environment: The environment that plugins inherit.
             wait_s: As for this class.
+            in_process: The plugins that run in this process, as for `Runtime`.
 
         Raises:
             InvalidParameter: A plugin directory cannot be a path.
@@ -110,6 +113,7 @@ class CachedRuntime:
             environment=environment,
             lock_dir=lock_dir,
             running_dir=cache.running_dir,
+            in_process=in_process,
         )
         with reported("read", cache.running_dir):
             kill_orphaned_plugins(cache.running_dir, None, limit_s=_KILL_LIMIT_S)

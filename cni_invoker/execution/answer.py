@@ -78,7 +78,7 @@ class Output:
             raise BadResult(exc.reason, plugin=self.plugin, verb=self.verb, stderr_tail=self.stderr_tail) from exc
 
 
-def judge(request: "Request", path: Path, ended: "Ended", limits: "Limits") -> Output:
+def judge(request: "Request", path: Path | None, ended: "Ended", limits: "Limits") -> Output:
     """Return the output of a plugin that has ended, and log what it wrote to standard error.
 
     Raises:
@@ -129,7 +129,7 @@ def plugin_failure(
     *,
     plugin: str,
     verb: str,
-    path: Path,
+    path: Path | None,
     network: str,
     container_id: str,
     status: int | None,

@@ -4,7 +4,7 @@
 import asyncio
 import errno
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from cni_invoker.documents.request import Request
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output, find_obstacle, find_plugin, judge
+from cni_invoker.execution.in_process import Answer, NotLoaded, PluginThreads
 from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
@@ -70,16 +71,27 @@ class Executor:
         limits: Limits,
         observer: ExecutionObserver | None,
         running: RunningPlugins,
+        in_process: Mapping[str, Answer] | None = None,
     ) -> None:
         self._plugin_dirs = tuple(plugin_dirs)
         self._limits = limits
         self._observer = observer
         self._running = running
+        self._in_process = dict(in_process or {})
+        self._threads = PluginThreads()
         self._slots = NetworkSlots(limits.executions)
         self._slots_of_delete = NetworkSlots(limits.executions)
 
-    def find(self, plugin_type: str) -> Path:
-        """Return the executable of a plugin.
+    def find(self, plugin_type: str) -> Path | None:
+        """Return the executable of a plugin; None if it runs in this process.
+
+        Raises:
+            PluginNotFound: No plugin directory has it.
+        """
+        return None if plugin_type in self._in_process else self.find_executable(plugin_type)
+
+    def find_executable(self, plugin_type: str) -> Path:
+        """Return the executable of a plugin, even if it runs in this process: another plugin executes it.
 
         Raises:
             PluginNotFound: No plugin directory has it.
@@ -152,20 +164,38 @@ class Executor:
                 ) from exc
             return await self._execute(request if amend is None else await amend(request), path)
 
-    async def _execute(self, request: Request, path: Path) -> Output:
-        """Execute a request now, and report it."""
+    async def _execute(self, request: Request, path: Path | None) -> Output:
+        """Execute a request now, and report it. A plugin that cannot be loaded is left to its executable."""
         begun = time.monotonic()
         outcome = "success"
         owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
         try:
-            with self._running.keep(owner) as on_started:
-                ended = await self._start(request, path, begun, on_started)
+            ended = None if path is not None else await self._call(request, owner)
+            if ended is None:
+                path = path or self.find_executable(request.plugin)
+                with self._running.keep(owner) as on_started:
+                    ended = await self._start(request, path, begun, on_started)
             return judge(request, path, ended, self._limits)
         except BaseException as exc:
             outcome = type(exc).__name__
             raise
         finally:
             self._report(request, outcome, time.monotonic() - begun)
+
+    async def _call(self, request: Request, owner: str) -> Ended | None:
+        """Run a plugin of this process; None if it cannot be loaded."""
+        answer = self._in_process.get(request.plugin)
+        if answer is None:
+            return None
+        try:
+            return await self._threads.run(answer, request, self._limits, owner=owner)
+        except NotLoaded as exc:
+            self._in_process.pop(request.plugin, None)
+            log_event(__name__, "plugin.not_loaded", plugin=request.plugin, reason=str(exc))
+            return None
+        except BlockingIOError as exc:
+            reason = exc.strerror or str(exc)
+            raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=None, reason=reason) from exc
 
     async def _start(self, request: Request, path: Path, begun: float, on_started: Callable[[int], None]) -> Ended:
         """Run a plugin, and try again while its file is being written."""

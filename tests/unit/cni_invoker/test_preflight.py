@@ -168,6 +168,7 @@ async def test_the_report_as_json(plugins: FakePlugins) -> None:
         "type": "bridge",
         "role": "plugin",
         "path": str(plugins.directory / "bridge"),
+        "inProcess": False,
         "supportedVersions": ["0.4.0", "1.0.0"],
         "capabilities": ["mac"],
         "problems": [],

@@ -61,13 +61,15 @@ class WrittenPlugin:
         self, program: str, command: str, stdin: Mapping[str, object] | bytes = CONFIG, **variables: str | None
     ) -> Answer:
         """Write and execute it for a container; None unsets a variable."""
+        environment, given = self.call(command, stdin, **variables)
+        ended = subprocess.run([self.write(program)], env=environment, input=given, capture_output=True, check=False)
+        return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+    def call(
+        self, command: str, stdin: Mapping[str, object] | bytes = CONFIG, **variables: str | None
+    ) -> tuple[dict[str, str], bytes]:
+        """Environment and standard input of a call."""
         wanted = {**CONTAINER, "CNI_COMMAND": command, "CNI_PATH": str(self._directory), **variables}
         others = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
-        ended = subprocess.run(
-            [self.write(program)],
-            env={**others, **{name: value for name, value in wanted.items() if value is not None}},
-            input=stdin if isinstance(stdin, bytes) else json.dumps(stdin).encode(),
-            capture_output=True,
-            check=False,
-        )
-        return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        environment = {**others, **{name: value for name, value in wanted.items() if value is not None}}
+        return environment, stdin if isinstance(stdin, bytes) else json.dumps(stdin).encode()
