@@ -11,7 +11,7 @@ from typing import Final
 
 from cni_bridge_state import AttachMode, EndpointId, NetworkId
 from cni_bridge_state.store import Store
-from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime
+from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime, installed_plugins
 from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.core.lists.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.planning.ports import PortClaims
@@ -294,6 +294,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             observer=journal,
             find_trace=find_trace,
             has_chain=has_chain,
+            in_process=installed_plugins(),
         ),
         limits=limits,
         running_dir=running_dir,

@@ -16,6 +16,7 @@ from typing import Final
 
 import cni_invoker
 from cni_bridge_spec import JsonObject, JsonValue
+from cni_egress.plugin import PLUGIN
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.sync import Runtime
 from tests.egress.internet import HOST, open_inside
@@ -107,6 +108,7 @@ class Network:
         allow: The allow-list.
         settings: Further settings of the plugin `egress`.
         main: What the first plugin has besides, e.g. another type.
+        in_process: Whether the plugin `egress` runs in this process.
     """
 
     def __init__(
@@ -118,12 +120,16 @@ class Network:
         *,
         settings: JsonObject | None = None,
         main: JsonObject | None = None,
+        in_process: bool = False,
     ) -> None:
         plugins = directory / "plugins"
         plugins.mkdir(exist_ok=True)
         if not (plugins / "egress").exists():
             (plugins / "egress").symlink_to(EGRESS)
-        self._cni = Runtime(cni_invoker.Runtime([plugins, PLUGINS]))
+        offered = {"egress": PLUGIN.answer} if in_process else {}
+        self.runtime = cni_invoker.Runtime([plugins, PLUGINS], in_process=offered)
+        self._in_process = in_process
+        self._cni = Runtime(self.runtime)
         self._directory = directory
         self.name = name
         self.bridge = f"{name}0"
@@ -183,7 +189,7 @@ class Network:
         self._cni.check(self.configuration, container.attachment, container.result)
 
     def call(self, command: str, container: str = "", settings: JsonObject | None = None) -> JsonObject:
-        """Execute the plugin `egress` by itself, with further settings; gives its answer."""
+        """Call the plugin `egress` by itself, with further settings; gives its answer."""
         config: JsonObject = {
             "cniVersion": "1.1.0",
             "name": self.name,
@@ -198,14 +204,12 @@ class Network:
                 "CNI_IFNAME": "eth0",
                 "CNI_NETNS": f"/run/netns/{container}",
             }
-        ended = subprocess.run(
-            [EGRESS],
-            input=json.dumps(config).encode(),
-            stdout=subprocess.PIPE,
-            env={**os.environ, **environment},
-            check=False,
-        )
-        answer: JsonObject = json.loads(ended.stdout or b"{}")
+        environment, stdin = {**os.environ, **environment}, json.dumps(config).encode()
+        if self._in_process:
+            _, stdout, _ = PLUGIN.answer(environment, stdin)
+        else:
+            stdout = subprocess.run([EGRESS], input=stdin, stdout=subprocess.PIPE, env=environment, check=False).stdout
+        answer: JsonObject = json.loads(stdout or b"{}")
         return answer
 
     def gc(self, *valid: str) -> JsonObject:

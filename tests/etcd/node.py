@@ -15,6 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result, Runtime, sync
 from cni_ipam_etcd.etcd import Etcd
+from cni_ipam_etcd.plugin import PLUGIN as IN_PROCESS
 from cni_ipam_etcd.settings import Settings
 
 __all__ = ["PLUGIN", "TIMEOUT_S", "Node", "failing", "reading", "writing"]
@@ -33,14 +34,19 @@ class Node:
         endpoints: The members.
         name: The node's name.
         network: The network's name.
+        in_process: Whether the plugin runs in this process.
     """
 
-    def __init__(self, directory: Path, endpoints: Sequence[str], name: str, network: str) -> None:
+    def __init__(
+        self, directory: Path, endpoints: Sequence[str], name: str, network: str, *, in_process: bool = False
+    ) -> None:
         plugins = directory / "plugins"
         plugins.mkdir(exist_ok=True)
         if not (plugins / PLUGIN.name).exists():
             (plugins / PLUGIN.name).symlink_to(PLUGIN)
-        self._cni = sync.Runtime(Runtime([plugins, Path("/usr/lib/cni")]))
+        offered = {PLUGIN.name: IN_PROCESS.answer} if in_process else {}
+        self._cni = sync.Runtime(Runtime([plugins, Path("/usr/lib/cni")], in_process=offered))
+        self._in_process = in_process
         self._directory = directory
         self.etcd: dict[str, JsonValue] = {"endpoints": list(endpoints), "node": name, "timeout": TIMEOUT_S}
         self.network = network
@@ -48,7 +54,7 @@ class Node:
 
     def other(self, name: str) -> "Node":
         """Another host of the same network."""
-        made = Node(self._directory, [], name, self.network)
+        made = Node(self._directory, [], name, self.network, in_process=self._in_process)
         made.etcd, made.section = {**self.etcd, "node": name}, self.section
         return made
 

@@ -37,14 +37,14 @@ class Explanation:
     Attributes:
         plan: The plan, whose list has a version that its plugins support.
         requests: The plugins' requests for ADD, in the order of the list.
-        paths: Plugin → its executable.
+        paths: Plugin → its executable; None if it runs in process.
         docker_network: Name of the Docker network; None if a CNI configuration is explained.
         warnings: Assumptions about the plugins, and options that have no effect.
     """
 
     plan: Plan
     requests: Sequence[Request]
-    paths: Mapping[str, Path] = field(hash=False)
+    paths: Mapping[str, Path | None] = field(hash=False)
     docker_network: str | None = None
     warnings: Sequence[str] = ()
 
@@ -67,7 +67,7 @@ class Explanation:
             "plugins": [
                 {
                     "type": request.plugin,
-                    "path": str(self.paths[request.plugin]),
+                    "path": None if (path := self.paths[request.plugin]) is None else str(path),
                     "publishesPorts": publishes,
                     "environment": _environment(request),
                     "stdin": parse_json(request.stdin),
@@ -156,7 +156,7 @@ class Explanation:
     def _plugin_lines(self) -> Iterator[str]:
         """Yield the request of each plugin, and what is synced into the sandbox."""
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
-            yield from ("", f"{number}. {request.plugin} ({self.paths[request.plugin]})")
+            yield from ("", f"{number}. {request.plugin} ({self.paths[request.plugin] or 'in process'})")
             yield from (f"   {name}={value}" for name, value in _environment(request).items())
             yield from (f"   {line}" for line in _indented(parse_json(request.stdin)))
             yield from (f"   {note}" for note in self._notes(number))

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_invoker import CniError, ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime, run_preflight
+from cni_invoker import (
+    CniError,
+    ConfigurationDirectories,
+    Limits,
+    NetworkConfigurationList,
+    Runtime,
+    installed_plugins,
+    run_preflight,
+)
 from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import (
@@ -107,8 +115,9 @@ async def _gather(
     elsewhere: dict[str, Path] = {}
     warnings: tuple[str, ...] = ()
     if not quick:
-        preflight = await run_preflight(Runtime(settings.cni_bin_dirs, Limits()), network)
-        missing = [one for one in preflight.plugins if one.path is None]
+        runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
+        preflight = await run_preflight(runtime, network)
+        missing = [one for one in preflight.plugins if one.path is None and not one.in_process]
         elsewhere = {one.type: file for one in missing if (file := _find_elsewhere(one.type)) is not None}
         labels = tuple(f"{one.label}: " for one in missing if one.type in elsewhere)
         problems = tuple(text for text in preflight.all_problems if not text.startswith(labels))

@@ -19,6 +19,7 @@ from cni_invoker import (
     PluginFinding,
     Preflight,
     Runtime,
+    installed_plugins,
     run_preflight,
 )
 from cni_invoker.errors import ConfigurationNotFound
@@ -240,7 +241,7 @@ async def _version(engine: Engine) -> EngineVersion:
 
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
     """Return the list of a network, in the newest version that all its plugins support."""
-    runtime = Runtime(settings.cni_bin_dirs, Limits())
+    runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
     backend = Backend.IPTABLES if wanted.parent is not None else _find_backend()
 
     async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:

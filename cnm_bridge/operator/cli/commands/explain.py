@@ -18,6 +18,7 @@ from cni_invoker import (
     Limits,
     NetworkConfigurationList,
     Runtime,
+    installed_plugins,
     run_preflight,
 )
 from cni_invoker.advanced import requests_for_add
@@ -119,7 +120,7 @@ async def _explain(settings: Settings, name: str, given: dict[str, str], request
     wanted = PlanRequest(
         network=network.configuration, options=network.options, requested=requested, pools=pools, internal=internal
     )
-    runtime = Runtime(settings.cni_bin_dirs, Limits())
+    runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
     ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
     warnings = (*(await run_preflight(runtime, plan_attachment(wanted).configuration)).all_warnings, *ignored)
     try:

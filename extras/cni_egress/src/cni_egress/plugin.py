@@ -15,9 +15,9 @@ from cni_egress.policy import BadEntry, Policy, expand_sets
 from cni_egress.records import DEFAULT_MARK, DIRECTORY, BadRecord, Record, Records
 from cni_egress.sets import read_set
 from cni_invoker.documents.jsontypes import JsonError, find_object, find_str, get_bool, get_strings
-from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
+from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
 
-__all__ = ["main"]
+__all__ = ["PLUGIN", "main"]
 
 _RESPONDER_LIMIT_S: Final = 3.0
 """How long ADD waits for a responder that is being restarted."""
@@ -185,13 +185,9 @@ def status(call: Call) -> None:
         raise CallError(ErrorCode.NOT_AVAILABLE, exc.msg, exc.details) from exc
 
 
+PLUGIN: Final = Plugin(add=add, delete=delete, check=check, gc=gc, status=status)
+
+
 def main() -> NoReturn:
     """Act as the plugin."""
-    run_plugin(
-        add=add,
-        delete=delete,
-        check=check,
-        gc=gc,
-        status=status,
-        about="egress: a CNI plugin under which a container reaches only what its network allows",
-    )
+    PLUGIN.run(about="egress: a CNI plugin under which a container reaches only what its network allows")

@@ -3,14 +3,15 @@
 """The verbs of the plugin `cni-ipam-etcd`; without CNI_COMMAND, the operator's commands."""
 
 import os
+from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonObject, find_object
-from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
+from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
 from cni_ipam_etcd.reservations import Reservations
 from cni_ipam_etcd.section import Section
 from cni_ipam_etcd.settings import Settings
 
-__all__ = ["main"]
+__all__ = ["PLUGIN", "main"]
 
 
 def _settings(call: Call) -> Settings:
@@ -71,10 +72,13 @@ def status(call: Call) -> None:
         raise CallError(ErrorCode.NOT_AVAILABLE, exc.msg, exc.details) from exc
 
 
+PLUGIN: Final = Plugin(add=add, delete=delete, check=check, gc=gc, status=status)
+
+
 def main() -> None:
     """Act as the plugin, or as the operator's command."""
     if "CNI_COMMAND" in os.environ:
-        run_plugin(add=add, delete=delete, check=check, gc=gc, status=status)
+        PLUGIN.run()
     from cni_ipam_etcd.commands import commands  # noqa: PLC0415  # the plugin does not need it
 
     commands()

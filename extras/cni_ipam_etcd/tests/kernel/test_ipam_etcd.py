@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The IPAM plugin `cni-ipam-etcd` with a real etcd of one member; tests/etcd has those with three."""
+"""The IPAM plugin `cni-ipam-etcd` with a real etcd of one member; tests/etcd has those with three.
+
+Each test runs it both ways: as a process, and in the process of its runtime.
+"""
 
 import itertools
 import json
@@ -32,10 +35,11 @@ def start_etcd(private_namespaces: int, tmp_path_factory: pytest.TempPathFactory
         yield made
 
 
-@pytest.fixture(name="node")
-def make_node(etcd: Cluster, tmp_path: Path) -> Node:
+@pytest.fixture(name="node", params=["executed", "in_process"])
+def make_node(etcd: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Node:
     """A host, with a network that no other test has."""
-    return Node(tmp_path, etcd.endpoints, "one", f"lan{next(NUMBERS)}")
+    in_process = request.param == "in_process"
+    return Node(tmp_path, etcd.endpoints, "one", f"lan{next(NUMBERS)}", in_process=in_process)
 
 
 def test_a_section_of_host_local(node: Node, tmp_path: Path) -> None:

@@ -227,3 +227,16 @@ def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
     done = explain(tmp_path, *arguments, "--json", "blue")
     assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output
     assert ("static" in {command.plugin for command in plugins.commands}) is asked
+
+
+def test_a_plugin_in_process(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Where an executable is shown, it says so; none is needed."""
+    plugins.install("bridge")
+    document = {"cniVersion": "1.0.0", "name": "red", "plugins": [LIST["plugins"][0], {"type": "egress"}]}  # type: ignore[index]
+    (tmp_path / "conf" / "red.conflist").write_text(json.dumps(document))
+    done = explain(tmp_path, "--plugins", "red")
+    assert "2. egress (in process)" in done.stdout, done.output
+    assert [one["path"] for one in json.loads(explain(tmp_path, "--json", "red").stdout)["plugins"]] == [
+        f"{tmp_path}/bin/bridge",
+        None,
+    ]
