@@ -33,7 +33,12 @@ _GIVE_DNS: Final = f"give the container --dns {RESPONDER} (compose: dns: {RESPON
 
 def is_guarded(network: NetworkConfigurationList) -> bool:
     """Return whether a list has the plugin `egress`."""
-    return any(plugin.type == _EGRESS for plugin in network.plugins)
+    return any(is_guard(plugin.document) for plugin in network.plugins)
+
+
+def is_guard(plugin: JsonObject) -> bool:
+    """Return whether a plugin of a list is `egress`, by its document."""
+    return plugin.get("type") == _EGRESS
 
 
 def without_gateway(network: NetworkConfigurationList, *, internal: bool) -> bool:

@@ -42,6 +42,9 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "doctor": ("doctor.doctor", "Examine the host: kernel, firewall, engine, plugins, addresses, installation."),
     },
+    "Guarded networks": {
+        "egress": ("egress.egress", "Show and change what containers of guarded networks reach."),
+    },
     "Repair": {
         "cleanup": ("cleanup.cleanup", "Show failed teardowns and unclaimed addresses; with --run, clean up."),
         "state": ("state.state", "Show, export and import the stored state."),
