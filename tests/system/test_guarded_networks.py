@@ -121,6 +121,12 @@ class Guarded:
         """With what `docker run` makes a container of a guarded network on this engine."""
         return () if self.is_internal else ("--dns", RESPONDER)
 
+    @property
+    def rights(self) -> Sequence[str]:
+        """All capabilities; those that matter on an engine that asks for some which the kernel does not give."""
+        names = ("ALL",) if self.engine.version >= (23,) else ("NET_ADMIN", "NET_RAW", "SYS_ADMIN")
+        return tuple(option for name in names for option in ("--cap-add", name))
+
     def run(self, network: str, *options: str) -> Container:
         """Start a container that sleeps."""
         return self.scene.run(network, *self.flags, *options)
@@ -144,8 +150,10 @@ class Guarded:
 
     def beacon(self, network: str, milliseconds: int, *addresses: str) -> None:
         """Run a container with all capabilities whose only program sends from its first instruction on."""
-        mounted = ("-v", "/run/beacon:/beacon:ro", "--cap-add", "ALL", "--network", network)
-        self.lab.docker("run", "--rm", *self.flags, *mounted, "busybox", "/beacon", str(milliseconds), *addresses)
+        mounted = ("-v", "/run/beacon:/beacon:ro", "--network", network)
+        self.lab.docker(
+            "run", "--rm", *self.flags, *self.rights, *mounted, "busybox", "/beacon", str(milliseconds), *addresses
+        )
 
 
 def install_plugin(scene: Scene) -> None:
@@ -213,8 +221,8 @@ def test_kills_and_restarts(guarded: Guarded) -> None:
     """Neither a restart of the container, nor one of the daemons, nor removed tables let a packet out."""
     lab = guarded.lab
     lab.docker(
-        "run", *guarded.flags, "-d", "--name", "restless",
-        "--restart", "always", "--cap-add", "ALL", "-v", "/run/beacon:/beacon:ro",
+        "run", *guarded.flags, *guarded.rights, "-d", "--name", "restless",
+        "--restart", "always", "-v", "/run/beacon:/beacon:ro",
         "--network", guarded.network, "busybox", "/beacon", "700", *CLOSED,
     )  # fmt: skip
     try:

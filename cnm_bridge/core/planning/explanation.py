@@ -13,6 +13,7 @@ from cni_bridge_state import DnsOption
 from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
+from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
 from cnm_bridge.core.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
@@ -99,6 +100,8 @@ class Explanation:
             yield f"On several networks it is {'moved' if find_unsuitable(configuration) is None else unless}."
         publishers = [one.plugin for one, publishes in zip(self.requests, self._publishers(), strict=True) if publishes]
         yield f"Ports (-p) are published by {publishers[0]}." if publishers else "It can publish no ports (-p)."
+        if is_guarded(configuration):
+            yield "It reaches only what the plugin egress allows."
         if not plan.attach.mode.docker_knows_addresses:
             yield "Docker does not know its addresses, so other containers do not find it by name."
         elif plan.options.dns is not DnsOption.REPLACE:

@@ -31,6 +31,7 @@ from cnm_bridge.core.lists.reserved_list import with_reservation
 from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.options.cni_options import Options, merge_options, parse_options, with_spelling
 from cnm_bridge.core.options.docker_options import split_unknown
+from cnm_bridge.core.options.egress_options import ALLOW
 from cnm_bridge.core.planning.explanation import Explanation
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
@@ -209,7 +210,8 @@ async def find_explained_network(
     except EngineUnavailable as exc:
         doubt = f"whether there is a Docker network {name!r} is not known: {exc}"
     ours = docker if docker is not None and docker.driver == driver else None
-    options = replace(parse_options(merge_options(ours.options if ours else {}, known)), unknown=unknown)
+    further = {ALLOW: known.pop(ALLOW)} if ours and ALLOW in known else {}  # in addition to the network's
+    options = replace(parse_options(merge_options(ours.options if ours else {}, known), further), unknown=unknown)
     index = ConfigurationDirectories(conf_dirs).index()
     if options.inline is not None:
         return ExplainedNetwork(configuration=options.inline, options=options, docker=ours, doubt=doubt)

@@ -119,6 +119,16 @@ def test_the_release_of_the_engine_is_not_known(
     assert plugins.commands
 
 
+def test_a_guarded_network(tmp_path: Path, plugins: FakePlugins) -> None:
+    """The explanation has a sentence about it; that of another network has none."""
+    plugins.install("egress")
+    guard: JsonObject = {"type": "egress", "allow": ["a.example"]}
+    document = {"cniVersion": "1.0.0", "name": "agents", "plugins": [{"type": "bridge"}, guard]}
+    (tmp_path / "conf" / "agents.conflist").write_text(json.dumps(document))
+    assert "It reaches only what the plugin egress allows." in explain(tmp_path, "agents").output
+    assert "reaches" not in explain(tmp_path, "blue").output
+
+
 def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
     """The warning is in the text and in the JSON."""
     document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
