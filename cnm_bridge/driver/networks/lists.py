@@ -14,6 +14,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList, Runtime
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused, network_option
+from cnm_bridge.core.lists.guard import is_guarded, with_guard
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.managed import ManagedNetworks
@@ -102,11 +103,19 @@ class NetworkLists:
     async def find_named(self, name: str) -> NetworkConfigurationList:
         """Return the list of this name that is on disk now, in a version that all its plugins support.
 
+        It guards if one of its networks is guarded by its options: DEL of `egress` does nothing for all others.
+
         Raises:
             CniError: It does not exist, or its plugins have no version in common.
+            Refused: It cannot be guarded any more.
         """
         inline = (found for found in self.inline() if found.name == name)
-        return await self.runtime.negotiate(next(inline, None) or self.index().find(name))
+        found = next(inline, None) or self.index().find(name)
+        for network in self.store.networks():
+            if (network.configuration or network.name) == name and not is_guarded(found):
+                egress = parse_options(network.options).egress
+                found = with_guard(found, egress.allow, audit=egress.audit)
+        return await self.runtime.negotiate(found)
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""

@@ -22,6 +22,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.naming import (
     alternative_name,
@@ -256,7 +257,7 @@ class RemoveLeftovers:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
             try:
                 return await self.lists.find_named(name)
-            except CniError as exc:
+            except (CniError, Refused) as exc:
                 log.warning("endpoint.leftovers_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
         return None
 
