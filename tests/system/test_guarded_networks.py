@@ -370,3 +370,19 @@ def test_published_ports(guarded: Guarded) -> None:
     assert "has no plugin after its first with the capability portMappings" in scene.run_refusal(
         scene.network(guarded.lan, *options), *guarded.flags, "-p", "8081:80"
     )
+
+
+def test_an_engine_that_boots(guarded: Guarded, beside_ours: Sequence[str]) -> None:
+    """It answers nothing, and starts the containers that ran before: also those with another, internal network."""
+    scene, lab = guarded.scene, guarded.lab
+    container = guarded.run(guarded.network, "--restart", "always")
+    lab.docker("network", "connect", *beside_ours, scene.builtin_network("--internal"), container.name)
+    lab.restart_dockerd(signal.SIGKILL)
+    running = ("inspect", "--format", "{{.State.Running}}", container.name)
+    wait_until(lambda: lab.docker(*running) == "true", "the container runs again", 60)
+    container.exec("ping", "-c", "1", "-w", "9", OPEN[0])
+    before = guarded.seen()
+    container.exec("sh", "-c", f"! nc -w 1 {CLOSED[0]} 443")
+    assert guarded.seen() == before
+    if guarded.is_internal:
+        assert servers(container.exec("cat", "/etc/resolv.conf")) == ["127.0.0.11", RESPONDER]
