@@ -136,7 +136,8 @@ def compare(
 
 def _compare_container(name: str, wanted: Container, found: DockerContainer) -> Iterator[str]:
     if wanted.running != (found.runs):
-        yield f"container {name}: should {'' if wanted.running else 'not '}run, and is {found.state}"
+        error = f" ({found.error})" if found.error else ""
+        yield f"container {name}: should {'' if wanted.running else 'not '}run, and is {found.state}{error}"
     yield from (f"container {name}: {line}" for line in _missing("network", wanted.networks, set(found.endpoints)))
     if wanted.running and found.runs:
         for network, endpoint in sorted(found.endpoints.items()):
