@@ -132,14 +132,9 @@ class ConfigurationDirectories:
 
     def __init__(self, directories: StrPath | Iterable[StrPath]) -> None:
         self._mutex = threading.Lock()
-        self.look_in(directories)
-
-    def look_in(self, directories: StrPath | Iterable[StrPath]) -> None:
-        """Use other directories from now on, in order of precedence."""
-        with self._mutex:
-            self._directories = tuple(dict.fromkeys(as_paths(directories)))
-            self._index = ConfigurationIndex(self._directories, ())
-            self._seen: list[_Seen] | None = []
+        self._directories = tuple(dict.fromkeys(as_paths(directories)))
+        self._index = ConfigurationIndex(self._directories, ())
+        self._seen: list[_Seen] | None = []
 
     def index(self) -> ConfigurationIndex:
         """Return the current content of the directories.

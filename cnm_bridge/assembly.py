@@ -205,13 +205,11 @@ class Daemon:
             drain_timeout_s=drain_timeout_s,
         )
 
-    def answering_admin(
-        self, listener: Listener | None, settings: Callable[[], Settings]
-    ) -> AbstractAsyncContextManager[Callable[[Listener], None]]:
+    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
         """Answer the operator's requests on the admin socket, if there is one, while the block runs."""
-        return answering_admin(listener, (*self.requests, settings_request(settings)))
+        return answering_admin(listener, (*self.requests, settings_request(self.resources.settings)))
 
-    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[object]:
+    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
         """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
         return answering_admin(listener, (self.metrics,), is_brief=True)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs the daemon: start, serve, reload, stop; and the background work. `assembly.py` makes its objects."""
+"""Runs the daemon: start, serve, stop; and the background work. `assembly.py` makes its objects."""
 
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Final, Literal
@@ -20,9 +20,7 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.pending_connections import HIDDEN
-from cnm_bridge.server.reloading import Reloading, SettingsSource
-from cnm_bridge.server.restoring import Restoring
-from cnm_bridge.system.log import LogWriter, RateLimit, configure_logging
+from cnm_bridge.system.log import LogWriter, RateLimit
 from cnm_bridge.system.process import (
     keep_memory_small,
     raise_descriptor_limit,
@@ -46,12 +44,10 @@ _PAUSE_S: Final = 1.0
 def run(
     settings: Settings,
     listener: Listener,
-    source: SettingsSource,
     output: LogWriter,
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
-    restoring: Restoring | None = None,
 ) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
@@ -61,7 +57,7 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listener, source, output, admin=admin, scrapes=scrapes, restoring=restoring))
+        asyncio.run(serve(settings, listener, output, admin=admin, scrapes=scrapes))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
@@ -69,19 +65,15 @@ def run(
 async def serve(
     settings: Settings,
     listener: Listener,
-    source: SettingsSource,
     output: LogWriter,
     *,
     admin: Listener | None = None,
     scrapes: Listener | None = None,
-    restoring: Restoring | None = None,
 ) -> None:
     """Answer Docker on the plugin socket until SIGTERM or SIGINT, then complete running calls and teardowns.
 
     The admin socket and the one for scrapes of metrics, if there are any, are answered during the clean-up at the start
     and at the end, too.
-
-    SIGHUP reads the settings from their source again; see `cnm_bridge.server.reloading`.
 
     Before the first call is answered, the daemon undoes what the previous run left unfinished, for a limited time,
     because a plugin that hangs must not block all other networks (`UnfinishedTeardowns.wait`).
@@ -89,7 +81,7 @@ async def serve(
     Raises:
         StateError: The state directory cannot be used.
     """
-    stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
+    stop = _event_for(signal.SIGTERM, signal.SIGINT)
     watchdog_s, descriptors = take_watchdog_s(), raise_descriptor_limit()
     with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
         resume_garbage_collection()
@@ -97,20 +89,17 @@ async def serve(
         _log_missing_rights()
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _distrust_if_hidden(daemon)
-        reloading = Reloading(settings, source, reload, _appliers(daemon, output))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         daemon.ipam.releases.add_unfinished()
         resume_garbage_collection()  # again: after a reboot there may be thousands of teardowns
         async with (
-            daemon.answering_admin(admin, lambda: reloading.current) as renew_admin,
+            daemon.answering_admin(admin),
             daemon.answering_scrapes(scrapes),
             asyncio.TaskGroup() as tasks,
         ):
             works: tuple[tuple[str, _Work], ...] = (
                 *_background(daemon),
-                ("reloading", reloading.run),
-                *([] if restoring is None else [("restoring", partial(restoring.run, renew_admin))]),
                 ("watchdog", partial(feed_watchdog, notify, watchdog_s)),
             )
             background = [tasks.create_task(supervised(name, work)) for name, work in works]
@@ -173,20 +162,6 @@ def _distrust_if_hidden(daemon: Daemon) -> None:
     if daemon.resources.engine.is_hidden():
         log.warning("engine.hidden", consequence=HIDDEN)
         daemon.resources.kernel.distrust_processes()
-
-
-def _appliers(daemon: Daemon, output: LogWriter) -> Mapping[str, Callable[[Settings], None]]:
-    """Return the functions that apply new values of the settings that can change while the daemon runs."""
-
-    def apply_logging(changed: Settings) -> None:
-        configure_logging(changed.log_level, changed.log_format, output)
-
-    return {
-        "cni_conf_dirs": lambda changed: daemon.networks.directories.look_in(changed.cni_conf_dirs),
-        "networks": lambda changed: daemon.networks.managed.replace(changed.networks),
-        "log_level": apply_logging,
-        "log_format": apply_logging,
-    }
 
 
 async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]) -> None:

@@ -61,10 +61,8 @@ async def running(app: web.Application, *, cancels: bool) -> AsyncIterator[web.S
 @asynccontextmanager
 async def accepting(
     listeners: Iterable[Listener], protocol_for: Callable[[Listener], Callable[[], asyncio.Protocol]]
-) -> AsyncIterator[Callable[[Listener], None]]:
+) -> AsyncIterator[None]:
     """Accept connections on listening sockets during the block; then close the sockets.
-
-    Yields a function that takes another socket instead, and closes the others.
 
     When the block has ended, each accepted socket has become a connection of its protocol, or is closed. What the
     kernel has not handed over stays in the queue: if systemd owns the socket, the next daemon accepts it.
@@ -75,13 +73,8 @@ async def accepting(
     """
     acceptors = [_Acceptor(one, protocol_for(one)) for one in listeners]
 
-    def renew(listener: Listener) -> None:
-        for acceptor in acceptors:
-            acceptor.stop()
-        acceptors.append(_Acceptor(listener, protocol_for(listener)))
-
     try:
-        yield renew
+        yield
     finally:
         for acceptor in acceptors:
             acceptor.stop()

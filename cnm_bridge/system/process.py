@@ -7,7 +7,6 @@ import fcntl
 import gc
 import os
 import resource
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,57 +85,21 @@ def resume_garbage_collection() -> None:
         _libc.malloc_trim(0)
 
 
-class RunDirectory:
-    """The locked run directory: what is in it without a record is a leftover, so it must belong to one daemon.
+@contextmanager
+def locked_run_directory(path: Path) -> Iterator[None]:
+    """Hold the lock of a run directory while the block runs; the kernel releases it when the process ends.
 
-    Args:
-        path: The directory; it is created if it is missing.
+    What is in the directory without a record is a leftover, so it must belong to one daemon. It is created if missing.
 
     Raises:
         Refused: Another process holds the lock.
         OSError: The directory cannot be created or opened.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor = _lock(path)
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the directory was removed or replaced. Then the lock keeps no other daemon away."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return True
-        return not os.path.samestat(found, os.fstat(self._descriptor))
-
-    def restore(self) -> None:
-        """Create the directory again, with its mode, and lock that; errors as at the beginning, and nothing changes."""
-        descriptor = _lock(self.path)
-        try:  # a plugin may have needed it first
-            os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(self._descriptor)
-        self._descriptor = descriptor
-
-    def close(self) -> None:
-        """Release the lock."""
-        os.close(self._descriptor)
-
-
-@contextmanager
-def locked_run_directory(path: Path) -> Iterator[RunDirectory]:
-    """Hold the lock of a run directory while the block runs; the kernel releases it when the process ends.
-
-    Errors as in `RunDirectory`.
-    """
-    directory = RunDirectory(path)
+    descriptor = _lock(path)
     try:
-        yield directory
+        yield
     finally:
-        directory.close()
+        os.close(descriptor)
 
 
 def _lock(path: Path) -> int:

@@ -27,7 +27,6 @@ _UCRED: Final = struct.Struct("=iII")
 _ADMIN: Final = "admin"
 """The name of the admin socket's descriptor, as in the systemd unit."""
 
-_ADMIN_OPTION: Final = "--admin-socket"
 _ADMIN_DIRECTORY_MODE: Final = 0o700
 
 _MODE: Final = 0o600
@@ -93,48 +92,7 @@ class Sockets:
     """
 
     plugin: socket.socket
-    admin: "SocketFile"
-
-
-class SocketFile:
-    """A listening Unix socket with its file.
-
-    Args:
-        sock: The socket.
-        path: The file.
-        is_own: Whether this process made the file; it is another one's, usually systemd's, if not.
-        option: The option that sets its path, for errors.
-        directory_mode: The mode of the file's directory, if that has to be created.
-    """
-
-    def __init__(self, sock: socket.socket, path: Path, *, is_own: bool, option: str, directory_mode: int) -> None:
-        self.sock = sock
-        self._path = path
-        self._is_own = is_own
-        self._option = option
-        self._directory_mode = directory_mode
-        self._inode = _find_inode(self._path)
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the file was removed or replaced, so that no client finds the socket."""
-        return self._inode is None or _find_inode(self._path) != self._inode
-
-    def renew(self) -> socket.socket:
-        """Listen at the path with another socket, and return it; the caller closes the former one.
-
-        Errors as in `listening`.
-        """
-        self.sock = _listen(self._path, self._option, self._directory_mode)
-        self._is_own = True
-        self._inode = _find_inode(self._path)
-        return self.sock
-
-    def remove(self) -> None:
-        """Close the socket and remove the file, unless that is another process's, or another one by now."""
-        if self._is_own and not self.is_lost:
-            self._path.unlink()
-        self.sock.close()
+    admin: socket.socket
 
 
 @contextmanager
@@ -147,14 +105,11 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
     admin = given.pop(_ADMIN, None)
     with ExitStack() as stack:
         plugin = next(iter(given.values()), None)
-        plugin = plugin or stack.enter_context(listening(settings.socket, option="--socket"))
-        is_own = admin is None
-        admin = admin or _listen(settings.admin_path, _ADMIN_OPTION, _ADMIN_DIRECTORY_MODE)
-        name = admin.getsockname()
-        path = Path(name) if isinstance(name, str) and name else settings.admin_path  # systemd's may have no file
-        file = SocketFile(admin, path, is_own=is_own, option=_ADMIN_OPTION, directory_mode=_ADMIN_DIRECTORY_MODE)
-        stack.callback(file.remove)
-        yield Sockets(plugin=plugin, admin=file)
+        plugin = plugin or stack.enter_context(listening(settings.socket))
+        admin = admin or stack.enter_context(
+            listening(settings.admin_path, option="--admin-socket", directory_mode=_ADMIN_DIRECTORY_MODE)
+        )
+        yield Sockets(plugin=plugin, admin=admin)
 
 
 @contextmanager
@@ -171,11 +126,13 @@ def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o7
         OSError: The path cannot be used.
     """
     sock = _listen(path, option, directory_mode)
-    file = SocketFile(sock, path, is_own=True, option=option, directory_mode=directory_mode)
+    inode = _find_inode(path)
     try:
-        yield file.sock
+        yield sock
     finally:
-        file.remove()
+        if inode is not None and _find_inode(path) == inode:  # it may be another process's by now
+            path.unlink()
+        sock.close()
 
 
 @contextmanager

@@ -28,7 +28,6 @@ import structlog
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.daemon import serve
-from cnm_bridge.server.reloading import SettingsSource
 from cnm_bridge.system.log import log_output
 from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener
 from tests.system.scene import PREV_RESULT
@@ -187,7 +186,6 @@ async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
                 serve(
                     settings,
                     Listener(sock, capacity=PLUGIN_SOCKET),
-                    SettingsSource(read=lambda: settings, options={}),
                     output,
                 )
             )

@@ -100,7 +100,7 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
         ):
             plugins = Listener(sock, capacity=PLUGIN_SOCKET)
             async with (
-                daemon.answering_admin(Listener(admin), lambda: settings),
+                daemon.answering_admin(Listener(admin)),
                 daemon.answering_scrapes(scrapes),
                 daemon.answering([plugins], 5.0),
             ):

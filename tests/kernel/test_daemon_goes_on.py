@@ -24,7 +24,6 @@ from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownLoop
-from cnm_bridge.server.reloading import Reloading, SettingsSource
 from cnm_bridge.system.log import log_output
 from cnm_bridge.system.sockets import Listener, listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
@@ -39,7 +38,6 @@ BACKGROUND: Final = {
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),
-    "reloading": (Reloading, "run"),
     "watchdog": (daemon_module, "feed_watchdog"),
 }
 
@@ -65,10 +63,9 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
         run_dir=tmp_path / "run",
         docker_host=f"unix://{tmp_path}/no-docker.sock",
     )
-    source = SettingsSource(read=lambda: settings, options={})
     with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(daemon_module.serve(settings, Listener(sock), source, output))
+            tasks.create_task(daemon_module.serve(settings, Listener(sock), output))
             await again.wait()
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
@@ -90,30 +87,17 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
     settings = Settings(
         state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no-docker.sock"
     )
-    source = SettingsSource(read=lambda: settings, options={})
     with watchdog(tmp_path) as (notified, variables), listening(tmp_path / "s") as sock:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with structlog.testing.capture_logs() as logged, log_output() as output:
             async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(daemon_module.serve(settings, Listener(sock), source, output))
+                tasks.create_task(daemon_module.serve(settings, Listener(sock), output))
                 while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
                     pass
                 os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == ["recovery"]
     assert [line["event"] for line in logged][-1] == "daemon.stopped"
-
-
-def test_a_reload_of_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
-    """It is a mistake like any other: it is logged, and all settings stay as they are."""
-    file = tmp_path / "config.toml"
-    file.write_text("")
-    with running_daemon(tmp_path / "daemon", "--config", str(file)) as daemon:
-        file.write_text(f"listen = {'[' * 100_000}")
-        daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "daemon.not_reloaded" in daemon.log, "the line")
-        assert "nested too deeply" in daemon.log
-        assert daemon.is_answering()
 
 
 @contextmanager

@@ -43,8 +43,7 @@ def test_a_locked_network(private_scene: Scene) -> None:
     wait_until(lambda: "kubernetes" in _networks(scene), "the network's return", 30)
 
     lab.write(FILE, TABLE.format(name="second", configuration=configuration))
-    assert lab.daemon is not None
-    lab.daemon.kill(signal.SIGHUP)
+    lab.restart_daemon()
     wait_until(lambda: "second" in _networks(scene), "the network that was added", 30)
     lab.docker("network", "rm", "kubernetes")
     lab.remove(FILE)

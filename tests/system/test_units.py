@@ -108,17 +108,6 @@ def test_invalid_settings_do_not_end_the_socket(plain_lab: Lab) -> None:
     assert "option socet: unknown to cni-bridge; did you mean socket?" in systemd.log()
 
 
-def test_reload(plain_lab: Lab) -> None:
-    """`systemctl reload` makes the same process read the settings again."""
-    systemd = Systemd(plain_lab)
-    systemd.control("start", SERVICE)
-    pid = systemd.show(SERVICE, "MainPID")
-    plain_lab.write(CONFIGURATION, "log-level = 'debug'\n")
-    systemd.control("reload", SERVICE)
-    wait_until(lambda: '"event": "daemon.reloaded"' in systemd.log(), "a reload")
-    assert systemd.show(SERVICE, "MainPID", "ActiveState") == {**pid, "ActiveState": "active"}
-
-
 def test_the_socket_outlives_the_daemon(plain_lab: Lab) -> None:
     """After the daemon was stopped or killed, the next call to systemd's socket starts a new one."""
     systemd = Systemd(plain_lab)

@@ -44,12 +44,6 @@ class ManagedNetworks:
         self.missing = asyncio.Event()
         """Set when a network is missing, and `create_missing` should be called soon."""
 
-    def replace(self, wanted: Iterable[ManagedNetwork]) -> None:
-        """Use another list of managed networks; those that are no longer in it stay in Docker."""
-        self._wanted = tuple(wanted)
-        self._logged.clear()
-        self.missing.set()
-
     async def create_missing(self) -> None:
         """Create the networks that Docker does not have.
 

@@ -86,7 +86,7 @@ def _refuse_used(found: EngineNetwork, settings: Settings) -> None:
     if any(one.name == found.name for one in settings.networks):
         raise Refused(
             f"the daemon makes the Docker network {found.name} whenever it is missing; remove it from `networks` in "
-            "its configuration file first, and reload it: systemctl reload cni-bridge"
+            "its configuration file first, and restart it: systemctl restart cni-bridge"
         )
     containers = sorted(endpoint.name for endpoint in found.endpoints.values())
     if containers:

@@ -98,10 +98,8 @@ class Request:
 @asynccontextmanager
 async def answering_admin(
     listener: Listener | None, requests: Iterable[Request], *, is_brief: bool = False
-) -> AsyncIterator[Callable[[Listener], None]]:
+) -> AsyncIterator[None]:
     """Answer requests on a listening socket during the block; do nothing without one.
-
-    Yields a function that takes another socket instead.
 
     Args:
         listener: The listening socket.
@@ -109,14 +107,14 @@ async def answering_admin(
         is_brief: Whether a connection is closed at the time limit for requests even if the answer is not complete.
     """
     if listener is None:
-        yield lambda _: None
+        yield
         return
     connections = PendingConnections(is_brief=is_brief)
     async with (
         running(admin_app(requests, connections), cancels=True) as server,
-        accepting([listener], lambda one: connections.guarded(server, one)) as renew,
+        accepting([listener], lambda one: connections.guarded(server, one)),
     ):
-        yield renew
+        yield
 
 
 def admin_app(requests: Iterable[Request], connections: PendingConnections) -> web.Application:

@@ -3,7 +3,7 @@
 """All requests at the admin socket: the table, those that change something, and the stream of events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -121,11 +121,10 @@ def admin_requests(
     )
 
 
-def settings_request(current: Callable[[], Settings]) -> Request:
+def settings_request(settings: Settings) -> Request:
     """Return the request for the settings and limits, by the names and with the values of the configuration file."""
 
     async def get_settings(_: Mapping[str, str]) -> JsonObject:
-        settings = current()
         return {option_name(field.name): _to_json(getattr(settings, field.name)) for field in fields(settings)}
 
     return Request(path="/v1/settings", answer=get_settings)

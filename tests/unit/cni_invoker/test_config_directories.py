@@ -267,21 +267,6 @@ def test_an_edit_is_seen_immediately(tmp_path: Path) -> None:
     assert directories.index().names == ("other",)
 
 
-def test_the_directories_can_be_replaced(tmp_path: Path) -> None:
-    """The index and the directories in errors follow."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    second.mkdir()
-    write_list(second / "a.conflist", "net1")
-    directories = ConfigurationDirectories([first])
-    with pytest.raises(ConfigurationNotFound, match="first"):
-        directories.index().find("net1")
-    directories.look_in([second])
-    assert directories.index().names == ("net1",)
-    directories.look_in([tmp_path / "third"])
-    with pytest.raises(ConfigurationNotFound, match="third"):
-        directories.index().find("net1")
-
-
 def test_a_file_that_has_just_changed_is_read_again(tmp_path: Path) -> None:
     """A second change within one tick of the kernel's clock would not change the timestamp."""
     file = tmp_path / "a.conflist"

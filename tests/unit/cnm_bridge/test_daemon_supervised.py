@@ -26,9 +26,9 @@ async def test_work_begins_again_after_an_error(error: Exception) -> None:
             raise errors.pop()
 
     with structlog.testing.capture_logs() as logged:
-        await supervised("reloading", work)
+        await supervised("teardowns", work)
     assert [(line["event"], line["work"], line["count"], line["exc_info"]) for line in logged] == [
-        ("background.bug", "reloading", 1, True)
+        ("background.bug", "teardowns", 1, True)
     ]
 
 

@@ -5,19 +5,16 @@
 import gc
 import os
 import sys
-from typing import Any, Final
 
 import click
 
 from cni_invoker.cli.echo import echo
-from cnm_bridge.core.errors import BridgeError, Refused
+from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.command import Command, ExitStatus, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.process import locked_run_directory
 from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener, metrics_listener, open_sockets
-
-_ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 
 
 class _UnusableSettings(click.UsageError):
@@ -25,29 +22,14 @@ class _UnusableSettings(click.UsageError):
 
 
 class _SettingsCommand(Command):
-    """A command that can read its settings again, and exits with its own status if they are invalid."""
+    """A command that exits with its own status if its settings are invalid."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse and remember the arguments; turn an error into one whose exit status says that a retry is useless."""
-        ctx.meta[_ARGUMENTS_KEY] = tuple(args)
+        """Parse the arguments; turn an error into one whose exit status says that a retry is useless."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as exc:
             raise _UnusableSettings(exc.format_message(), exc.ctx) from exc
-
-
-def _read_again(context: click.Context) -> dict[str, Any]:
-    """Return the current values of the options of a running `_SettingsCommand`, by parameter.
-
-    The command line does not change; environment and file are read again.
-
-    Raises:
-        Refused: A value is invalid; the text names it and its source.
-    """
-    try:
-        return context.command.make_context(context.info_name, list(context.meta[_ARGUMENTS_KEY])).params
-    except click.ClickException as exc:
-        raise Refused(exc.format_message()) from exc
 
 
 @click.command(
@@ -65,44 +47,25 @@ def _read_again(context: click.Context) -> dict[str, Any]:
     see_also=("status", "doctor"),
 )
 @with_settings(*SETTINGS)
-@click.pass_context
-def serve(context: click.Context, /, **given: object) -> None:
-    """Run the network driver, until SIGTERM.
-
-    SIGHUP reads the settings again.
-    """
+def serve(**given: object) -> None:
+    """Run the network driver, until SIGTERM."""
     settings = settings_from(given)
     try:
         with (
             open_sockets(settings) as sockets,
             metrics_listener(settings) as scrapes,
-            locked_run_directory(settings.run_dir) as run_directory,
+            locked_run_directory(settings.run_dir),
         ):
             gc.disable()  # until `resume_garbage_collection`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             from cnm_bridge.daemon import run  # noqa: PLC0415
-            from cnm_bridge.server.reloading import SettingsSource  # noqa: PLC0415
-            from cnm_bridge.server.restoring import Restoring  # noqa: PLC0415
             from cnm_bridge.system.log import configure_logging, log_output  # noqa: PLC0415
 
-            source = SettingsSource(
-                read=lambda: settings_from(_read_again(context)),
-                options={setting.parameter: setting.name for setting in SETTINGS},
-            )
             plugins = Listener(sockets.plugin, capacity=PLUGIN_SOCKET)
-            admin = Listener(sockets.admin.sock)
-            restoring = Restoring(run_directory, sockets.admin)
+            admin = Listener(sockets.admin)
             with log_output() as output:
                 configure_logging(settings.log_level, settings.log_format, output)
-                run(
-                    settings,
-                    plugins,
-                    source,
-                    output,
-                    admin=admin,
-                    scrapes=scrapes,
-                    restoring=restoring,
-                )
+                run(settings, plugins, output, admin=admin, scrapes=scrapes)
     except (BridgeError, OSError) as exc:
         echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)

@@ -42,20 +42,6 @@ async def test_descriptors_that_are_kept_for_the_plugin_socket(tmp_path: Path) -
     assert reasons == ["too few descriptors are free for the plugin socket"]
 
 
-@pytest.mark.parametrize("name", ["file", "\0cni-bridge-test"], ids=["path", "abstract"])
-async def test_a_socket_in_the_place_of_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """It is accepted on, and the former one is closed, whatever its name was: systemd's may have no file."""
-    monkeypatch.chdir(tmp_path)
-    with ExitStack() as stack:
-        former = stack.enter_context(socket.socket(socket.AF_UNIX))
-        former.bind(name)
-        former.listen()
-        async with accepting([Listener(former)], lambda _: _Greeting) as renew:
-            renew(Listener(stack.enter_context(listening(tmp_path / "admin"))))
-            assert former.fileno() == -1
-            assert await _read(_connect(tmp_path / "admin", stack)) == b"!"
-
-
 def _descriptors() -> list[int]:
     return [int(path.name) for path in Path("/proc/self/fd").iterdir()]
 

@@ -74,7 +74,7 @@ def test_both_sockets_are_opened(tmp_path: Path) -> None:
     """Without systemd; the admin socket is in the run directory unless a setting says otherwise."""
     settings = Settings(socket=tmp_path / "plugin.sock", run_dir=tmp_path / "run")
     with open_sockets(settings) as sockets:
-        found = [sock.getsockname() for sock in (sockets.plugin, sockets.admin.sock)]
+        found = [sock.getsockname() for sock in (sockets.plugin, sockets.admin)]
         assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
     assert found == [f"{tmp_path}/plugin.sock", f"{tmp_path}/run/admin.sock"]
 
@@ -97,7 +97,7 @@ def test_the_socket_of_another_name_is_the_plugin_socket(
         admin.bind(str(tmp_path / "admin"))
         monkeypatch.setattr("cnm_bridge.system.sockets.take_sockets", lambda: {"admin": admin, name: given})
         with open_sockets(Settings(socket=tmp_path / "unused", run_dir=tmp_path)) as sockets:
-            assert (sockets.plugin, sockets.admin.sock) == (given, admin)
+            assert (sockets.plugin, sockets.admin) == (given, admin)
     assert not (tmp_path / "unused").exists()
 
 

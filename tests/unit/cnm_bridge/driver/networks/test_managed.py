@@ -170,16 +170,3 @@ async def test_a_network_that_is_removed_is_created_again(locked: bool) -> None:
     managed.note_deleted(NetworkId("b2" * 32))
     await managed.create_missing()
     assert list(docker.networks) == ["kubernetes"]
-
-
-async def test_a_new_list_of_networks_applies_at_once() -> None:
-    """Networks that are no longer listed stay, and are unlocked."""
-    docker = Docker()
-    managed = manage(docker, PODS)
-    await managed.create_missing()
-    managed.replace([ManagedNetwork(name="other", configuration="other")])
-    assert managed.missing.is_set()
-    await managed.create_missing()
-    assert sorted(docker.networks) == ["kubernetes", "other"]
-    managed.refuse_other("pods", OPTIONS)
-    managed.note_deleted(NetworkId(FOUND.id))

@@ -189,54 +189,6 @@ def test_serve_under_systemd(tmp_path: Path) -> None:
     assert not (tmp_path / "own").exists()
 
 
-def test_sighup_reloads_the_settings(tmp_path: Path) -> None:
-    """Settings that can change are applied, those that need a restart are logged, and the daemon keeps answering."""
-    path, config = tmp_path / "s", tmp_path / "config.toml"
-    config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
-    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
-        wait_for(path)
-        config.write_text(f'cni-conf-dir = ["{tmp_path}/b"]\nlog-level = "debug"\nplugin-timeout = 5\n')
-        process.send_signal(signal.SIGHUP)
-        changed = wait_event(process, "daemon.reloaded")["changed"]
-        assert changed == {"cni-conf-dir": [f"{tmp_path}/b"], "log-level": "debug"}
-        assert wait_event(process, "daemon.restart_needed")["settings"] == ["plugin-timeout"]
-        error = create_network(path)
-        assert f"{tmp_path}/b" in error
-        assert f"{tmp_path}/a" not in error
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=START_S) == 0
-
-
-def test_an_invalid_file_at_sighup_changes_nothing(tmp_path: Path) -> None:
-    """The error is logged with file and key; all settings stay, including valid changes beside it."""
-    path, config = tmp_path / "s", tmp_path / "config.toml"
-    config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
-    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
-        wait_for(path)
-        config.write_text(f'cni-conf-dir = ["{tmp_path}/b"]\nlog-level = "loud"\n')
-        process.send_signal(signal.SIGHUP)
-        error = wait_event(process, "daemon.not_reloaded")["error"]
-        assert f"from the file {config}, key log-level" in str(error)
-        assert f"{tmp_path}/a" in create_network(path)
-        config.unlink()
-        process.send_signal(signal.SIGHUP)
-        assert "No such file" in str(wait_event(process, "daemon.not_reloaded")["error"])
-        assert f"{tmp_path}/a" in create_network(path)
-
-
-def test_sighup_without_changes_is_logged(tmp_path: Path) -> None:
-    """The log line has no changes. A change of the log level is logged even if the new level hides it."""
-    path, config = tmp_path / "s", tmp_path / "config.toml"
-    config.write_text("")
-    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
-        wait_for(path)
-        process.send_signal(signal.SIGHUP)
-        assert wait_event(process, "daemon.reloaded")["changed"] == {}
-        config.write_text("log-level = 'error'")
-        process.send_signal(signal.SIGHUP)
-        assert wait_event(process, "daemon.reloaded")["changed"] == {"log-level": "error"}
-
-
 @pytest.mark.parametrize("content", ["socet = '/x'", "plugin-timeout = 0", "= ="])
 def test_invalid_settings_exit_with_ex_config(tmp_path: Path, content: str) -> None:
     """A supervisor can distinguish an error in the configuration, where a restart is useless, from a failure."""
