@@ -111,22 +111,6 @@ def test_addresses_that_docker_does_not_know(scene: Scene) -> None:
     wait_until(lambda: metric not in lab.run(*scrape).stdout, "metrics are computed once a second")
 
 
-def completed(lab: Lab, *words: str) -> list[str]:
-    """Return the completions that bash receives after some words."""
-    line = " ".join(("cni-bridge", *words))
-    env = ("_CNI_BRIDGE_COMPLETE=bash_complete", f"COMP_WORDS={line}", f"COMP_CWORD={len(words)}")
-    return [one.partition(",")[2] for one in lab.run("env", *env, "cni-bridge").stdout.splitlines()]
-
-
-def test_names_that_a_shell_completes(scene: Scene) -> None:
-    """Those of containers and networks, from their first letters."""
-    network, _ = scene.bridge_network()
-    name = scene.run(network).name
-    assert name in completed(scene.lab, "inspect", name[:3])
-    assert network in completed(scene.lab, "ls", network[:3])
-    assert network in completed(scene.lab, "network", "rm", "")
-
-
 def check(lab: Lab, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Compare a container with what its plugins made."""
     return command(lab, "inspect", "--check", *arguments)
@@ -297,4 +281,4 @@ def test_a_network_from_one_word(scene: Scene) -> None:
     assert command(lab, "sysdump", "/run/dump.tar.gz").returncode == 0
     listed = lab.run("tar", "tzf", "/run/dump.tar.gz").stdout.split()
     lab.remove("/run/dump.tar.gz")
-    assert {f"dump/{name}" for name in ("endpoints.json", "events.jsonl", "state.json", "log.txt")} <= set(listed)
+    assert {f"dump/{name}" for name in ("endpoints.json", "events.jsonl", "status.json", "log.txt")} <= set(listed)

@@ -12,7 +12,6 @@ from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
-from cnm_bridge.operator.cli.completion import cleanup_ids
 from cnm_bridge.operator.cli.output import Shown, Table, age, shows
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 
@@ -43,7 +42,7 @@ _EXAMINED: Final = (
     see_also=("status", "inspect", "doctor"),
 )
 @click.option("--run", "is_run", is_flag=True, help="Clean up; with ID, only what has one of these IDs.")
-@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=cleanup_ids)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
 @asks_daemon
 @shows
 def cleanup(socket: Path, *, is_run: bool, ids: tuple[str, ...]) -> tuple[Shown, ExitStatus]:

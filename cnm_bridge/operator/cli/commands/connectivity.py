@@ -21,7 +21,6 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.output import with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
@@ -59,7 +58,7 @@ class _UnknownNetwork(Refused):
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
-@click.argument("network", shell_complete=networks)
+@click.argument("network")
 @click.pass_context
 @exits
 @with_json

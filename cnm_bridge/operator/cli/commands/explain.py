@@ -37,7 +37,6 @@ from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.completion import explained, option_keys
 from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
@@ -71,11 +70,10 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
     metavar="KEY=VALUE",
     multiple=True,
     help="Option of the network or the endpoint. Repeatable.",
-    shell_complete=option_keys,
 )
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
 @click.option("--plugins", is_flag=True, help="Show also what each plugin receives.")
-@click.argument("network", shell_complete=explained)
+@click.argument("network")
 @click.pass_context
 @exits
 @shows

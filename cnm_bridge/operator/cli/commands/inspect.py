@@ -24,7 +24,6 @@ from cni_bridge_spec import (
 from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
-from cnm_bridge.operator.cli.completion import containers
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, age, count, ports_text, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
@@ -59,7 +58,7 @@ _HOST: Final = "host"
 )
 @click.option("--check", is_flag=True, help="Show only what differs from what the plugins made; without NAME, of all.")
 @click.option("--rules", is_flag=True, help="Show also rules, arguments of plugins, and what was synced.")
-@click.argument("name", required=False, shell_complete=containers)
+@click.argument("name", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows

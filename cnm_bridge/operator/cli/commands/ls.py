@@ -12,7 +12,6 @@ import click
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
-from cnm_bridge.operator.cli.completion import networks
 from cnm_bridge.operator.cli.containers import (
     Inventory,
     dynamic_addresses,
@@ -58,7 +57,7 @@ _NETWORKS: Final = (
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
-@click.argument("network", required=False, shell_complete=networks)
+@click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows

@@ -18,7 +18,6 @@ from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup, ExitStatus, exits
-from cnm_bridge.operator.cli.completion import configurations, networks, option_keys
 from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings, warn_of_mistakes
@@ -113,11 +112,10 @@ def network() -> None:
     metavar="KEY=VALUE",
     multiple=True,
     help="Option of the Docker network. Repeatable.",
-    shell_complete=option_keys,
 )
 @click.option("--dry-run", is_flag=True, help="Show the list and the docker command, and change nothing.")
 @click.argument("name")
-@click.argument("configuration", required=False, shell_complete=configurations)
+@click.argument("configuration", required=False)
 @click.pass_context
 @exits
 @shows
@@ -202,7 +200,7 @@ def create(
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")
-@click.argument("name", shell_complete=networks)
+@click.argument("name")
 @click.pass_context
 @exits
 @shows

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge sysdump`: collects what a bug report needs in one file, without secrets."""
+"""`cni-bridge sysdump`: collects what a bug report needs in one file.
+
+Neither configurations nor the state are in it, because these may hold secrets.
+"""
 
 import io
 import os
@@ -20,16 +23,12 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.redaction import describe_redacted, redact, redact_file, redact_output
-from cnm_bridge.operator.cli.settings.all_settings import DIRECTORIES
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.whole_file import write_whole
 
 _LIMIT_S: Final = 30.0
-_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
-_DOCUMENTS: Final = ("status", "endpoints", "leftovers", "state")
+_DOCUMENTS: Final = ("status", "endpoints", "leftovers")
 _CONTAINERS: Final = r"{{.ID}}\t{{.Names}}\t{{.Image}}\t{{.Status}}\t{{.Ports}}\t{{.Networks}}"
 """What is shown of containers: not their commands, which may have passwords."""
 _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
@@ -53,6 +52,7 @@ _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
         "--pattern",
         r"^net\.(ipv4|ipv6|bridge)\.(conf\.(all|default)|ip_forward|bridge)",
     ),
+    "host/plugins.txt": ("ls", "-lR", "/opt/cni/bin", "/usr/lib/cni", "/etc/cni/net.d"),
     "host/run.txt": ("find", "/run/cni-bridge", "/run/docker/plugins", "-maxdepth", "2", "-ls"),
 }
 
@@ -72,20 +72,14 @@ _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     see_also=("doctor",),
 )
 @click.argument("file", type=File(), required=False)
-@with_settings(*(one for one in DIRECTORIES if one.name != "run-dir"), has_config=False)
 @asks_daemon
-def sysdump(
-    socket: Path, *, file: Path | None, cni_conf_dirs: tuple[Path, ...], cni_bin_dirs: tuple[Path, ...]
-) -> ExitStatus:
+def sysdump(socket: Path, *, file: Path | None) -> ExitStatus:
     """Write FILE (a .tar.gz, by default in the working directory) for a bug report.
 
-    It has the daemon's documents, state, events and log, the findings of doctor, the CNI configurations, and what the
-    kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are
-    removed, in texts that are not JSON with the rest of the line; how many, and from which files, is printed. Of
-    configuration files that are neither JSON nor TOML only the size is in it.
-    The commands that containers run are not in it.
-    A secret under another name is not recognised, so look at it before you publish it; names, addresses and image
-    names are in it as well.
+    It has the daemon's documents, events and log, the findings of doctor, and what the kernel, iptables and Docker
+    show. CNI configurations, the state and the commands of containers may hold secrets, and are not in it. Names,
+    addresses, image names, plugins' errors and, with `log-level = "debug"`, plugins' output are: read it before you
+    publish it.
 
     Without a daemon it has everything else. FILE is complete, or does not exist.
     """
@@ -94,38 +88,25 @@ def sysdump(
         raise click.UsageError(f"{target} exists, and is not overwritten; choose another name")
     if os.geteuid():
         echo("cni-bridge: run as root (sudo): what only root can read is missing in the file", err=True)
-    files = dict(_collect(socket, cni_conf_dirs, cni_bin_dirs))
-    write_whole(target, _pack(files.items(), target.name.partition(".")[0]))
+    write_whole(target, _pack(_collect(socket), target.name.partition(".")[0]))
     echo(target)
-    echo(f"cni-bridge: {describe_redacted(files)}", err=True)
     return ExitStatus.FINE
 
 
-def _collect(socket: Path, conf_dirs: Iterable[Path], bin_dirs: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file, without secrets.
-
-    Args:
-        socket: The admin socket.
-        conf_dirs: Directories of CNI configurations.
-        bin_dirs: Directories of CNI plugins.
-    """
+def _collect(socket: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file; `socket` is the admin socket."""
     yield "version.txt", f"cni-bridge {__version__}\n".encode()
     client = AdminClient(socket)
     for name in _DOCUMENTS:
         try:
-            yield f"{name}.json", render_json(redact(client.get(name)), indent=2) + b"\n"
+            yield f"{name}.json", render_json(client.get(name), indent=2) + b"\n"
         except DaemonError as exc:
             yield f"{name}.json.missing", f"{exc}\n".encode()
     try:
         events = client.lines("events", last="100000", follow="0")
-        yield "events.jsonl", b"".join(render_json(redact(event)) + b"\n" for event in events)
+        yield "events.jsonl", b"".join(render_json(event) + b"\n" for event in events)
     except DaemonError as exc:
         yield "events.jsonl.missing", f"{exc}\n".encode()
-    for path in (_CONFIG, *(file for directory in conf_dirs for file in _files(directory))):
-        yield f"files{path.absolute()}", _read(path)
-    for directory in bin_dirs:
-        listed = (f"{file.stat().st_size:>10} {file.name}" for file in _files(directory))
-        yield f"plugins{directory.absolute()}.txt", "\n".join((*listed, "")).encode()
     for name, command in _COMMANDS.items():
         yield name, _run(command)
 
@@ -141,25 +122,10 @@ def _pack(files: Iterable[tuple[str, bytes]], directory: str) -> bytes:
     return buffer.getvalue()
 
 
-def _files(directory: Path) -> list[Path]:
-    try:
-        return sorted(file for file in directory.iterdir() if file.is_file())
-    except OSError:
-        return []
-
-
-def _read(file: Path) -> bytes:
-    try:
-        content = file.read_bytes()
-    except OSError as exc:
-        return f"{exc}\n".encode()
-    return redact_file(file.name, content)
-
-
 def _run(command: Sequence[str]) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as exc:
         return f"{exc}\n".encode()
     status = f"exit status {done.returncode}\n" if done.returncode else ""
-    return redact_output(status.encode() + done.stdout + done.stderr)
+    return status.encode() + done.stdout + done.stderr

@@ -76,6 +76,3 @@ SETTINGS: Final = (
     Setting.of("log_level", "The lowest level that is logged."),
     Setting.of("log_format", "auto is text on a terminal and JSON elsewhere."),
 )
-
-DIRECTORIES: Final = (_CONF_DIRS, _BIN_DIRS, RUN_DIR)
-"""The directories of configurations, plugins and namespaces."""
