@@ -41,7 +41,6 @@ from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.creation_checks import GlobalScope, UnusedBridges
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
@@ -126,7 +125,6 @@ class _Networks:
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
-    managed: ManagedNetworks
     watch: ConfigurationWatch
 
 
@@ -318,14 +316,12 @@ def _make_networks(resources: Resources) -> _Networks:
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
     name_resolver = NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s)
     engine_import = EngineImport(store, resources.engine_in_calls, locks)
-    managed = ManagedNetworks(settings.networks, resources.engine, settings.driver_name)
     lists = NetworkLists(
         store=store,
         directories=directories,
         runtime=resources.runtime,
         name_resolver=name_resolver,
         engine_import=engine_import,
-        managed=managed,
         locks=locks,
         allow_inline=settings.allow_inline,
     )
@@ -353,7 +349,6 @@ def _make_networks(resources: Resources) -> _Networks:
         directories=directories,
         name_resolver=name_resolver,
         engine_import=engine_import,
-        managed=managed,
         watch=ConfigurationWatch(store, directories, resources.runtime),
     )
 
@@ -430,7 +425,6 @@ def _make_ipam(resources: Resources, networks: _Networks, teardown: _Teardown) -
     service = IpamService(
         store=store,
         sections=Sections(networks.directories),
-        managed=networks.managed,
         runtime=resources.runtime,
         plugins=plugins,
         releases=releases,
@@ -492,7 +486,6 @@ def _make_recovery(
         ),
         reconciler=Reconciler(
             engine=engine,
-            managed=networks.managed,
             repair=Repair(
                 comparison=Comparison(store, engine, teardown.liveness, networks.lists, search, rebuild_endpoint),
                 liveness=teardown.liveness,

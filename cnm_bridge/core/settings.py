@@ -51,25 +51,6 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedNetwork:
-    """A Docker network that the daemon creates if it is missing.
-
-    Attributes:
-        name: Its name in Docker.
-        configuration: The name of its CNI configuration.
-        locked: Whether no other network may use that configuration.
-        internal: Whether it is internal.
-        options: Its further options, as of `docker network create -o`.
-    """
-
-    name: str
-    configuration: str
-    locked: bool = False
-    internal: bool = False
-    options: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The daemon's settings. Those an operator can set are in docs/configuration.md; the others are limits.
 
@@ -98,7 +79,6 @@ class Settings:
         allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
             the caller's choice.
         cni_arg_names: Names of arguments (`cni.args.NAME`) that plugins read, as they spell them.
-        networks: The Docker networks that the daemon creates if they are missing.
         log_level: The lowest level that is logged.
         log_format: The format of a log line.
     """
@@ -126,7 +106,6 @@ class Settings:
     scope: Scope = Scope.LOCAL
     allow_inline: bool = False
     cni_arg_names: tuple[str, ...] = ()
-    networks: tuple[ManagedNetwork, ...] = ()
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
 

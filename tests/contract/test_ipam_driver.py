@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, load_validator
-from cnm_bridge.core.settings import ManagedNetwork, Settings
 from tests.contract.serving import serving
 from tests.contract.test_network_driver import methods
 
@@ -37,24 +36,6 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
     assert (schema is None) == (body is None)
     if schema:
         load_validator(schema)(body)
-
-
-async def test_the_addresses_of_a_locked_network(tmp_path: Path) -> None:
-    """No other network takes them: neither by name, nor by subnet, nor in a pool from before it was locked."""
-    (tmp_path / "net.d").mkdir()
-    ipam = {"type": "host-local", "subnet": "10.1.2.0/24"}
-    document = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge", "ipam": ipam}]}
-    (tmp_path / "net.d/lan.conflist").write_text(json.dumps(document), "utf-8")
-    request = {"AddressSpace": "CniBridgeLocal", "Pool": "", "SubPool": "", "Options": {"cni.ipam": "lan"}, "V6": False}
-    locked = ManagedNetwork(name="pods", configuration="lan", locked=True)
-    async with serving(tmp_path, Settings(networks=(locked,))) as served:
-        for call, body in (
-            ("RequestPool", request),
-            ("RequestPool", {**request, "Pool": "10.1.2.0/24", "Options": {}}),
-            ("RequestAddress", {"PoolID": POOL, "Address": "", "Options": {}}),
-        ):
-            _, answer = await served.post(f"IpamDriver.{call}", json.dumps(body).encode())
-            assert "only network pods may use it" in str(answer["Error"])
 
 
 @pytest.mark.parametrize(

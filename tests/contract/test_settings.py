@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import load_validator
-from cnm_bridge.core.settings import AttachOption, LogLevel, ManagedNetwork, Scope, Settings
+from cnm_bridge.core.settings import AttachOption, LogLevel, Scope, Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
@@ -22,9 +22,6 @@ from tests.contract.serving import serving
 from tests.lab.unix_http import request
 from tests.plugins import FakePlugins
 
-NETWORK = ManagedNetwork(
-    name="lab", configuration="pods", locked=True, internal=True, options=(("cni.ifname-prefix", "net"),)
-)
 CHANGED = Settings(
     driver="other:latest",
     metrics_listen="127.0.0.1:0",
@@ -33,7 +30,6 @@ CHANGED = Settings(
     scope=Scope.GLOBAL,
     allow_inline=True,
     cni_arg_names=("PortName", "zone"),
-    networks=(NETWORK,),
     log_level=LogLevel.DEBUG,
 )
 
@@ -117,7 +113,6 @@ def test_without_a_daemon_the_options_count(tmp_path: Path) -> None:
         ("socket = nothing", "line 1, column"),
         ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
         ("plugin-timeout = 0\ndriver = 'kept'", "key plugin-timeout"),
-        ("[[networks]]\nname = 'a b'", "key networks"),
     ],
 )
 async def test_a_mistake_in_the_file_is_ignored(tmp_path: Path, content: str, mistake: str) -> None:
@@ -143,7 +138,7 @@ def test_the_other_keys_of_such_a_file_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("state-dir", None), ("docker-host", 5), ("networks", [5]), ("cni-conf-dir", "/x"), ("attach", "future")],
+    [("state-dir", None), ("docker-host", 5), ("cni-arg-names", [5]), ("cni-conf-dir", "/x"), ("attach", "future")],
 )
 def test_values_that_this_version_does_not_know(
     setting: str, value: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -55,7 +55,6 @@ from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
-from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.address_owners import describe_address, describe_holders
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -114,7 +113,6 @@ class IpamService:
 
     store: Store
     sections: Sections
-    managed: ManagedNetworks
     runtime: Runtime
     plugins: PluginRuns
     releases: Releases
@@ -167,7 +165,6 @@ class IpamService:
             found = await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
         else:
             raise BadOption(OPTION, f"it is missing; {NAME_IT}")
-        self.managed.refuse_pool(found.name)
         return found
 
     async def release_pool(self, pool_id: PoolId) -> None:
@@ -187,7 +184,6 @@ class IpamService:
         if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
         section = await asyncio.to_thread(self.sections.find, pool.section)
-        self.managed.refuse_pool(section.name)  # it may have been locked since
         if request.address is None:
             return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)

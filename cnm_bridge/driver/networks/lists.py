@@ -17,7 +17,6 @@ from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.lists.guard import is_guarded, with_guard
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
 from cnm_bridge.driver.networks.engine_import import EngineImport
-from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -37,7 +36,6 @@ class NetworkLists:
     runtime: Runtime
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
-    managed: ManagedNetworks
     locks: KeyedLocks[NetworkId]
     allow_inline: bool
     _seen: ConfigurationIndex | None = field(default=None, init=False)
@@ -57,7 +55,7 @@ class NetworkLists:
         """Return the list of a network.
 
         Raises:
-            Refused: Its name is not known in time, there is no list of that name, or it may not use this list.
+            Refused: Its name is not known in time, there is no list of that name, or it may not bring its own.
             CniError: The list named with `cni.network` no longer exists.
         """
         if options.inline is not None:
@@ -65,10 +63,8 @@ class NetworkLists:
             return options.inline
         bound = options.configuration or network.configuration
         if bound is not None:
-            self.managed.refuse_container(bound, network.options)
             return self.index().find(bound)
         name = network.name or await self.name_resolver.wait(network.id)
-        self.managed.refuse_name(name)
         try:
             return self.index().find(name)
         except ConfigurationNotFound as exc:
@@ -91,7 +87,6 @@ class NetworkLists:
             return None
         with suppress(ConfigurationNotFound):
             found = self.index().find(name)
-            self.managed.refuse_other(name, network.options)
             async with self.locks.hold(network.id):
                 record = self.store.find_network(network.id)
                 if record is not None:

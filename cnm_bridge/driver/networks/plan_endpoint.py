@@ -100,7 +100,6 @@ class EndpointPlanner:
                 f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
                 "check --docker-host, or remove the Docker network and create it again"
             )
-        self.lists.managed.refuse_override(network.options, given)
         for option in doubtful_arguments(network.options, given, self.arg_names):
             log.warning("endpoint.argument_in_lower_case", option=option)
         given = with_spelling(given, self.arg_names)

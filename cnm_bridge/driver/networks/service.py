@@ -44,7 +44,7 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, the configuration belongs to a locked network, an unused bridge has its subnet, it
+                is not in the list, an unused bridge has its subnet, it
                 cannot be guarded as it is made, or the network exists with other options.
             CniError: The configuration does not exist, one of its plugins is missing or too old, or `egress` is not
                 ready for the allow-list.
@@ -68,7 +68,6 @@ class NetworkService:
                 return
             if self.global_scope is not None:
                 await self.global_scope.check(request)
-            self.lists.managed.refuse_other(record.configuration, record.options)
             await self._check(record, options)
             await self.store.put_network(record)
         if record.configuration is None:
@@ -90,13 +89,8 @@ class NetworkService:
         return None if caller is None else next(known, None)
 
     async def delete(self, request: NetworkReference) -> None:
-        """Remove the record of a network, if there is one.
-
-        Raises:
-            Refused: It is locked, and will be created again. Docker removes it all the same, so its record is removed.
-        """
+        """Remove the record of a network, if there is one."""
         await self.forget(request.network_id)
-        self.lists.managed.note_deleted(request.network_id)
 
     async def forget(self, network_id: NetworkId) -> None:
         """Remove the record of a network that Docker does not have, if there is one."""

@@ -11,7 +11,6 @@ import structlog
 
 from cni_bridge_state import StateError
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
-from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.repair import Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
@@ -30,20 +29,16 @@ class Reconciler:
     """
 
     engine: TrustedEngine
-    managed: ManagedNetworks
     repair: Repair
     unclaimed_addresses: UnclaimedAddresses
     ways_out: WaysOut
     interval_s: float
     rounds: int = field(default=0, init=False)
     last_round: float | None = field(default=None, init=False)
-    _wanted: asyncio.Event = field(init=False)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _begun: int = field(default=0, init=False)
     _ended: int = field(default=0, init=False)
     _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-
-    def __post_init__(self) -> None:
-        self._wanted = self.managed.missing
 
     @property
     def engine_is_up(self) -> bool:
@@ -83,7 +78,6 @@ class Reconciler:
 
     async def once(self) -> None:
         """Run one round."""
-        await self.managed.create_missing()
         if await self.repair() is not None:
             self.rounds += 1
             self.last_round = time.time()

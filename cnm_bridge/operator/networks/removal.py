@@ -83,11 +83,6 @@ def _refuse_used(found: EngineNetwork, settings: Settings) -> None:
             f"the Docker network {found.name} is of driver {found.driver}, not of {settings.driver_name}; "
             f"docker network rm {found.name} removes it"
         )
-    if any(one.name == found.name for one in settings.networks):
-        raise Refused(
-            f"the daemon makes the Docker network {found.name} whenever it is missing; remove it from `networks` in "
-            "its configuration file first, and restart it: systemctl restart cni-bridge"
-        )
     containers = sorted(endpoint.name for endpoint in found.endpoints.values())
     if containers:
         raise Refused(
@@ -113,8 +108,7 @@ async def _find_list(
         if found is None:
             raise UnknownNetwork(f"Docker has no network {name}, and there is {exc}") from exc
         raise Refused(f"there is {exc}; leave out --configuration") from exc
-    managed = [one.name for one in settings.networks if one.configuration == configuration]
-    users = managed + await _other_users(engine, settings, configuration, found)
+    users = await _other_users(engine, settings, configuration, found)
     if users:
         raise Refused(
             f"other Docker networks have the list {configuration}: {', '.join(sorted(set(users)))}; remove them "

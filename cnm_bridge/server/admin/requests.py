@@ -12,7 +12,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
-from cnm_bridge.core.settings import ManagedNetwork, Settings, option_name
+from cnm_bridge.core.settings import Settings, option_name
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.checks import EndpointChecks
@@ -136,14 +136,6 @@ def _to_json(value: object) -> JsonValue:
             return value
         case tuple():
             return [_to_json(item) for item in value]
-        case ManagedNetwork():
-            return {
-                "name": value.name,
-                "configuration": value.configuration,
-                "locked": value.locked,
-                "internal": value.internal,
-                "options": dict(value.options),
-            }
         case _:
             return str(value)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from cnm_bridge.operator.cli.settings.setting import NETWORK, Setting
+from cnm_bridge.operator.cli.settings.setting import Setting
 from cnm_bridge.operator.cli.settings.types import Checked, check_engine_address, check_metrics_address
 
 ADMIN_SOCKET: Final = Setting.of(
@@ -58,11 +58,6 @@ SETTINGS: Final = (
     Setting.of(
         "scope",
         "local, or global in an instance of its own for swarms whose manager gives all addresses.",
-    ),
-    Setting.of(
-        "networks",
-        "A Docker network to create if it is missing: NAME or NAME=CONFIGURATION. Repeatable; more in the file.",
-        kind=NETWORK,
     ),
     Setting.of(
         "allow_inline",

@@ -17,12 +17,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from cnm_bridge.core.errors import BridgeError, Refused
-from cnm_bridge.core.settings import ManagedNetwork, Settings
+from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.setting import FILE, NETWORK, Setting, read_config_file
-from cnm_bridge.operator.cli.settings.types import refuse_conflicts
+from cnm_bridge.operator.cli.settings.setting import FILE, Setting, read_config_file
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -121,18 +120,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
         show_default=True,
         show_envvar=True,
         help=setting.help,
-        callback=_check_networks if setting.type is NETWORK else None,
     )
-
-
-def _check_networks(
-    context: click.Context, parameter: click.Parameter, networks: tuple[ManagedNetwork, ...]
-) -> tuple[ManagedNetwork, ...]:
-    try:
-        refuse_conflicts(networks)
-    except Refused as exc:
-        raise click.BadParameter(str(exc), context, parameter) from exc
-    return networks
 
 
 def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:

@@ -16,13 +16,12 @@ import click
 
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.settings import Settings, option_name
-from cnm_bridge.operator.cli.settings.types import Directory, File, Network, Seconds
+from cnm_bridge.operator.cli.settings.types import Directory, File, Seconds
 
-TomlValue = str | int | float | bool | list[str] | list[dict[str, Any]]
+TomlValue = str | int | float | bool | list[str]
 _DIRECTORY: Final = Directory()
 FILE: Final = File()
 _SECONDS: Final = Seconds()
-NETWORK: Final = Network()
 _DEFAULTS: Final = Settings()
 
 
@@ -33,7 +32,6 @@ class ValueKind(StrEnum):
     TEXTS = "a list of texts"
     NUMBER = "a number"
     TRUTH = "true or false"
-    TABLES = "a list of tables, [[networks]]"
 
 
 def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str, TomlValue]:
@@ -73,8 +71,6 @@ def fits(kind: ValueKind, value: object) -> bool:
             return isinstance(value, int | float) and not isinstance(value, bool)
         case ValueKind.TRUTH:
             return isinstance(value, bool)
-        case ValueKind.TABLES:
-            return isinstance(value, list) and all(isinstance(item, dict) for item in value)
         case _:
             assert_never(kind)
 
@@ -127,8 +123,6 @@ class Setting:
     @property
     def kind(self) -> ValueKind:
         """The type of its value in the configuration file."""
-        if self.type is NETWORK:
-            return ValueKind.TABLES
         if self.multiple:
             return ValueKind.TEXTS
         if self.type is click.BOOL:

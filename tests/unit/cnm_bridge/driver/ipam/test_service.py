@@ -25,7 +25,6 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.networks.managed import ManagedNetworks
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
@@ -93,13 +92,6 @@ def refusal(text: str) -> PluginFailed:
     return PluginFailed(plugin="two", verb="ADD", path=path, code=1, msg=text, exit_status=1, signal=None, duration_s=0)
 
 
-class NoneLocked:
-    """Stands in for the managed networks: none is locked."""
-
-    def refuse_pool(self, _: str) -> None:
-        """Do nothing."""
-
-
 @pytest.fixture(name="plugins")
 def make_plugins(monkeypatch: pytest.MonkeyPatch) -> Plugins:
     """The plugins; calls wait for longer than a test may take."""
@@ -120,7 +112,6 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
     service = IpamService(
         store=store,
         sections=Sections(ConfigurationDirectories(tmp_path)),
-        managed=cast("ManagedNetworks", NoneLocked()),
         runtime=Runtime([tmp_path]),
         plugins=cast("PluginRuns", plugins),
         releases=releases,
