@@ -37,11 +37,11 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.creation_checks import GlobalScope, UnusedBridges
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
@@ -125,7 +125,7 @@ class _Networks:
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
-    watch: ConfigurationWatch
+    outdated: OutdatedEndpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +349,7 @@ def _make_networks(resources: Resources) -> _Networks:
         directories=directories,
         name_resolver=name_resolver,
         engine_import=engine_import,
-        watch=ConfigurationWatch(store, directories, resources.runtime),
+        outdated=OutdatedEndpoints(store, directories),
     )
 
 
@@ -578,7 +578,7 @@ def _make_requests(
             reconcile=recovery.reconciler,
             unpublished=endpoints.unpublished,
             dhcp=recovery.lease_keeper,
-            watch=networks.watch,
+            outdated=networks.outdated,
             ipam=addresses,
             running_dir=resources.running_dir,
             state_dir=resources.settings.state_dir,
@@ -590,7 +590,7 @@ def _make_requests(
             ways_out=networks.ways_out,
             teardowns=teardown.queue,
             journal=journal,
-            watch=networks.watch,
+            outdated=networks.outdated,
         ),
         checks=EndpointChecks(store, resources.runtime, kernel),
         actions=Actions(teardowns=teardown.queue, reconciler=recovery.reconciler, ipam=addresses),

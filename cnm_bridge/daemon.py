@@ -137,7 +137,6 @@ def _log_state(store: Store) -> None:
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     """Yield the background work, which runs until the daemon stops, with its names."""
     yield "network names", daemon.networks.name_resolver.run
-    yield "configurations", daemon.networks.watch.run
     yield "teardowns", daemon.teardown.queue.loop.run
     yield "releases", daemon.ipam.releases.run
     yield "reconcile", daemon.recovery.reconciler.run

@@ -18,7 +18,6 @@ import structlog
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
@@ -33,7 +32,6 @@ WATCHDOG_S: Final = 0.6
 
 BACKGROUND: Final = {
     "network names": (NetworkNameResolver, "run"),
-    "configurations": (ConfigurationWatch, "run"),
     "teardowns": (TeardownLoop, "run"),
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),

@@ -25,7 +25,7 @@ from cnm_bridge.core.options.cni_options import INLINE
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.releases import Releases
-from cnm_bridge.driver.networks.configuration_watch import ConfigurationWatch
+from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -141,7 +141,7 @@ class Status:
     reconcile: Reconciler
     unpublished: Unpublished
     dhcp: LeaseKeeper
-    watch: ConfigurationWatch
+    outdated: OutdatedEndpoints
     running_dir: Path
     state_dir: Path
     ipam: IpamDocuments
@@ -175,8 +175,8 @@ class Status:
                 "identity": self.store.engine_identity(),
                 "rounds": self.reconcile.rounds,
             },
-            "networks": await describe_networks(self.store, self.watch),
-            "lists": [*await self.watch.names()],
+            "networks": await describe_networks(self.store, self.outdated),
+            "lists": [*await self.outdated.names()],
             "pendingTeardowns": describe_pending(self.teardowns),
             "untriedTeardowns": [*sorted(self.teardowns.untried)],
             "dhcp": [
@@ -194,9 +194,9 @@ class Status:
         return await with_many(document, "endpoints", endpoints)
 
 
-async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:
+async def describe_networks(store: Store, outdated: OutdatedEndpoints) -> list[JsonValue]:
     """Return the networks as several documents have them."""
-    outdated = await watch.outdated()
+    counts = await outdated.count()
     return [
         {
             "id": network.id,
@@ -204,7 +204,7 @@ async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[Jso
             "configuration": network.configuration or network.name,
             "isInline": INLINE in network.options,
             "internal": network.internal,
-            "outdatedEndpoints": outdated.get(network.id, 0),
+            "outdatedEndpoints": counts.get(network.id, 0),
         }
         for network in store.networks()
     ]
