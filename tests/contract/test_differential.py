@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.differential.compare import Difference, find_class, load_classes
-from tests.differential.libcni import ENVIRONMENT, Libcni, find_cnitool, find_driver
+from tests.differential.libcni import Libcni, find_cnitool, find_driver
 from tests.differential.runs import run_cases
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, Host
 
@@ -43,14 +42,6 @@ def test_a_thousand_cases_differ_only_as_listed(driver: Path) -> None:
     outcome = run_cases(driver, SEED, range(1000), processes=1)
     assert outcome.unknown == []
     assert outcome.equal > 400
-
-
-def test_a_difference_of_no_class_is_found() -> None:
-    """Nearly all of a request is in no class, so that a defect would be seen."""
-    classes = load_classes()
-    for where in ("add/stdin ADD /name", "add/environment ADD /CNI_NETNS", "del/order", "add/outcome", "del/records"):
-        difference = Difference(where=where, libcni='"one"', ours='"other"', facts=frozenset({"answers"}))
-        assert find_class(difference, classes) is None, where
 
 
 def ask_libcni(driver: Path, host: Host, *operations: JsonObject) -> list[dict[str, Any]]:
@@ -154,27 +145,6 @@ def test_cnitool_and_the_command_take_over_from_each_other(cnitool: Sequence[str
     assert not list((host.cache / "results").iterdir())
 
 
-@pytest.mark.parametrize("percent", [0, 50])
-@pytest.mark.parametrize("first", ["cnitool", "command"])
-def test_a_truncated_record_can_be_deleted_by_the_other(
-    cnitool: Sequence[str], host: Host, first: str, percent: int
-) -> None:
-    """DEL runs without a result, and the record is gone."""
-    if first == "cnitool":
-        run_cnitool(cnitool, host, "add")
-    else:
-        host.do("add", "blue", NETNS)
-    (record,) = (host.cache / "results").iterdir()
-    record.write_bytes(record.read_bytes()[: record.stat().st_size * percent // 100])
-    if first == "cnitool":
-        host.do("del", "blue", NETNS)
-    else:
-        run_cnitool(cnitool, host, "del")
-    assert host.verbs == ["ADD", "DEL"]
-    assert "prevResult" not in host.commands[-1].stdin
-    assert not list((host.cache / "results").iterdir())
-
-
 def test_a_failed_del_of_one_is_finished_by_the_other(driver: Path, host: Host) -> None:
     """The record stays until a DEL of either one succeeds."""
     host.do("add", "blue", NETNS)
@@ -187,11 +157,3 @@ def test_a_failed_del_of_one_is_finished_by_the_other(driver: Path, host: Host) 
     (deleted,) = ask_libcni(driver, host, {"op": "del"})
     assert not deleted["error"]
     assert not list((host.cache / "results").iterdir())
-
-
-def test_the_variables_of_the_caller_reach_no_plugin(driver: Path, host: Host) -> None:
-    """The driver inherits other values of CNI's variables; libcni replaces them, as the cases expect of both."""
-    ask_libcni(driver, host, {"op": "add"})
-    (command,) = host.commands
-    assert command.verb == "ADD" != ENVIRONMENT["CNI_COMMAND"]
-    assert command.environment["CNI_ARGS"] == "A=1" != ENVIRONMENT["CNI_ARGS"]
