@@ -29,7 +29,6 @@ from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import ASKS, Command, CommandGroup, ExitStatus, exits
-from cnm_bridge.operator.cli.completion import containers, networks
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.guarded_names import GuardedNames
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, count, duration, shows, with_json
@@ -62,7 +61,7 @@ def egress() -> None:
 
 
 @egress.command("ls", cls=Command, examples=("egress ls", "egress ls agents"), exits=_EXITS, see_also=("egress log",))
-@click.argument("network", required=False, shell_complete=networks)
+@click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
@@ -127,7 +126,7 @@ def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *,
 @egress.command(
     "log", cls=Command, examples=("egress log agents", "egress log --follow"), exits=_EXITS, see_also=("egress ls",)
 )
-@click.argument("network", required=False, shell_complete=networks)
+@click.argument("network", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is refused from now on, until Ctrl-C.")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
@@ -172,7 +171,7 @@ def _changes_list(name: str, text: str) -> Callable[..., click.Command]:
             help=text,
         )
         @with_settings(*SETTINGS, ignores_mistakes=True)
-        @click.argument("network", shell_complete=networks)
+        @click.argument("network")
         @click.argument("entries", metavar="ENTRY...", nargs=-1, required=True)
         @click.pass_context
         @exits
@@ -238,7 +237,7 @@ def _show_change(network: str, known: AllowList, verb: str, number: int, done: J
     exits={ExitStatus.FINE: "It may connect.", ExitStatus.FINDINGS: "It is refused.", **ASKS},
     see_also=("egress ls", "egress log"),
 )
-@click.argument("container", shell_complete=containers)
+@click.argument("container")
 @click.argument("destination", metavar="DESTINATION:PORT[/PROTOCOL]")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
@@ -264,7 +263,7 @@ def check(socket: Path, *, container: str, destination: str, docker_host: str) -
 
 
 @egress.command("learn", cls=Command, examples=("egress learn probe",), exits=_EXITS, see_also=("network create",))
-@click.argument("network", shell_complete=networks)
+@click.argument("network")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
