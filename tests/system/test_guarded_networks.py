@@ -156,23 +156,15 @@ class Guarded:
         )
 
 
-def install_plugin(scene: Scene) -> None:
-    """Have the daemon's plugins include `egress` until the end of the test."""
-    path = "/opt/cni/bin/egress"
-    scene.lab.write(path, f"#!/bin/sh\nexec {Path(sys.executable).with_name('egress')}\n", mode=0o755)
-    scene.adopt_file(path)
-
-
 @pytest.fixture(name="guarded")
 def make_guarded(private_scene: Scene, engine: Engine) -> Iterator[Guarded]:
-    """A guarded network."""
+    """A guarded network; no executable `egress` is installed, so the daemon has it in its process."""
     lab = private_scene.lab
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("gcc is missing, which makes the program that sends from its first instruction on")
     beacon = lab.path("/run/beacon")
     subprocess.run([compiler, "-static", "-O1", "-o", beacon, _BEACON], check=True)
-    install_plugin(private_scene)
     lab.run("sh", "-euc", _OUTSIDE)
     guarded = Guarded(private_scene, engine)
     try:
@@ -257,7 +249,6 @@ def test_the_options_of_a_network(guarded: Guarded, attach: str) -> None:
 
 def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None:
     """When the network is made, with what to do, and nothing is left; a container, if the network was made before."""
-    install_plugin(scene)
     made = ("--internal",) if engine.version >= (28, 1) else ()
     others = () if made else ("--internal",)
     (main, *_), (macvlan, *_) = bridge(scene.subnet()), LISTS["macvlan"](scene.subnet())
