@@ -42,6 +42,7 @@ class Host:
         self.lab: Lab = scene.lab
         self.dns = () if engine.version >= (28, 1) else ("--dns", RESPONDER)
         self.bridges: list[str] = []
+        self.daemon = self.lab.spawn(str(Path(sys.executable).with_name("cni-egress")), "run", "--config", "/dev/null")
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run `cni-bridge`, whatever its exit status is."""
@@ -79,14 +80,13 @@ def make_host(private_scene: Scene, engine: Engine) -> Iterator[Host]:
     scene, lab = private_scene, private_scene.lab
     lab.write("/opt/cni/bin/egress", f"#!/bin/sh\nexec {Path(sys.executable).with_name('egress')}\n", mode=0o755)
     scene.adopt_file("/opt/cni/bin/egress")
-    daemon = lab.spawn(str(Path(sys.executable).with_name("cni-egress")), "run", "--config", "/dev/null")
     host = Host(scene, engine)
     wait_until(lambda: lab.path("/run/cni-egress/status.sock").exists(), "cni-egress runs", 60)
     try:
         yield host
     finally:
-        daemon.kill(signal.SIGTERM)
-        daemon.wait()
+        host.daemon.kill(signal.SIGTERM)
+        host.daemon.wait()
         lab.run("sh", "-c", _CLEANED, check=False)
         for link in host.bridges:
             lab.run("ip", "link", "del", link, check=False)
@@ -174,3 +174,33 @@ def test_a_dry_run(host: Host) -> None:
     assert ("--internal" in done.stdout) is not bool(host.dns)
     if host.dns:
         assert f"--dns {RESPONDER}" in done.stderr
+
+
+def test_the_connectivity_test(host: Host) -> None:
+    """It shows a connection that is allowed and one that is refused, and passes; doctor has nothing to say."""
+    plain = host.make()
+    server = host.container(plain)
+    (address,) = (one.ip for one in server.link().addresses if not one.ip.is_link_local)
+    name = host.make("--allow", str(address))
+    done = host.run("test", name, "--json")
+    steps = {one["step"]: (one["result"], one["detail"]) for one in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert steps["allowed"] == ("passed", f"{address} is reached")
+    assert steps["refused"] == ("passed", "192.0.2.1:8080, which the allow-list does not have")
+    assert (steps["peer"][0], "gateway" in steps, "outside" in steps) == ("passed", False, False)
+    found = json.loads(host.run("doctor", "--json").stdout)["findings"]
+    assert not [one for one in found if one["code"].startswith("guarded-")]
+
+
+def test_doctor(host: Host) -> None:
+    """It finds tables that are missing, and the daemon that is down."""
+    name = host.make("--allow", "a.example")
+    host.container(name)
+    host.daemon.kill(signal.SIGKILL)
+    host.daemon.wait()
+    host.lab.run("nft", "flush", "chain", "inet", "cni-egress", "guard")
+    found = {one["code"]: one for one in json.loads(host.run("doctor", "--json").stdout)["findings"]}
+    assert found["guarded-no-daemon"]["fix"] == "systemctl enable --now cni-egress"
+    assert name in found["guarded-no-daemon"]["text"]
+    assert "the tables cni-egress" in found["guarded-incomplete"]["text"]
+    assert host.run("doctor").returncode == 1

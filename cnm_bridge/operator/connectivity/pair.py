@@ -152,15 +152,22 @@ class Pair:
     Args:
         network: The name of the network.
         publishes: Whether the second container publishes its port.
+        name_server: The value of `--dns` that the containers get; None for Docker's own.
         is_torn_down: Returns whether the daemon knows none of these endpoints; True if it cannot be asked.
     """
 
     def __init__(
-        self, docker: DockerCommand, network: str, *, publishes: bool, is_torn_down: Callable[[frozenset[str]], bool]
+        self,
+        docker: DockerCommand,
+        network: str,
+        *,
+        publishes: bool,
+        is_torn_down: Callable[[frozenset[str]], bool],
+        name_server: str | None = None,
     ) -> None:
         self._docker = docker
-        self._network = network
         self._is_torn_down = is_torn_down
+        self._options = ("--network", network, *(() if name_server is None else ("--dns", name_server)))
         first, second, self._image = new_names()
         self.names = (first, second)
         self.host_port = _free_port() if publishes else None
@@ -177,7 +184,7 @@ class Pair:
         for name in self.names:
             ports = ("--publish", f"{self.host_port}:{PORT}") if self.host_port and name == self.names[1] else ()
             self._made.append(name)
-            command = ("create", "--name", name, "--network", self._network, *ports, self._image, "sh", "-c", _SERVE)
+            command = ("create", "--name", name, *self._options, *ports, self._image, "sh", "-c", _SERVE)
             done = self._docker.run(*command)
             if done.succeeded:
                 done = self._docker.run("start", name)

@@ -3,6 +3,7 @@
 """The steps of a connectivity test: what each finds, and what to look at if it fails."""
 
 import re
+import socket
 import subprocess
 import time
 import urllib.request
@@ -10,14 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.core.lists.guard import RESPONDER
+from cnm_bridge.operator.connectivity.guarded import REFUSED, Destination, Guard, parse_lookup
 from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
 _PAUSE_S: Final = 0.1
+_TRIED: Final = 3
+"""How many destinations of an allow-list are tried."""
 _FETCH: Final = f"""
 for attempt in 1 2 3 4 5; do
     answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w {_LIMIT_S} "$1" {PORT}) && printf %s "$answer" && exit
@@ -37,6 +43,8 @@ LOOK_AT: Final = {
     "peer": "cni-bridge doctor: often the policy of FORWARD, and a list without the plugin firewall",
     "gateway": "the link of the gateway on the host (ip addr), and rules in the chain INPUT",
     "outside": "cni-bridge doctor; masquerading (ipMasq) in the configuration; the router's way back to the subnet",
+    "allowed": "cni-bridge egress log NETWORK, and cni-bridge egress check CONTAINER DESTINATION:PORT",
+    "refused": "cni-bridge doctor, and cni-bridge egress ls NETWORK",
     "names": "docker exec CONTAINER cat /etc/resolv.conf, and dockerd's log",
     "port": "iptables -t nat -S, or nft list ruleset, for the port; the plugin portmap in the list",
     "mtu": "the MTU of the bridge or parent link: ip link; a tunnel below it needs a smaller one (mtu in the list)",
@@ -70,14 +78,20 @@ class Step:
     detail: str
 
 
-def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: str) -> Iterator[Step]:
+def run_steps(
+    pair: Pair, busybox: Path, *, outside: Address | None, no_ports: str, guard: Guard | None = None
+) -> Iterator[Step]:
     """Yield the steps as they end, `cleanup` excepted. If the containers do not start, there are no others.
+
+    A guarded network refuses its gateway and the outside: a connection that it allows is tested, and one that it does
+    not.
 
     Args:
         pair: The containers.
         busybox: A static busybox.
         outside: An address beyond the host; None for the router of the host.
         no_ports: Why the network publishes no ports, "" if it does.
+        guard: How the network is guarded; None if it is not.
     """
     done = pair.start(busybox)
     if not done.succeeded:
@@ -93,8 +107,12 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
     peer = _reach_peer(pair, peers)
     yield peer
     gateways = parse_gateways(pair.inside(first, "ip", *family, "route").output for family in ((), ("-6",)))
-    yield _ping_all(pair, "gateway", gateways, "there is no default route")
-    yield _reach_outside(pair, outside, has_route=bool(gateways))
+    if guard is not None:
+        yield _reach_allowed(pair, guard)
+        yield _reach_refused(pair, guard)
+    else:
+        yield _ping_all(pair, "gateway", gateways, "there is no default route")
+        yield _reach_outside(pair, outside, has_route=bool(gateways))
     yield _resolve(pair, peers)
     yield _reach_port(pair, gateways, no_ports)
     if peer.outcome is Outcome.PASSED:
@@ -142,6 +160,54 @@ def _reach_outside(pair: Pair, outside: Address | None, *, has_route: bool) -> S
     if outside is None and not _host_reaches(target):
         return _skipped("outside", f"the router {target} does not answer the host either; --outside ADDRESS")
     return _failed("outside", f"{target} does not answer a ping")
+
+
+def _reach_allowed(pair: Pair, guard: Guard) -> Step:
+    """Try the first destinations of the allow-list, until one answers."""
+    tried = [*islice(guard.destinations(), _TRIED)]
+    for one in tried:
+        if _connect(pair, one):
+            return _passed("allowed", f"{one} is reached")
+    for one in tried:
+        if _host_connects(one):
+            return _failed("allowed", f"{one} is in the allow-list and does not answer, although the host reaches it")
+    return _skipped("allowed", "no single address or name of the allow-list answers the host, by TCP or a ping")
+
+
+def _reach_refused(pair: Pair, guard: Guard) -> Step:
+    """Try an address that the allow-list does not have: it must be refused at once."""
+    if not guard.refuses(REFUSED):
+        return _skipped("refused", "the network only watches" if guard.is_audited else f"the allow-list has {REFUSED}")
+    done = pair.inside(pair.names[0], "nc", "-w", str(_LIMIT_S), str(REFUSED), str(PORT), "-e", "true")
+    if done.succeeded or "refused" not in done.error.lower():
+        return _failed("refused", f"{REFUSED}:{PORT} is not refused: {done.error}")
+    return _passed("refused", f"{REFUSED}:{PORT}, which the allow-list does not have")
+
+
+def _connect(pair: Pair, to: Destination) -> bool:
+    """Return whether the first container reaches a destination; a name is resolved as a program would."""
+    first = pair.names[0]
+    try:
+        addresses: tuple[Address, ...] = (ip_address(to.host),)
+    except ValueError:
+        addresses = parse_lookup(pair.inside(first, "nslookup", to.host, RESPONDER).output)
+    for address in addresses:
+        if to.port is None and _ping(pair, address):
+            return True
+        command = ("nc", "-w", str(_LIMIT_S), str(address), str(to.port), "-e", "true")
+        if to.port is not None and pair.inside(first, *command).succeeded:
+            return True
+    return False
+
+
+def _host_connects(to: Destination) -> bool:
+    if to.port is None:
+        return _host_reaches(ip_address(to.host))
+    try:
+        socket.create_connection((to.host, to.port), timeout=_LIMIT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _resolve(pair: Pair, peers: tuple[Address, ...]) -> Step:

@@ -48,6 +48,7 @@ class DaemonEndpoints:
                     configuration=find_str(one, "configuration") or "",
                     addresses=tuple(map(ip_interface, get_strings(one, "addresses"))),
                     capability_args={CAPABILITY: get_list(one, "ports")},
+                    ways_out=get_strings(one, "waysOut") if "waysOut" in one else (),
                 )
                 for one in endpoints
                 if get_str(one, "phase") == "joined"

@@ -138,12 +138,29 @@ class JoinedEndpoint:
         configuration: The name of its list.
         addresses: Its addresses, with prefix length.
         capability_args: What its plugins received by capability, as far as it makes rules: published ports.
+        ways_out: The open networks of a container on a guarded one.
     """
 
     container: str
     configuration: str
     addresses: Sequence[IpInterface]
     capability_args: JsonObject = field(default_factory=dict, hash=False)
+    ways_out: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFacts:
+    """What guards the containers of guarded networks.
+
+    Attributes:
+        status: What `cni-egress status` says; None if it does not answer.
+        silence: Why it does not answer.
+        mangle: The lines of `iptables-save -t mangle`.
+    """
+
+    status: JsonObject | None = field(default=None, hash=False)
+    silence: str = ""
+    mangle: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +287,7 @@ class Facts:
         routes: The routes of the host.
         links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
+        guard: What guards the containers of guarded networks; None if there is no such network.
         conf_dirs: The directories of configurations.
         bin_dirs: The directories of plugins.
         installation: The installation of the daemon.
@@ -286,3 +304,4 @@ class Facts:
     sections: Sequence[ConfiguredNetwork] = ()
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
+    guard: GuardFacts | None = None

@@ -26,6 +26,7 @@ from cnm_bridge.operator.doctor.facts import (
     InstallationFacts,
 )
 from cnm_bridge.operator.doctor.firewall import gather_firewall
+from cnm_bridge.operator.doctor.guarded import gather_guard
 from cnm_bridge.operator.doctor.installation import (
     find_daemon,
     gather_paths,
@@ -71,6 +72,7 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,
+        guard=await gather_guard(lists),
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
         installation=InstallationFacts(

@@ -13,6 +13,7 @@ from cnm_bridge.operator.doctor.engine import check_engine
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.firewall import check_firewall
+from cnm_bridge.operator.doctor.guarded import check_guarded
 from cnm_bridge.operator.doctor.installation import check_installation
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 from cnm_bridge.operator.doctor.kernel import check_kernel
@@ -26,6 +27,7 @@ _CHECKS: Final = (
     check_firewall,
     check_other_hosts,
     check_networks,
+    check_guarded,
     check_links,
     check_uplinks,
     check_installation,

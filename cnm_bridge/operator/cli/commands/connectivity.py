@@ -14,10 +14,12 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import get_objects, get_str
+from cni_bridge_spec import get_objects, get_str, get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
+from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
@@ -25,6 +27,7 @@ from cnm_bridge.operator.cli.output import with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
+from cnm_bridge.operator.connectivity.guarded import Guard
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_steps
 
@@ -74,6 +77,9 @@ def test(
 ) -> ExitStatus:
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
+    A guarded network refuses its gateway and the outside. There, a connection that its allow-list has is tested, and
+    one that it has not.
+
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure, after Ctrl-C, and when the terminal is closed.
     """
@@ -110,8 +116,14 @@ def _run(
     if found is None:
         raise Refused("there is no busybox in PATH: apt-get install busybox-static, or set --busybox")
     docker = DockerCommand(settings.docker_host)
-    no_ports = _why_no_ports(docker, settings, network)
-    pair = Pair(docker, network, publishes=not no_ports, is_torn_down=partial(_are_torn_down, settings.admin_path))
+    no_ports, guard = _examine(docker, settings, network)
+    pair = Pair(
+        docker,
+        network,
+        publishes=not no_ports,
+        is_torn_down=partial(_are_torn_down, settings.admin_path),
+        name_server=None if guard is None else guard.name_server,
+    )
     steps: list[Step] = []
 
     def add(step: Step) -> None:
@@ -122,7 +134,7 @@ def _run(
         if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP after nohup
             signal.signal(number, signal.default_int_handler)
     try:
-        for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports):
+        for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports, guard=guard):
             add(step)
     except KeyboardInterrupt:
         steps.append(Step(name="interrupt", outcome=Outcome.FAILED, detail="the other steps were left out"))
@@ -136,8 +148,8 @@ def _run(
     return steps
 
 
-def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> str:
-    """Return why a network publishes no ports, "" if it does.
+def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[str, Guard | None]:
+    """Return why a network publishes no ports, "" if it does; and how it is guarded, None if it is not.
 
     Raises:
         Refused: Docker has no such network, or does not answer.
@@ -152,15 +164,25 @@ def _why_no_ports(docker: DockerCommand, settings: Settings, network: str) -> st
         raise _UnknownNetwork(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
     if document["Driver"] != settings.driver_name:
-        return ""
-    name = (document["Options"] or {}).get("cni.network", document["Name"])
+        return "", None
+    options = document["Options"] or {}
+    name = options.get("cni.network", document["Name"])
     try:
         configuration = ConfigurationDirectories(settings.cni_conf_dirs).index().find(name)
     except CniError as exc:
         raise Refused(str(exc)) from exc
-    if any("portMappings" in plugin.capabilities for plugin in configuration.plugins):
-        return ""
-    return "no plugin of the list publishes ports"
+    wanted = parse_egress(options)
+    guards = [one.document for one in with_guard(configuration, wanted.allow, audit=wanted.audit).plugins]
+    guards = [one for one in guards if is_guard(one)]
+    guard = None
+    if guards:
+        guard = Guard(
+            entries=get_strings(guards[0], "allow") if "allow" in guards[0] else (),
+            name_server=None if document["Internal"] else RESPONDER,
+            is_audited=guards[0].get("audit") is True,
+        )
+    publishes = any("portMappings" in plugin.capabilities for plugin in configuration.plugins)
+    return "" if publishes else "no plugin of the list publishes ports", guard
 
 
 def _are_torn_down(socket: Path, endpoints: frozenset[str]) -> bool:

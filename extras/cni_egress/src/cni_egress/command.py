@@ -19,12 +19,12 @@ from cni_egress import __version__
 from cni_egress.changes import Changed, NoResponder, allow_entries, deny_entries
 from cni_egress.daemon import LOG_FILE, Settings, run
 from cni_egress.enforcement import NftFailed
-from cni_egress.inspection import Destination, check_destination, describe_networks
+from cni_egress.inspection import Destination, check_destination, describe_networks, describe_status
 from cni_egress.log_lines import follow_lines, learn_entries, read_lines
 from cni_egress.policy import BadEntry
 from cni_egress.records import DIRECTORY, BadRecord, Records
 from cni_egress.supervisor import configure_logging
-from cni_egress.text import show_answer, show_line, show_networks
+from cni_egress.text import show_answer, show_line, show_networks, show_state
 from cni_egress.upstream import Server
 from cni_invoker.documents.jsontypes import JsonValue
 
@@ -169,6 +169,19 @@ def list_networks(*, network: str | None, is_json: bool, directory: Path) -> Non
         _print(found)
     else:
         click.echo(show_networks(found) or "No guarded network has a container.")
+
+
+@main.command("status")
+@_JSON
+@_DIRECTORY
+def show_status(*, is_json: bool, directory: Path) -> None:
+    """Show whether the daemon runs, and whether the kernel has all that protects the containers."""
+    with _errors():
+        found = describe_status(Records(directory))
+    if is_json:
+        _print(found)
+    else:
+        click.echo(show_state(found))
 
 
 @main.command("log")

@@ -16,16 +16,51 @@ from cni_egress.enforcement import Enforcement
 from cni_egress.judgement import find_permission
 from cni_egress.nftables import Nftables
 from cni_egress.policy import BadEntry, Policy, PortRange, Protocol
-from cni_egress.records import IpAddress, Record, Records
+from cni_egress.records import DEFAULT_MARK, IpAddress, Record, Records
 from cni_egress.refusals import Why
 from cni_egress.routes import Routes
+from cni_egress.second_lock import foreign_marks
 from cni_egress.status import ask_daemon, names_in_use
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 
-__all__ = ["Answer", "Destination", "check_destination", "describe_networks"]
+__all__ = ["Answer", "Destination", "check_destination", "describe_networks", "describe_status"]
 
 _SHORTEST_ID: Final = 4
 _WATCHED: Final = "the network only watches: it is logged, and passes"
+
+
+def describe_status(records: Records) -> JsonObject:
+    """Return whether all is in force that the records need, as JSON.
+
+    ```
+    {"version": 1, "isRunning": true, "needsDaemon": true, "attachments": 12, "mark": 268435456,
+     "missing": [{"containerId": "5a4d…", "ifName": "eth0", "network": "agents", "what": "the tables cni-egress"}],
+     "conflicts": ["a routing rule of priority 5210 uses the mark 0x10000000/0x10000000"]}
+    ```
+
+    Raises:
+        BadRecord: A record cannot be read.
+        NetlinkError: The kernel has refused to answer.
+    """
+    found = records.all()
+    mark = found[0].mark if found else DEFAULT_MARK
+    with Enforcement(records) as enforcement:
+        missing = [(record, what) for record in found if (what := enforcement.missing(record))]
+    return {
+        "version": 1,
+        "isRunning": records.has_responder(),
+        "needsDaemon": any(one.policy.needs_responder for one in found),
+        "attachments": len(found),
+        "mark": mark,
+        "missing": [
+            {"containerId": one.container_id, "ifName": one.ifname, "network": one.network, "what": what}
+            for one, what in missing
+        ],
+        "conflicts": [
+            f"a routing rule of priority {priority} uses the mark {value:#x}/{mask:#x}"
+            for priority, value, mask in foreign_marks(mark)
+        ],
+    }
 
 
 def describe_networks(records: Records, network: str | None, lines: Iterable[JsonObject]) -> list[JsonValue]:

@@ -23,6 +23,7 @@ _GET: Final = 34
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _UNREACHABLE: Final = 7
 _HEAD: Final = struct.Struct("=B11x")
+_ALL_BITS: Final = 0xFFFFFFFF
 _IIF, _PRIORITY_KIND, _FWMARK, _FWMASK = 3, 6, 10, 16
 
 
@@ -75,6 +76,26 @@ def locked_links(mark: int | None = None) -> set[str]:
                 ours = (one for one in map(_parse, rules) if one is not None)
                 found.append({link for link, its_mark in ours if mark in {None, its_mark}})
     return set.intersection(*found) if found else set()
+
+
+def foreign_marks(mark: int) -> list[tuple[int, int, int]]:
+    """Return priority, mark and mask of the rules of other programs that look at the bit of ours, in order.
+
+    Raises:
+        NetlinkError: The kernel has refused to answer.
+    """
+    found = set()
+    with Socket(socket.NETLINK_ROUTE) as netlink:
+        for family in _FAMILIES:
+            for rule in netlink.dump(_GET, _HEAD.pack(family)):
+                fields = dict(attributes(rule[12:]))
+                value, mask, priority = (
+                    struct.unpack("=L", fields.get(kind, bytes(4)))[0] for kind in (_FWMARK, _FWMASK, _PRIORITY_KIND)
+                )
+                # Without a mask a rule compares all bits, which no program means for its own packets only.
+                if mask & mark and mask != _ALL_BITS and _parse(rule) is None:
+                    found.add((priority, value, mask))
+    return sorted(found)
 
 
 def _rule(family: int, link: str, mark: int) -> bytes:

@@ -17,7 +17,7 @@ from cni_invoker.documents.jsontypes import (
     get_strings,
 )
 
-__all__ = ["show_answer", "show_line", "show_networks"]
+__all__ = ["show_answer", "show_line", "show_networks", "show_state"]
 
 _WIDTH: Final = 80
 _ID: Final = 12
@@ -61,6 +61,18 @@ def show_line(line: JsonObject) -> str:
     audit = " (passed: audit)" if line.get("audit") else ""
     who = str(line.get("container", ""))[:_ID] or str(line.get("source", ""))
     return f"{line.get('time', '')} {who} {' '.join(filter(None, words))}: {line.get('why', '')}{audit}"
+
+
+def show_state(status: JsonObject) -> str:
+    """Return the text of `describe_status`."""
+    runs = "runs" if status["isRunning"] is True else "does not run"
+    lines = [f"cni-egress {runs}; guarded attachments: {status['attachments']}"]
+    lines += [
+        f"missing: {get_str(one, 'what')} of {get_str(one, 'containerId')[:_ID]} on {get_str(one, 'network')}"
+        for one in get_objects(status, "missing")
+    ]
+    lines += [f"conflict: {one}" for one in get_strings(status, "conflicts")]
+    return "\n".join(lines)
 
 
 def show_answer(answer: Answer, destination: str) -> str:

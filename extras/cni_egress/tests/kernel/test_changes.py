@@ -18,6 +18,7 @@ from tests.egress.responder_host import Container, Host, guarded_host
 from tests.egress.upstream import FakeUpstream, serving
 from tests.lab.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(400)  # each command starts a process of Python
 NUMBERS = count(10)
 ALLOW = ("www.example.com", "git.example.com:22/tcp", "11.2.0.0/16:443")
 
@@ -51,6 +52,32 @@ def test_check_asks_the_kernel(host: Host, agent: Container) -> None:
     host.start_daemon()
     wait_until(lambda: run("check", address, "11.2.0.1:443").returncode == 0, "the tables are back")
     assert run("check", "unknown", "11.2.0.1:443").returncode == 2
+
+
+def test_status(host: Host, agent: Container) -> None:
+    """What is missing in the kernel, and which rules of others look at the bit of the mark."""
+    assert ask("status") == {
+        "version": 1,
+        "isRunning": True,
+        "needsDaemon": True,
+        "attachments": 1,
+        "mark": 0x10000000,
+        "missing": [],
+        "conflicts": [],
+    }
+    host.stop_daemon()
+    subprocess.run(["nft", "flush", "chain", "inet", "cni-egress", "guard"], check=True)
+    rule = ["priority", "5210", "fwmark", "0x50000000/0x70000000", "lookup", "main"]
+    subprocess.run(["ip", "rule", "add", *rule], check=True)
+    try:
+        found = ask("status")
+        text = run("status").stdout
+    finally:
+        subprocess.run(["ip", "rule", "delete", *rule], check=True)
+    assert (found["isRunning"], [one["what"] for one in found["missing"]]) == (False, ["the tables cni-egress"])
+    assert found["missing"][0]["containerId"] == agent.record.container_id
+    assert found["conflicts"] == ["a routing rule of priority 5210 uses the mark 0x50000000/0x70000000"]
+    assert text.splitlines()[0] == "cni-egress does not run; guarded attachments: 1"
 
 
 def test_deny_without_the_daemon(host: Host, agent: Container) -> None:

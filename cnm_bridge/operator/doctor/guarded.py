@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Guarded networks: what keeps their containers from names, and what lets them out.
+
+The command `cni-egress status` knows what the kernel has; here it becomes findings.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonError, JsonObject, as_object, get_int, get_objects, get_str, get_strings
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.lists.guard import is_guard, is_guarded
+from cnm_bridge.operator.doctor.facts import Facts, GuardFacts
+from cnm_bridge.operator.doctor.finding import Finding, error, warning
+from cnm_bridge.operator.egress import EgressFailed, ask_egress
+from cnm_bridge.operator.host import read_lines
+
+_START: Final = "systemctl enable --now cni-egress"
+_SUBJECT: Final = "guarded networks"
+_ADDRESS: Final = re.compile(r"\[|[0-9.]+(/|:|$)|[0-9a-fA-F]*:[0-9a-fA-F]*:|host:")
+"""How an entry begins that needs no daemon; every other one is a name, or a set that may have names."""
+_MARKS: Final = re.compile(r"-A (\S+) .*-j (?:MARK|CONNMARK) --set-xmark (0x[0-9a-f]+)/(0x[0-9a-f]+)")
+_SHORT: Final = 12
+_RECORDS: Final = Path("/run/cni-egress/attachments")
+"""What the plugin has made since the host was started: Docker networks may be guarded by their options."""
+
+
+async def gather_guard(lists: Iterable[NetworkConfigurationList]) -> GuardFacts | None:
+    """Return what is known about guarded networks; None if no list is guarded, and the plugin has never run."""
+    if not any(map(is_guarded, lists)) and not _RECORDS.exists():
+        return None
+    mangle = tuple(await read_lines("iptables-save", "-t", "mangle") or ())
+    try:
+        status = as_object(await asyncio.to_thread(ask_egress, "status"), "the status")
+    except (EgressFailed, JsonError) as exc:
+        return GuardFacts(silence=str(exc), mangle=mangle)
+    return GuardFacts(status=status, mangle=mangle)
+
+
+def check_guarded(facts: Facts) -> Iterator[Finding]:
+    """Yield what is wrong with guarded networks."""
+    for endpoint in facts.endpoints:
+        if endpoint.ways_out:
+            others = " and ".join(endpoint.ways_out)
+            yield error(
+                "guarded-way-out",
+                f"container {endpoint.container}",
+                f"it is on a guarded network, and on {others}, which is neither guarded nor internal: it reaches "
+                "everything there",
+                fix=f"docker network disconnect {endpoint.ways_out[0]} {endpoint.container}",
+                advice="cni.egress.other-networks=allow, an option of the guarded network, if that is meant",
+            )
+    guard = facts.guard
+    if guard is None:
+        return
+    if guard.status is None:
+        yield error("guarded-unknown", _SUBJECT, f"what is in force cannot be found out: {guard.silence}")
+        return
+    try:
+        yield from _check_status(facts, guard, guard.status)
+    except JsonError as exc:
+        yield warning("guarded-unknown", _SUBJECT, f"cni-egress has another version: {exc}")
+
+
+def _check_status(facts: Facts, guard: GuardFacts, status: JsonObject) -> Iterator[Finding]:
+    named = [one.network.name for one in facts.networks if _needs_daemon(one.network)]
+    if status["isRunning"] is not True and (named or status["needsDaemon"] is True):
+        of = f" of {', '.join(named)}" if named else ""
+        yield error(
+            "guarded-no-daemon",
+            _SUBJECT,
+            f"cni-egress does not run: no names resolve for the containers{of}, and no new ones start",
+            fix=_START,
+        )
+    missing = get_objects(status, "missing")
+    if missing:
+        first = f"{get_str(missing[0], 'what')} of {get_str(missing[0], 'containerId')[:_SHORT]}"
+        yield error(
+            "guarded-incomplete",
+            _SUBJECT,
+            f"the kernel has not all that protects {len(missing)} of {get_int(status, 'attachments')} guarded "
+            f"containers: {first} is missing; another program has removed it",
+            fix="systemctl restart cni-egress" if status["isRunning"] is True else _START,
+        )
+    for conflict in (*get_strings(status, "conflicts"), *_find_marks(guard.mangle, get_int(status, "mark"))):
+        yield warning(
+            "guarded-mark",
+            _SUBJECT,
+            f"{conflict}, which has the bit of packets that guarded containers may send",
+            advice='give the plugin egress another bit in all lists, such as "mark": "0x20000000"',
+        )
+
+
+def _needs_daemon(network: NetworkConfigurationList) -> bool:
+    """Return whether a list is guarded, and allows names."""
+    guards = [plugin.document for plugin in network.plugins if is_guard(plugin.document)]
+    try:
+        entries = [entry for one in guards for entry in (get_strings(one, "allow") if "allow" in one else ())]
+    except JsonError:  # a finding of its own: the plugin refuses it
+        return False
+    return any(not _ADDRESS.match(entry) for entry in entries) or any(one.get("audit") is True for one in guards)
+
+
+def _find_marks(mangle: Iterable[str], mark: int) -> Iterator[str]:
+    """Yield the rules of `iptables-save -t mangle` that change a bit of marks."""
+    for line in mangle:
+        found = _MARKS.match(line)
+        if found is not None and int(found[3], 16) & mark:
+            yield f"the chain {found[1]} of iptables' table mangle sets the mark {found[2]}/{found[3]}"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Guarded networks: the daemon that is down, what is missing in the kernel, marks in conflict, and ways out."""
+
+from dataclasses import replace
+
+import pytest
+
+from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.operator.doctor.facts import Facts, GuardFacts, JoinedEndpoint
+from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.guarded import check_guarded
+from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, HEALTHY, configured
+
+STATUS: JsonObject = {
+    "version": 1,
+    "isRunning": True,
+    "needsDaemon": False,
+    "attachments": 2,
+    "mark": 0x10000000,
+    "missing": [],
+    "conflicts": [],
+}
+
+
+def host(*allow: str, mangle: tuple[str, ...] = (), audit: bool = False, **status: JsonValue) -> Facts:
+    """Return a host with a guarded network."""
+    egress: JsonObject = {"type": "egress", "allow": list(allow), **({"audit": True} if audit else {})}
+    guard = GuardFacts(status={**STATUS, **status}, mangle=mangle)
+    return replace(HEALTHY, networks=(configured(BRIDGE, egress),), guard=guard)
+
+
+def found(facts: Facts) -> list[Finding]:
+    """Return the findings."""
+    return list(check_guarded(facts))
+
+
+def test_a_healthy_host() -> None:
+    """Nothing is found, with and without guarded networks; addresses need no daemon."""
+    assert found(HEALTHY) == []
+    assert found(host("a.example")) == []
+    assert (
+        found(host("10.0.5.7", "10.0.0.0/8:443/tcp", "2001:db8::/32", "[2001:db8::]:1", "host:80", isRunning=False))
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        host("10.0.5.7", "face.de", isRunning=False),
+        host("*.a.example", isRunning=False),
+        host("@github", isRunning=False),
+        host(audit=True, isRunning=False),
+        host(isRunning=False, needsDaemon=True),
+    ],
+)
+def test_the_daemon_is_down(facts: Facts) -> None:
+    """Names need it."""
+    (one,) = found(facts)
+    assert (one.severity, one.code) == (Severity.ERROR, "guarded-no-daemon")
+    assert one.fix == "systemctl enable --now cni-egress"
+
+
+def test_something_is_missing_in_the_kernel() -> None:
+    """The finding says what, and of how many containers."""
+    missing: JsonObject = {
+        "containerId": "5a" * 32,
+        "ifName": "eth0",
+        "network": "lan",
+        "what": "the tables cni-egress",
+    }
+    (one,) = found(host(missing=[missing]))
+    assert (one.code, one.fix) == ("guarded-incomplete", "systemctl restart cni-egress")
+    assert "protects 1 of 2 guarded containers: the tables cni-egress of 5a5a5a5a5a5a is missing" in one.text
+
+
+def test_marks_of_others() -> None:
+    """A rule conflicts if it looks at the same bit, or changes it."""
+    rules = (
+        "-A PREROUTING -i eth0 -j MARK --set-xmark 0x4000/0x4000",
+        "-A PREROUTING -i eth0 -j MARK --set-xmark 0x1/0xffffffff",
+    )
+    conflict = "a routing rule of priority 9 uses the mark 0x10000000/0x10000000"
+    first, second = found(host(mangle=rules, conflicts=[conflict]))
+    assert first.text.startswith(conflict)
+    assert second.text.startswith("the chain PREROUTING of iptables' table mangle sets the mark 0x1/0xffffffff")
+    assert {one.code for one in (first, second)} == {"guarded-mark"}
+
+
+def test_a_way_out() -> None:
+    """A guarded container with an open network reaches everything there."""
+    endpoint = JoinedEndpoint(container="web", configuration="lan", addresses=(), ways_out=("bridge",))
+    (one,) = found(replace(HEALTHY, endpoints=(endpoint,)))
+    assert (one.code, one.subject) == ("guarded-way-out", "container web")
+    assert one.fix == "docker network disconnect bridge web"
+
+
+def test_the_command_does_not_answer() -> None:
+    """Its own text says what to do; a status of another version is no crash."""
+    (one,) = found(replace(HEALTHY, guard=GuardFacts(silence="cni-egress is not installed")))
+    assert (one.code, "cni-egress is not installed" in one.text) == ("guarded-unknown", True)
+    (one,) = found(replace(HEALTHY, guard=GuardFacts(status={**STATUS, "missing": 7})))
+    assert one.code == "guarded-unknown"
