@@ -18,10 +18,17 @@ from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
 
 
-def test_there_are_four_programs() -> None:
-    """A runtime script in both styles, a plugin, and an IPAM plugin that delegates."""
-    names = ["attach_sync", "attach", "pair", "quota"]
+def test_there_are_five_programs() -> None:
+    """A runtime script in both styles, a plugin, an IPAM plugin that delegates, and a plugin in process."""
+    names = ["attach_sync", "attach", "pair", "quota", "in_process"]
     assert list(read_programs(CNI_INVOKER)) == [f"{name}.py" for name in names]
+
+
+def test_the_plugin_in_process() -> None:
+    """The program needs neither root nor an executable; it prints the versions of its plugin."""
+    program = read_programs(CNI_INVOKER)["in_process.py"]
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith("'1.0.0', '1.1.0')\n")
 
 
 @pytest.mark.slow
