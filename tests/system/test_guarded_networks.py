@@ -260,6 +260,8 @@ def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None
     assert "write a.example" in refusal(listed, *made, "-o", "cni.egress.allow=https://a.example")
     assert "systemctl enable --now cni-egress" in refusal(listed, *made, "-o", "cni.egress.allow=a.example")
     assert "send past the rules of the host" in refusal(past, *made)
+    unnamed = ("--ipam-driver", "null", *made, "-o", "cni.egress.allow=*.example:0")  # its list has the name of it
+    assert "*.example:0" in scene.creation_refusal(*unnamed)
     what = "Make it with --internal" if made else "without --internal"
     assert what in refusal(listed, *others, "-o", "cni.egress.allow=192.0.2.1")
     if not made:

@@ -13,7 +13,7 @@ Which network is guarded, and how, depends on dockerd's resolver (127.0.0.11), w
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import DNS_BEFORE_START, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
@@ -84,6 +84,12 @@ def with_guard(network: NetworkConfigurationList, allow: Sequence[str], *, audit
     if is_guarded(network):
         _refuse_unguardable(network)
     return network
+
+
+def lone_guard(name: str, allow: Sequence[str], *, audit: bool) -> NetworkConfigurationList:
+    """Return a list that has only the plugin for a network's options; for `status_list`."""
+    plugins: list[JsonValue] = [guard_plugin(allow, audit=audit)]
+    return NetworkConfigurationList.from_document({"cniVersion": _WITH_STATUS, "name": name, "plugins": plugins})
 
 
 def status_list(network: NetworkConfigurationList) -> NetworkConfigurationList:

@@ -3,14 +3,15 @@
 """Docker networks: created and deleted."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
 from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
-from cni_invoker import run_preflight
+from cni_invoker import NetworkConfigurationList, run_preflight
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.lists.guard import is_guarded, refuse_other_engine, status_list
+from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
@@ -21,6 +22,9 @@ from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner, plan_reque
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
+
+_SHOWN: Final = 12
+"""How many digits of a network's ID stand for its name, which is not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +105,11 @@ class NetworkService:
     async def _check(self, network: NetworkRecord, options: Options) -> None:
         """Refuse a network on which every endpoint would be refused."""
         index = self.lists.index()
-        if options.egress.guards:
-            refuse_other_engine(internal=network.internal, version=self.planner.version.current)
         if network.configuration is None:
             index.require_any()
+            if options.egress.guards:
+                guard = lone_guard(network.id[:_SHOWN], options.egress.allow, audit=options.egress.audit)
+                await self._check_guard(network, guard)
             return
         if options.inline is not None:
             self.lists.refuse_inline(options.inline)
@@ -119,14 +124,18 @@ class NetworkService:
             )
         plan = await self.planner.choose(wanted)
         if is_guarded(plan.configuration):
-            refuse_other_engine(internal=network.internal, version=self.planner.version.current)
-            await self.lists.runtime.status(status_list(plan.configuration))
+            await self._check_guard(network, plan.configuration)
         await self.unused_bridges.refuse(found, (*map(index.find, index.names), *self.lists.inline()))
         if self.global_scope is not None:
             self.global_scope.warn(found)
         self.planner.warn_of_unused_pools(network, found)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
+
+    async def _check_guard(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
+        """Refuse a guarded network that is not made as the engine needs it, or whose plugin `egress` is not ready."""
+        refuse_other_engine(internal=network.internal, version=self.planner.version.current)
+        await self.lists.runtime.status(status_list(configuration))
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:

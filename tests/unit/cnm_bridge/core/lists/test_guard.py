@@ -10,6 +10,7 @@ from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.guard import (
     is_guarded,
+    lone_guard,
     refuse_other_engine,
     refuse_without_responder,
     status_list,
@@ -76,6 +77,14 @@ def test_the_list_for_status() -> None:
     """Only the plugin, in the version in which STATUS exists."""
     asked = status_list(network(BRIDGE, EGRESS))
     assert (asked.cni_versions, [plugin.document for plugin in asked.plugins]) == (("1.1.0",), [EGRESS])
+
+
+def test_a_network_whose_list_is_not_known() -> None:
+    """Its plugin is the one that its list would get."""
+    appended = with_guard(network(BRIDGE), ALLOW, audit=True)
+    alone = lone_guard("0123456789ab", ALLOW, audit=True)
+    assert [plugin.document for plugin in alone.plugins] == [appended.plugins[-1].document]
+    assert status_list(alone) == alone
 
 
 @pytest.mark.parametrize(
