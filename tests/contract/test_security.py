@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Promises of docs/security.md that no other test shows."""
+"""Promises of docs/security.md that no other test shows, and that the tests which it names exist."""
 
 import ast
 import re
@@ -10,6 +10,22 @@ from cni_bridge_state.store import Store
 
 ROOT = Path(__file__).parents[2]
 SHELLS = {"create_subprocess_shell", "system", "popen", "getoutput", "getstatusoutput"}
+
+
+def test_each_promise_names_a_test() -> None:
+    """A row of the last table has tests; a name that begins with `::` is in the file before it."""
+    table = (ROOT / "docs/security.md").read_text("utf-8").partition("## Which test shows it")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 10
+    for row in rows:
+        file = ""
+        named = re.findall(r"`((?:(?:extras/\w+/)?tests/[\w/]+\.py)?(?:::\w+)?)`", row)
+        assert any(named), row
+        for name in filter(None, named):
+            path, _, function = name.partition("::")
+            file = path or file
+            source = (ROOT / file).read_text("utf-8")
+            assert not function or re.search(rf"^(async )?def {function}\(", source, re.MULTILINE), name
 
 
 def test_the_daemon_never_executes_a_shell() -> None:
