@@ -111,7 +111,7 @@ class Settings:
 
     @property
     def driver_name(self) -> str:
-        """This driver's name in Docker: of a managed plugin with its tag, e.g. `cni-bridge:latest`."""
+        """This driver's name in Docker: of a managed plugin with its tag, e.g. `cni:latest`."""
         return self.driver or self.socket.stem
 
     @property

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 BUILT: Final = Path(__file__).parents[2] / "build/plugin"
-PLUGIN: Final = "cni-bridge"
+PLUGIN: Final = "cni"
 DRIVER: Final = f"{PLUGIN}:latest"
 ADMIN: Final = "/run/cni-bridge-plugin/admin.sock"
 LIMIT_S: Final = 120.0

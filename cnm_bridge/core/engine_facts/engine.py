@@ -24,11 +24,14 @@ class EngineDescription:
         version: E.g. `28.5.2+dfsg3`.
         is_rootless: Whether it runs in a user namespace, without root's rights on the host.
         is_swarm_node: Whether it is in a swarm; None if it does not report it.
+        network_drivers: The names of its network drivers: those of enabled managed plugins with their tag, and those of
+            other plugins that it has called.
     """
 
     version: str
     is_rootless: bool
     is_swarm_node: bool | None = None
+    network_drivers: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -42,6 +45,7 @@ class EngineDescription:
             version=get_str(document, "ServerVersion"),
             is_rootless=_ROOTLESS in get_strings(document, "SecurityOptions"),
             is_swarm_node=None if state is None else state != _NO_SWARM,
+            network_drivers=get_strings(find_object(document, "Plugins") or {}, "Network"),
         )
 
 

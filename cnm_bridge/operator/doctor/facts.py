@@ -115,6 +115,7 @@ class EngineFacts:
         needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
             not forward (seen with 29.7).
         test_containers: The containers of `cni-bridge test` whose process has ended.
+        namesake: The managed plugin that has the name of our driver, "" if there is none.
     """
 
     address: str
@@ -127,6 +128,7 @@ class EngineFacts:
     unallocated: Sequence[str] = ()
     needs_forwarding: bool = False
     test_containers: Sequence[str] = ()
+    namesake: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,7 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         unallocated=unallocated,
         needs_forwarding=needs_forwarding,
         test_containers=find_left_behind(one.name for one in containers),
+        namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
     )
     return facts, containers
 
