@@ -5,26 +5,30 @@
 The engine is asked by the command, not by the daemon. Without an answer only names are missing.
 """
 
-import asyncio
+import http.client
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import (
+    JsonError,
     JsonObject,
     JsonValue,
+    as_object,
     find_str,
     get_objects,
     get_str,
     get_strings,
+    parse_json,
 )
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, UnixConnection
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.output import SHORT
-from cnm_bridge.system.engine import Engine
 
 ENGINE_LIMIT_S: Final = 10.0
 """How long a command waits for an answer of the engine."""
@@ -157,7 +161,9 @@ def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
     return get_strings(endpoint, "dynamicAddresses")
 
 
-def take_inventory(client: AdminClient, docker_host: str, *, dynamic: bool = False) -> Inventory:
+def take_inventory(
+    client: AdminClient, docker_host: str, *, limit_s: float = ENGINE_LIMIT_S, dynamic: bool = False
+) -> Inventory:
     """Ask the daemon for its endpoints, with dynamic addresses or without, and the engine for their containers.
 
     Raises:
@@ -168,7 +174,7 @@ def take_inventory(client: AdminClient, docker_host: str, *, dynamic: bool = Fal
     containers: tuple[EngineContainer, ...] = ()
     names: Mapping[str, str] = {}
     try:
-        containers, names = asyncio.run(_ask(docker_host))
+        containers, names = _ask(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
     by_endpoint = {found: container for container in containers for found in container.endpoint_ids}
@@ -177,11 +183,45 @@ def take_inventory(client: AdminClient, docker_host: str, *, dynamic: bool = Fal
     )
 
 
-async def _ask(host: str) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
-    """Ask the engine for all containers and the names of networks.
+def _ask(host: str, limit_s: float) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
+    """Ask the engine for all containers and the names of networks, without what only the daemon's client needs.
+
+    That client's imports take a tenth of a second.
 
     Raises:
         EngineUnavailable: There is no valid answer.
     """
-    engine = Engine(host, ENGINE_LIMIT_S)
-    return await engine.containers(), await engine.network_names()
+    connection = _connection(host, limit_s)
+    try:
+        containers = tuple(map(EngineContainer.from_json, _listed(connection, "/containers/json?all=true")))
+        networks = _listed(connection, "/networks")
+        return containers, {get_str(network, "Id"): get_str(network, "Name") for network in networks}
+    except TimeoutError as exc:
+        raise EngineUnavailable(f"Docker Engine at {host} did not answer within {limit_s:g} s") from exc
+    except OSError as exc:
+        why = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else str(exc)
+        raise EngineUnavailable(f"Docker Engine at {host} cannot be reached: {why}") from exc
+    except (http.client.HTTPException, JsonError) as exc:
+        raise EngineUnavailable(f"Docker Engine at {host} sent an invalid answer: {exc!r}") from exc
+    finally:
+        connection.close()
+
+
+def _connection(host: str, limit_s: float) -> http.client.HTTPConnection:
+    scheme, _, address = host.partition("://")
+    if scheme == "unix":
+        return UnixConnection(Path(address), limit_s)
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    return kind(address.partition("/")[0], timeout=limit_s)
+
+
+def _listed(connection: http.client.HTTPConnection, path: str) -> tuple[JsonObject, ...]:
+    connection.request("GET", path)
+    response = connection.getresponse()
+    body = response.read()
+    if response.status != http.HTTPStatus.OK:
+        raise JsonError(f"status {response.status}")
+    answer = parse_json(body)
+    if not isinstance(answer, list):
+        raise JsonError(f"the answer to GET {path} must be an array")
+    return tuple(as_object(item, f"each item of the answer to GET {path}") for item in answer)

@@ -37,7 +37,7 @@ class Addresses:
     notes: Sequence[str] = ()
 
 
-def name_addresses(client: AdminClient, docker_host: str) -> Addresses:
+def name_addresses(client: AdminClient, docker_host: str, *, limit_s: float = ENGINE_LIMIT_S) -> Addresses:
     """Ask the daemon for the addresses that Docker has requested, and an engine before 29.0 for their containers.
 
     Raises:
@@ -49,7 +49,7 @@ def name_addresses(client: AdminClient, docker_host: str) -> Addresses:
     settings = client.get("settings")
     driver = find_str(settings, "driver") or Path(get_str(settings, "socket")).stem
     try:
-        networks = asyncio.run(Engine(docker_host, ENGINE_LIMIT_S).ipam_networks(driver))
+        networks = asyncio.run(Engine(docker_host, limit_s).ipam_networks(driver))
     except EngineUnavailable as exc:
         return Addresses(document=document, notes=(f"names of containers are not known: {exc}",))
     return Addresses(document=with_names(document, networks))
