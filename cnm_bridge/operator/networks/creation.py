@@ -52,6 +52,7 @@ _NO_EGRESS: Final = (
     "a guarded network needs the plugin egress and its daemon: install cni-egress, and "
     "systemctl enable --now cni-egress"
 )
+_NEEDS_DNS: Final = f"run containers with --dns {RESPONDER}: otherwise they are refused on a guarded network"
 _ATTACH: Final = "cni.attach"
 _KUBELET: Final = Path("/var/lib/kubelet")
 """Where a kubelet is, or was, its directory is."""
@@ -197,13 +198,14 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         internal=wanted.is_isolated or (wanted.is_guarded and version.calls_before_start),
         version=version,
     )
+    needs_dns = wanted.is_guarded and not request.internal
     return PlannedNetwork(
         request=request,
         configuration=wanted.name,
         file=file,
         document=network.document,
-        notes=_notes(wanted, file),
-        name_server=RESPONDER if wanted.is_guarded and not request.internal else None,
+        notes=(*_notes(wanted, file), *([_NEEDS_DNS] if needs_dns else [])),
+        name_server=RESPONDER if needs_dns else None,
     )
 
 

@@ -223,7 +223,7 @@ def _show_change(network: str, known: AllowList, verb: str, number: int, done: J
     answer = as_object(done, "the answer")
     changed = len(get_list(answer, "changed")) if answer else 0
     lines = [
-        f"{known.file}: {verb}: {number}",
+        f"{verb} {number} {'entry' if number == 1 else 'entries'}: {known.file}",
         f"in force for {count(changed, 'running container')} of {network}",
     ]
     document: JsonObject = {"network": network, "file": str(known.file), verb: number, "containers": changed}
@@ -272,7 +272,7 @@ def learn(socket: Path, *, network: str, docker_host: str) -> tuple[Shown, ExitS
     names = _ask_names(socket, docker_host)
     entries = ask_egress("learn", names.configuration(names.network_id(network)))
     lines = [f"--allow {entry}" for entry in entries] if isinstance(entries, list) else []
-    text = "\n".join(lines) or f"The log has nothing of {network}."
+    text = "\n".join(lines) or f"The log has nothing of {network} that passed because of --audit."
     return Shown(document=entries, parts=[text]), ExitStatus.FINE
 
 

@@ -278,15 +278,18 @@ def check(context: click.Context, /, *, container: str, destination: str, is_jso
 @_JSON
 @_DIRECTORY
 def learn(*, network: str, is_json: bool, directory: Path) -> None:
-    """Print the entries that allow what NETWORK has logged, for a network that only watches (audit)."""
+    """Print the entries that allow what NETWORK, which only watches (audit), has logged, and those that it has.
+
+    What other networks were refused is not learnt.
+    """
     with _errors():
         lines = read_lines(directory / LOG_FILE)
-        entries = learn_entries(line for line in lines if line.get("network") == network)
+        entries = learn_entries(line for line in lines if line.get("network") == network and line.get("audit") is True)
         present = [e for one in Records(directory).all() if one.network == network for e in one.policy.entries]
-    found = list(dict.fromkeys([*present, *entries]))
+    found: list[JsonValue] = [*dict.fromkeys([*present, *entries])] if entries else []
     if is_json:
-        _print([*found])
+        _print(found)
     elif found:
         click.echo("\n".join(f"--allow {entry}" for entry in found))
     else:
-        raise click.ClickException(f"the log has nothing of {network}")
+        raise click.ClickException(f"the log has nothing of {network} that passed because of an audit")

@@ -63,7 +63,7 @@ def _follow_file(opened: BinaryIO, path: Path) -> Iterator[JsonObject]:
 
 
 def learn_entries(lines: Iterable[JsonObject]) -> list[str]:
-    """Return the entries that allow what was refused, or noticed by a network that only watches.
+    """Return the entries that allow what some lines tell.
 
     Connections count by the name that led to them. A query for addresses without a connection needs no entry.
 
