@@ -39,7 +39,10 @@ _FRAGMENT: Final = 44
 _FRAGMENT_BYTES: Final = 8
 _OFFSET_V4: Final = 0x1FFF
 _OFFSET_V6: Final = 0xFFF8
-_VERSION_6: Final = 6
+_VERSION_4, _VERSION_6 = 4, 6
+_ARP: Final = bytes.fromhex("000108000604")
+"""How an ARP packet about IPv4 addresses on Ethernet begins (RFC 826)."""
+_ARP_BYTES: Final = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class Packet:
         prefix: The text of the rule that has logged it.
         source: Who sent it.
         destination: To whom.
-        protocol: `tcp`, `udp`, `icmp`, `icmpv6`, or the number of another protocol.
+        protocol: `tcp`, `udp`, `icmp`, `icmpv6`, `arp`, or the number of another protocol.
         port: Its destination port; None if it has none, or is the rest of a fragmented packet.
     """
 
@@ -131,13 +134,18 @@ def parse_packets(data: bytes) -> Iterator[Packet]:
 
 
 def parse_packet(data: bytes, prefix: str = "") -> Packet | None:
-    """Read the headers of an IP packet; None if it has none. A container can send any bytes."""
+    """Read the headers of an IP packet, or the addresses of ARP; None for other bytes: a container can send any."""
     if len(data) < _V4_BYTES:
         return None
+    if data.startswith(_ARP) and len(data) >= _ARP_BYTES:
+        sender, target = ip_address(data[14:18]), ip_address(data[24:28])
+        return Packet(prefix=prefix, source=sender, destination=target, protocol="arp", port=None)
     if data[0] >> 4 == _VERSION_6:
         if len(data) < _V6_BYTES:
             return None
         source, destination, (number, at) = data[8:24], data[24:40], _find_transport(data)
+    elif data[0] >> 4 != _VERSION_4:
+        return None
     else:
         source, destination, number = data[12:16], data[16:20], data[9]
         at = (data[0] & 15) * 4 if not int.from_bytes(data[6:8], "big") & _OFFSET_V4 else len(data)

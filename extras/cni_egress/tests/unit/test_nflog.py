@@ -27,6 +27,12 @@ def v6(protocol: int, rest: bytes) -> bytes:
     return struct.pack(">IHBB", 6 << 28, len(rest), protocol, 64) + SOURCE6.packed + DESTINATION6.packed + rest
 
 
+def arp() -> bytes:
+    """Return an ARP request."""
+    head = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1)
+    return head + bytes(6) + SOURCE.packed + bytes(6) + DESTINATION.packed
+
+
 @pytest.mark.parametrize(
     ("data", "protocol", "port"),
     [
@@ -43,12 +49,13 @@ def v6(protocol: int, rest: bytes) -> bytes:
         (v6(60, b"\x2b\1" + bytes(14) + b"\6\0" + bytes(6) + PORTS), "tcp", 22),
         (v6(44, b"\6\0\0\0\0\0\0\1" + PORTS), "tcp", 22),
         (v6(44, b"\6\0\0\x08\0\0\0\1" + PORTS), "tcp", None),
+        (arp(), "arp", None),
     ],
 )
 def test_headers(data: bytes, protocol: str, port: int | None) -> None:
     """The port is found behind options and extension headers, but not in the rest of a fragmented packet."""
     found = parse_packet(data, "refused")
-    is_v4 = data[0] >> 4 == 4
+    is_v4 = data[0] >> 4 != 6
     source, destination = (SOURCE, DESTINATION) if is_v4 else (SOURCE6, DESTINATION6)
     expected = Packet(prefix="refused", source=source, destination=destination, protocol=protocol, port=port)
     assert found == expected
@@ -59,6 +66,8 @@ def test_no_packet() -> None:
     assert parse_packet(b"") is None
     assert parse_packet(v4(6, b"")[:19]) is None
     assert parse_packet(v6(6, b"")[:39]) is None
+    assert parse_packet(arp()[:27]) is None
+    assert parse_packet(bytes(40)) is None
 
 
 def message(payload: bytes, prefix: bytes) -> bytes:
