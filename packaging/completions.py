@@ -12,7 +12,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 TARGET = Path(__file__).parent / "completions"
-COMMANDS = ("cni-bridge", "cni-invoker", "cni-ipam-etcd")
+COMMANDS = ("cni-bridge", "cni-egress", "cni-invoker", "cni-ipam-etcd")
 SHELLS = ((BashComplete, "{}"), (ZshComplete, "_{}"), (FishComplete, "{}.fish"))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from click_man.core import generate_man_page
 
+from cni_egress.command import main as cni_egress
 from cni_invoker.cli import tool
 from cni_ipam_etcd.commands import commands as cni_ipam_etcd
 from cnm_bridge import __version__
@@ -28,7 +29,12 @@ def main(date: str) -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir()
     (cni_invoker,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
-    named = {"cni-bridge": cni_bridge, "cni-invoker": cni_invoker, "cni-ipam-etcd": cni_ipam_etcd}
+    named = {
+        "cni-bridge": cni_bridge,
+        "cni-egress": cni_egress,
+        "cni-invoker": cni_invoker,
+        "cni-ipam-etcd": cni_ipam_etcd,
+    }
     for name, command in named.items():
         for context in contexts(click.Context(command, info_name=name)):
             page = context.command_path.replace(" ", "-")
