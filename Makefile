@@ -177,7 +177,9 @@ plots: venv # the picture of docs/performance.md, from the table beside it
 wheels: man # source archives and wheels of cni-bridge, cni-invoker and the extras, into dist
 	rm -rf dist
 	@echo "building wheels"
-	@for one in $(DISTRIBUTIONS); do $(BUILD)/bin/python -m build --no-isolation --outdir dist $$one >/dev/null; done
+	@for one in $(DISTRIBUTIONS); do \
+	    $(BUILD)/bin/python -m build --no-isolation --outdir dist $$one >$(BUILD)/log 2>&1 || { tail -n 20 $(BUILD)/log >&2; exit 1; }; \
+	done
 
 constraints: wheels $(RELEASE) # packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
