@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-__all__ = ["Packet", "fragments", "frame", "icmp_echo", "neighbor_advertisement", "raw", "tcp_syn", "udp"]
+__all__ = [
+    "Packet",
+    "broken",
+    "fragments",
+    "frame",
+    "icmp_echo",
+    "neighbor_advertisement",
+    "port_unreachable",
+    "raw",
+    "tcp",
+    "tcp_syn",
+    "udp",
+]
 
 IpAddress = IPv4Address | IPv6Address
 
@@ -78,8 +90,24 @@ def udp(source: IpAddress, destination: IpAddress, port: int, data: bytes = b"ou
 
 def tcp_syn(source: IpAddress, destination: IpAddress, port: int) -> Packet:
     """The first packet of a connection."""
-    payload = struct.pack(">HHIIBBHHH", 40001, port, 7, 0, 5 << 4, 2, 1024, 0, 0)
+    return tcp(source, destination, port, flags=2)
+
+
+def tcp(source: IpAddress, destination: IpAddress, port: int, *, flags: int) -> Packet:
+    """A packet of a connection that does not exist, or its first."""
+    payload = struct.pack(">HHIIBBHHH", 40001, port, 7, 0, 5 << 4, flags, 1024, 0, 0)
     return Packet(source, destination, TCP, _with_checksum(source, destination, TCP, payload, 16))
+
+
+def broken(packet: Packet) -> Packet:
+    """A datagram with a wrong checksum."""
+    return replace(packet, payload=packet.payload[:6] + b"\x12\x34" + packet.payload[8:])
+
+
+def port_unreachable(source: IPv4Address, destination: IPv4Address, refused: Packet) -> Packet:
+    """The error of ICMP about a packet."""
+    payload = struct.pack(">BBHI", 3, 3, 0, 0) + bytes(refused)
+    return Packet(source, destination, 1, payload[:2] + struct.pack(">H", _checksum(payload)) + payload[4:])
 
 
 def icmp_echo(source: IpAddress, destination: IpAddress) -> Packet:

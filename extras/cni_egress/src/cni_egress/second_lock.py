@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The second lock: a routing rule for each guarded link, under which a packet without the mark is unreachable.
+"""The second lock: a routing rule for each guarded link, under which a packet without the mark is dropped.
 
 It holds when a program has flushed all tables of nf_tables. Only packets to the host itself are not under it, because
 the kernel finds local addresses first. `ip rule` shows it as
-`40: from all iif agents0 fwmark 0/0x10000000 unreachable`.
+`40: from all iif agents0 fwmark 0/0x10000000 blackhole`. It drops in silence: an ICMP error to a false source would
+have the packet's content in it.
 """
 
 import errno
@@ -21,7 +22,7 @@ _NEW: Final = 32
 _DELETE: Final = 33
 _GET: Final = 34
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
-_UNREACHABLE: Final = 7
+_BLACKHOLE: Final = 6
 _HEAD: Final = struct.Struct("=B11x")
 _ALL_BITS: Final = 0xFFFFFFFF
 _IIF, _PRIORITY_KIND, _FWMARK, _FWMASK = 3, 6, 10, 16
@@ -99,7 +100,7 @@ def foreign_marks(mark: int) -> list[tuple[int, int, int]]:
 
 
 def _rule(family: int, link: str, mark: int) -> bytes:
-    head = struct.pack("=BBBBBBBBL", family, 0, 0, 0, 0, 0, 0, _UNREACHABLE, 0)
+    head = struct.pack("=BBBBBBBBL", family, 0, 0, 0, 0, 0, 0, _BLACKHOLE, 0)
     return (
         head
         + attribute(_IIF, link.encode() + b"\0")
@@ -112,7 +113,7 @@ def _rule(family: int, link: str, mark: int) -> bytes:
 def _parse(rule: bytes) -> tuple[str, int] | None:
     """Return the link and the mark of a rule; None if it is not one of ours."""
     fields = dict(attributes(rule[12:]))
-    is_ours = rule[7] == _UNREACHABLE and fields.get(_PRIORITY_KIND) == struct.pack("=L", _PRIORITY)
+    is_ours = rule[7] == _BLACKHOLE and fields.get(_PRIORITY_KIND) == struct.pack("=L", _PRIORITY)
     if not is_ours or _IIF not in fields or _FWMASK not in fields:
         return None
     return fields[_IIF].rstrip(b"\0").decode(), struct.unpack("=L", fields[_FWMASK])[0]

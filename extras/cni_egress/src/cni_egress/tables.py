@@ -108,7 +108,7 @@ table inet {TABLE} {{
   }}
   chain known {{
     ct state established goto pass
-    ct state related meta l4proto {{ icmp, ipv6-icmp }} goto pass
+    ct state related drop comment "its flow may be that of the host or of another container"
   }}
   chain judge {{
     icmpv6 type {{ {_DISCOVERY}, {_MLD} }} fib daddr type {{ local, multicast }} accept
@@ -133,6 +133,7 @@ table inet {TABLE} {{
   }}
   chain ask-only {{
     type filter hook forward priority filter - 5; policy accept;
+    meta l4proto {{ tcp, udp }} th dport 53 jump asker
     meta l4proto tcp ct direction original ct original proto-dst 53 jump asker
     meta l4proto udp ct direction original ct original proto-dst 53 jump asker
     oifname "{RESPONDER_LINK}" iifname != @links drop
@@ -268,7 +269,8 @@ def _rules(policy: Policy, subnets: tuple[IpNetwork, ...]) -> Iterator[str]:
     last = "only-log" if policy.audit else "refuse"
     yield "jump known"
     if policy.needs_responder:
-        yield "meta l4proto { tcp, udp } th dport 53 goto pass"  # to the responder, wherever it was sent
+        # To the responder, wherever it was sent. What conntrack finds invalid would not be redirected to it.
+        yield "meta l4proto { tcp, udp } th dport 53 ct state new goto pass"
     for one in policy.host:
         yield f"fib daddr type local {_match(one)}goto pass"
     yield f"fib daddr type != unicast goto {last}"

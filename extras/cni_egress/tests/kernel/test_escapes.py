@@ -23,6 +23,7 @@ from tests.egress.packets import (
     frame,
     icmp_echo,
     neighbor_advertisement,
+    port_unreachable,
     raw,
     tcp_syn,
     udp,
@@ -175,6 +176,21 @@ def test_a_refusal_is_immediate(address: int, prisoner: Container, outside: Inte
     assert outside.arrivals() == []
     with outside.listening(WEB[address], 443):
         assert prisoner.connect(WEB[address], 443) == "open"
+
+
+def test_errors_about_connections_of_the_host(prisoner: Container, outside: Internet) -> None:
+    """Conntrack relates such an error to a connection, but it is not the container's."""
+    closed, opened = IPv4Address(CLOSED[0]), IPv4Address(OPEN[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.bind(("203.0.113.2", 40000))
+        client.connect((CLOSED[0], 7779))
+        client.send(b"of the host")
+    answer = Packet(closed, IPv4Address("203.0.113.2"), 17, struct.pack(">HHHH", 7779, 40000, 8, 0))
+    outside.arrivals()
+    prisoner.emit(port_unreachable(prisoner.four, closed, answer))
+    assert outside.arrivals() == []
+    prisoner.emit(icmp_echo(prisoner.four, opened))
+    assert outside.arrivals() == [f"1 {prisoner.four} > {opened}"]
 
 
 @pytest.mark.parametrize("version", [4, 6])

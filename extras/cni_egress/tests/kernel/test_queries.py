@@ -14,7 +14,7 @@ from cni_egress.records import Records
 from cni_egress.tables import RESPONDER4, RESPONDER6, RESPONDER_LINK
 from tests.egress.guarded import Container, Network
 from tests.egress.internet import HOST, Internet, internet, open_inside
-from tests.egress.packets import tcp_syn, udp
+from tests.egress.packets import broken, tcp, tcp_syn, udp
 from tests.kernel.namespace import Namespace, made_namespace
 
 SERVERS = ("198.51.100.53", "2001:db8:1::53")
@@ -100,6 +100,19 @@ def test_no_query_leaves_without_the_responder(asker: Container, outside: Intern
     assert outside.arrivals() == []
     four = ip_address(SERVERS[0])
     asker.emit(udp(asker.four, four, 5353))
+    assert outside.arrivals() == [f"17 {asker.four} > {four}:5353"]
+
+
+def test_queries_that_conntrack_finds_invalid(asker: Container, outside: Internet) -> None:
+    """They would not be redirected: a wrong checksum, and packets of connections that do not exist."""
+    outside.arrivals()
+    for server in map(ip_address, SERVERS):
+        source = asker.of(server)
+        asker.emit(broken(udp(source, server, 53)))
+        asker.emit(*(tcp(source, server, 53, flags=flags) for flags in (0, 0x03, 0x04, 0x06, 0x11, 0x12, 0x14, 0x29)))
+    assert outside.arrivals() == []
+    four = ip_address(SERVERS[0])
+    asker.emit(broken(udp(asker.four, four, 5353)))
     assert outside.arrivals() == [f"17 {asker.four} > {four}:5353"]
 
 
