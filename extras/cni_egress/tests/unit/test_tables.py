@@ -32,7 +32,7 @@ def test_nothing_is_allowed_by_an_empty_list() -> None:
 def test_the_host_before_networks_and_networks_before_names() -> None:
     """A network that has an address of the host does not open the host."""
     assert rules("b.example", "0.0.0.0/0:22/tcp", "host:8080/tcp", "169.254.169.254:80/tcp") == [
-        "meta l4proto { tcp, udp } th dport 53 goto pass",
+        "meta l4proto { tcp, udp } th dport 53 ct state new goto pass",
         "fib daddr type local tcp dport 8080 goto pass",
         "fib daddr type != unicast goto refuse",
         "tcp dport 80 ip daddr { 169.254.169.254/32 } goto pass",
