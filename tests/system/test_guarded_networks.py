@@ -104,7 +104,8 @@ class Guarded:
         main: JsonObject = {"type": "bridge", "bridge": self.subnet.bridge, "isGateway": True, "ipam": ipam}
         egress: JsonObject = {"type": "egress", "allow": list(ALLOW), "capabilities": {"egress": True}}
         self.lan = scene.configure([main])
-        self.network = scene.network(scene.configure([main, egress]), *self.made)
+        beacons = ("-o", "cni.egress.net-admin=allow")  # which have all capabilities
+        self.network = scene.network(scene.configure([main, egress]), *self.made, *beacons)
 
     @property
     def is_internal(self) -> bool:
@@ -326,6 +327,18 @@ def test_a_second_network_is_a_way_out(guarded: Guarded, beside_ours: Sequence[s
     assert "neither guarded nor internal" in scene.refusal("network", "connect", network, elsewhere.name)
     lab.docker("network", "connect", allowing, elsewhere.name)
     wait_logged(lab, "endpoint.way_out_allowed")
+
+
+def test_net_admin_is_a_way_out(guarded: Guarded) -> None:
+    """Who has it could make links on those of the host, so the container does not start, and nothing is left of it."""
+    scene = guarded.scene
+    network = scene.network(guarded.lan, *guarded.made, "-o", f"cni.egress.allow={OPEN[0]}")
+    for option in ("--privileged", "--cap-add=NET_ADMIN", "--cap-add=SYS_ADMIN"):
+        error = scene.run_refusal(network, *guarded.flags, option)
+        assert option.replace("=", " ") in error
+        assert "cni.egress.net-admin=allow" in error
+    assert not get_objects(ask_status(guarded.lab), "endpoints")
+    guarded.run(network, "--cap-add=NET_RAW").exec("ping", "-c", "1", "-w", "5", OPEN[0])
 
 
 def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[str]) -> None:

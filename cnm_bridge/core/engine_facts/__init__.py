@@ -21,6 +21,7 @@ from cnm_bridge.core.engine_facts.network import (
     is_on_this_host,
     is_unallocated,
 )
+from cnm_bridge.core.engine_facts.privileges import find_privileges
 
 __all__ = [
     "DNS_BEFORE_START",
@@ -33,6 +34,7 @@ __all__ = [
     "EngineVersion",
     "container_of_cgroup",
     "find_pools",
+    "find_privileges",
     "find_sandbox",
     "has_ipam_driver",
     "has_name",

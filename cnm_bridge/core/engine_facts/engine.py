@@ -9,6 +9,7 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, find_object, find_str, get_str, get_strings
 
 _ROOTLESS: Final = "name=rootless"
+_REMAPS_USERS: Final = "name=userns"
 _NO_SWARM: Final = "inactive"
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
@@ -26,12 +27,16 @@ class EngineDescription:
         is_swarm_node: Whether it is in a swarm; None if it does not report it.
         network_drivers: The names of its network drivers: those of enabled managed plugins with their tag, and those of
             other plugins that it has called.
+        data_directory: Where it stores containers and networks, e.g. `/var/lib/docker`.
+        remaps_users: Whether containers are in a user namespace of their own, unless they choose the host's.
     """
 
     version: str
     is_rootless: bool
     is_swarm_node: bool | None = None
     network_drivers: tuple[str, ...] = ()
+    data_directory: str = ""
+    remaps_users: bool = False
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -41,11 +46,14 @@ class EngineDescription:
             JsonError: A key is missing or its value has another type.
         """
         state = find_str(find_object(document, "Swarm") or {}, "LocalNodeState")
+        security = get_strings(document, "SecurityOptions")
         return cls(
             version=get_str(document, "ServerVersion"),
-            is_rootless=_ROOTLESS in get_strings(document, "SecurityOptions"),
+            is_rootless=_ROOTLESS in security,
             is_swarm_node=None if state is None else state != _NO_SWARM,
             network_drivers=get_strings(find_object(document, "Plugins") or {}, "Network"),
+            data_directory=find_str(document, "DockerRootDir") or "",
+            remaps_users=_REMAPS_USERS in security,
         )
 
 

@@ -15,9 +15,10 @@ from cnm_bridge.core.errors import BadOption
 ALLOW: Final = "cni.egress.allow"
 _AUDIT: Final = "cni.egress.audit"
 _OTHER_NETWORKS: Final = "cni.egress.other-networks"
-EGRESS_OPTIONS: Final = frozenset({ALLOW, _AUDIT, _OTHER_NETWORKS})
-EGRESS_OF_NETWORKS: Final = (_AUDIT, _OTHER_NETWORKS)
+_NET_ADMIN: Final = "cni.egress.net-admin"
+EGRESS_OF_NETWORKS: Final = (_AUDIT, _OTHER_NETWORKS, _NET_ADMIN)
 """Those that a container cannot give."""
+EGRESS_OPTIONS: Final = frozenset({ALLOW, *EGRESS_OF_NETWORKS})
 _BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 _WAYS_OUT: Final[Mapping[str, bool]] = {"refuse": False, "allow": True}
 _SEPARATORS: Final = re.compile(r"[,\s]+")
@@ -31,11 +32,13 @@ class EgressOptions:
         allow: The entries of the allow-list.
         audit: Whether everything passes, and what the list does not have is logged.
         allows_other_networks: Whether a container may also be on a network that is neither guarded nor internal.
+        allows_net_admin: Whether a container may have the capabilities with which it can change the host's network.
     """
 
     allow: tuple[str, ...] = ()
     audit: bool = False
     allows_other_networks: bool = False
+    allows_net_admin: bool = False
 
     @property
     def guards(self) -> bool:
@@ -53,6 +56,7 @@ def parse_egress(options: Mapping[str, str]) -> EgressOptions:
         allow=parse_entries(options),
         audit=_choose(_AUDIT, options.get(_AUDIT, "false"), _BOOLEANS),
         allows_other_networks=_choose(_OTHER_NETWORKS, options.get(_OTHER_NETWORKS, "refuse"), _WAYS_OUT),
+        allows_net_admin=_choose(_NET_ADMIN, options.get(_NET_ADMIN, "refuse"), _WAYS_OUT),
     )
 
 

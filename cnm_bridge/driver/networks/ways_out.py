@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Further networks of guarded containers: one that is neither guarded nor internal is a way past the allow-list.
+"""Ways past the allow-list of a guarded network: an open network of the same container, and NET_ADMIN.
 
-Docker tells a driver nothing of a container's other networks, so the engine is asked. It answers without a lock that
-the call holds, but not while it boots: then it starts containers that ran before, whose networks were looked at when
-they were started first. A network that root connects later is found by the next round of comparison.
+Docker tells a driver nothing of a container's other networks and privileges, so the engine is asked. It answers
+without a lock that the call holds, but not while it boots: then it starts containers that ran before, which were looked
+at when they were started first. A network that root connects later is found by the next round of comparison.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -19,12 +20,14 @@ from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, find_privileges
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable, Refused
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
+from cnm_bridge.core.options.egress_options import EgressOptions
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import read_host_config
 from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
@@ -37,11 +40,12 @@ _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 _REMEDY: Final = (
     "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
 )
+_ALLOW_NET_ADMIN: Final = "make the guarded network with -o cni.egress.net-admin=allow"
 
 
 @dataclass(frozen=True, slots=True)
 class WaysOut:
-    """Refuses ways out when a container joins, and finds those that were made later."""
+    """Refuses ways out when a container joins, and finds networks that were connected later."""
 
     store: Store
     engine: Engine
@@ -64,7 +68,8 @@ class WaysOut:
             record: The endpoint, with the sandbox that it is being joined to.
 
         Raises:
-            Refused: The container has both, and the guarded network does not allow it; or the engine does not answer.
+            Refused: The container has both, or can change the host's network, and the guarded network does not allow
+                it; or the engine does not answer.
         """
         beside = [
             other
@@ -116,7 +121,11 @@ class WaysOut:
             log.warning("endpoint.way_out_allowed", endpoint_id=record.id, networks=shown)
 
     async def _ask(self, record: EndpointRecord) -> tuple[str, ...]:
-        """Return the ways out that the engine knows of the container of an endpoint that is being joined."""
+        """Return the open networks that the engine knows of the container of an endpoint that is being joined.
+
+        Raises:
+            Refused: The container can change the host's network; or the engine does not answer.
+        """
         await self.version.wait_looked()
         if not self.version.is_up:
             log.info("container.networks_unknown", error="the Docker Engine is booting")
@@ -126,12 +135,37 @@ class WaysOut:
                 network = await self.engine.find_network(record.network_id)
                 endpoint = network.endpoints.get(record.id) if network else None
                 container = await self.engine.find_container_named(endpoint.name) if endpoint else None
-                return await self._open_networks(container, {record.network_id}, {}) if container else ()
+                if container is None:
+                    return ()
+                if not self._options(record).allows_net_admin:
+                    await self._refuse_privileges(container.id, record)
+                return await self._open_networks(container, {record.network_id}, {})
         except (EngineUnavailable, TimeoutError) as exc:
             raise Refused(
                 f"the Docker Engine did not say which other networks the container has ({str(exc) or 'too late'}), and "
                 "one may be a way past the allow-list; start the container again"
             ) from exc
+
+    async def _refuse_privileges(self, container_id: str, record: EndpointRecord) -> None:
+        """Refuse a container that can change the host's network.
+
+        Raises:
+            Refused: It can, or that is not known.
+            EngineUnavailable: The engine does not answer.
+        """
+        engine = await self.engine.describe()
+        document = await asyncio.to_thread(read_host_config, Path(engine.data_directory), container_id)
+        if document is None:
+            raise Refused(
+                f"{engine.data_directory}/containers/{container_id}/hostconfig.json cannot be read, so it is not known "
+                f"whether the container can change the host's network: {_ALLOW_NET_ADMIN}, if it may"
+            )
+        if options := ", ".join(find_privileges(document, remaps_users=engine.remaps_users)):
+            raise Refused(
+                f"the container has {options}, with which it can change the host's network and so leave the guarded "
+                f"network {self._name(record)}: start it without, or in a user namespace (userns-remap of dockerd), or "
+                f"{_ALLOW_NET_ADMIN}"
+            )
 
     async def _find(
         self, guarded: Mapping[EndpointId, EndpointRecord]
@@ -181,8 +215,11 @@ class WaysOut:
             return True
 
     def _allows(self, record: EndpointRecord) -> bool:
+        return self._options(record).allows_other_networks
+
+    def _options(self, record: EndpointRecord) -> EgressOptions:
         network = self.store.find_network(record.network_id)
-        return network is not None and parse_options(network.options).egress.allows_other_networks
+        return EgressOptions() if network is None else parse_options(network.options).egress
 
     def _name(self, record: EndpointRecord) -> str:
         """Return the name of an endpoint's network in Docker, or that of its list."""

@@ -6,6 +6,7 @@ The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It 
 or HTTP.
 """
 
+from cnm_bridge.system.kernel.container_files import read_host_config
 from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.kernel import Kernel
@@ -34,4 +35,5 @@ __all__ = [
     "StagedLink",
     "has_chain",
     "is_ipv6_on",
+    "read_host_config",
 ]

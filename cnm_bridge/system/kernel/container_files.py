@@ -123,6 +123,19 @@ def read_stored(process: Path, container_id: str, name: str) -> JsonObject | Non
     return None
 
 
+def read_host_config(data_directory: Path, container_id: str) -> JsonObject | None:
+    """Return `hostconfig.json` of a container that may have no process yet; None if it cannot be read.
+
+    Args:
+        data_directory: Where dockerd stores its data, see `EngineDescription`.
+        container_id: The ID of the container.
+    """
+    with suppress(OSError), ExitStack() as stack:
+        directory = _open(stack, str(data_directory / "containers" / container_id), os.O_PATH | os.O_DIRECTORY)
+        return _read_document(directory, "hostconfig.json")
+    return None
+
+
 def _container_of(mount: Mount) -> str | None:
     """Return the ID of the container whose file dockerd has mounted; None if it is another mount."""
     found = _OF_A_CONTAINER.search(mount.root)

@@ -30,6 +30,7 @@ def test_an_unguarded_network() -> None:
     """Nothing but entries and audit guards."""
     assert not parse_options({"cni.egress.audit": "false", "cni.egress.other-networks": "allow"}).egress.guards
     assert parse_options({"cni.egress.audit": "true"}).egress == EgressOptions(audit=True)
+    assert parse_options({"cni.egress.net-admin": "allow"}).egress == EgressOptions(allows_net_admin=True)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +42,11 @@ def test_an_unguarded_network() -> None:
         ({"cni.egress.other-networks": "no"}, {}, "'no' is neither refuse nor allow"),
         ({}, {"cni.egress.audit": "true"}, "is an option of networks, not of containers"),
         ({}, {"cni.egress.other-networks": "allow"}, "is an option of networks, not of containers"),
+        ({}, {"cni.egress.net-admin": "allow"}, "is an option of networks, not of containers"),
         ({}, {"cni.capability.egress": "{}"}, "use cni.egress.allow"),
     ],
 )
 def test_what_is_refused(network: dict[str, str], endpoint: dict[str, str], error: str) -> None:
-    """The error names the option. A container decides neither about audit nor about its other networks."""
+    """The error names the option. A container decides about none of its limits."""
     with pytest.raises(BadOption, match=error):
         parse_options(network, endpoint)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which further networks of a guarded container are refused, and which are found later."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,13 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineContainer, EngineEndpoint, EngineNetwork, EngineVersion
+from cnm_bridge.core.engine_facts import (
+    EngineContainer,
+    EngineDescription,
+    EngineEndpoint,
+    EngineNetwork,
+    EngineVersion,
+)
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.ways_out import WaysOut
@@ -33,9 +40,11 @@ EGRESS: JsonObject = {"type": "egress", "allow": []}
 class Known(Engine):
     """An engine that knows some networks, and one container with these."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__("unix:///nowhere", 1.0)
         self.answers = True
+        self.directory = directory
+        self.configure()
         self.networks: dict[str, EngineNetwork] = {}
         self.add("agents", AGENTS, ID)
 
@@ -47,6 +56,16 @@ class Known(Engine):
         self.networks[name] = EngineNetwork(
             id=network_id, name=name, driver="x", internal=internal, options={}, pools=(), endpoints={endpoint_id: one}
         )
+
+    def configure(self, **host_config: JsonValue) -> None:
+        """Write what dockerd stores about the container."""
+        stored = self.directory / "containers" / CONTAINER
+        stored.mkdir(parents=True, exist_ok=True)
+        (stored / "hostconfig.json").write_text(json.dumps(host_config))
+
+    async def describe(self) -> EngineDescription:
+        """Return where it stores its data."""
+        return EngineDescription(version="28.5.2", is_rootless=False, data_directory=str(self.directory))
 
     @property
     def container(self) -> EngineContainer:
@@ -90,9 +109,9 @@ def make_store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture(name="engine")
-def make_engine() -> Known:
+def make_engine(tmp_path: Path) -> Known:
     """Make the engine."""
-    return Known()
+    return Known(tmp_path / "docker")
 
 
 @pytest.fixture(name="version")
@@ -171,6 +190,23 @@ async def test_a_network_that_allows_it(store: Store, ways_out: WaysOut, engine:
         await ways_out.look()
     assert [(line["event"], line["networks"]) for line in logged] == [("endpoint.way_out_allowed", "open")]
     assert ways_out.found == {}
+
+
+async def test_a_container_with_net_admin(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """It is refused with the option that it has, unless the network allows it."""
+    engine.configure(CapAdd=["CAP_NET_ADMIN"])
+    with pytest.raises(Refused, match=r"has --cap-add NET_ADMIN, with which .* cni\.egress\.net-admin=allow"):
+        await ways_out.refuse(guarded())
+    await ways_out.refuse(unguarded())
+    await keep(store, AGENTS, "agents", **{"cni.egress.net-admin": "allow"})
+    await ways_out.refuse(guarded())
+
+
+async def test_a_container_without_record(ways_out: WaysOut, engine: Known) -> None:
+    """What it may do is not known, so it is refused."""
+    (engine.directory / "containers" / CONTAINER / "hostconfig.json").unlink()
+    with pytest.raises(Refused, match=rf"{CONTAINER}/hostconfig\.json cannot be read"):
+        await ways_out.refuse(guarded())
 
 
 async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
