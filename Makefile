@@ -91,8 +91,10 @@ kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
 	$(BIN)/pytest --numprocesses 2 tests/kernel $(KERNEL_OF_EXTRAS)
 
-test-egress: setup # all kernel tests of the plugin egress and its daemon (needs root)
+test-egress: setup # all tests of guarded networks, with a thousand containers in each mode; ENGINE=26.1 (needs root)
+	@$(BIN)/python -m tests.lab.fetch_engines || true
 	$(BIN)/pytest --numprocesses 2 extras/cni_egress/tests/kernel
+	$(BIN)/pytest tests/system/test_guarded_networks.py $(if $(ENGINE),--engine $(ENGINE))
 
 crash: setup
 	$(BIN)/pytest --numprocesses 4 tests/crash

@@ -26,6 +26,8 @@ from tests.system.scene import LISTS, Scene, Subnet, bridge, wait_logged
 OPEN: Final = ("198.51.100.17", "2001:db8:2::17")
 CLOSED: Final = ("198.51.100.9", "2001:db8:1::9")
 ALLOW: Final = ("198.51.100.16/28", "[2001:db8:2::/64]:443")
+FOR_BEACONS: Final = ("-o", "cni.egress.net-admin=allow")
+"""The option of a network whose containers have all capabilities."""
 NAMED: Final = "11.0.0.17"
 """The address of each name, which is public: others are taken out of answers."""
 pytestmark = pytest.mark.timeout(400)  # each container needs a process of Python more than once
@@ -104,8 +106,8 @@ class Guarded:
         main: JsonObject = {"type": "bridge", "bridge": self.subnet.bridge, "isGateway": True, "ipam": ipam}
         egress: JsonObject = {"type": "egress", "allow": list(ALLOW), "capabilities": {"egress": True}}
         self.lan = scene.configure([main])
-        beacons = ("-o", "cni.egress.net-admin=allow")  # which have all capabilities
-        self.network = scene.network(scene.configure([main, egress]), *self.made, *beacons)
+        self.list = scene.configure([main, egress])
+        self.network = scene.network(self.list, *self.made, *FOR_BEACONS)
 
     @property
     def is_internal(self) -> bool:
@@ -186,6 +188,21 @@ def test_not_one_packet_at_the_start(guarded: Guarded) -> None:
     guarded.beacon(guarded.network, 100, *OPEN)
     allowed = guarded.seen()
     assert allowed > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("attach", ["auto", "fast"])
+def test_a_thousand_starts(guarded: Guarded, attach: str) -> None:
+    """As above, a thousand times in each mode, eight at once."""
+    if attach != "auto" and not guarded.is_internal:
+        pytest.skip("the mode needs Engine 28")
+    network = guarded.scene.network(guarded.list, *guarded.made, *FOR_BEACONS, "-o", f"cni.attach={attach}")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: guarded.beacon(network, 50, *CLOSED), range(1000)))
+    assert guarded.seen() == 0
+    guarded.beacon(network, 100, *OPEN)
+    assert guarded.seen() > 0
 
 
 def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
