@@ -181,9 +181,10 @@ def test_dhcp(private_scene: Scene) -> None:
         done = command(lab, "create", "leased", "--parent", Scene.UPLINK, "--dhcp")
         assert done.returncode == 0, done.stderr
         container = private_scene.run("leased")
-        assert addresses(container) == lan.leases()
+        (leased,) = lan.leases()
+        assert addresses(container) == [leased]
         lab.docker("rm", "-f", container.name)
-        lan.wait_released(lan.leases()[0])
+        lan.wait_released(leased)
     finally:
         lan.close()
 
