@@ -153,6 +153,7 @@ class Following:
     def _wait(self, touched: frozenset[str]) -> DockerView:
         """Wait until Docker agrees with the model, except in what `touched` names."""
         deadline = time.monotonic() + CONVERGENCE_S
+        is_helped = False
         while True:
             docker = self.look()
             found = compare_docker(self.world, docker, touched)
@@ -163,6 +164,9 @@ class Following:
                 self._remove_spoiled(spoiled[0])
                 continue
             if time.monotonic() > deadline:
+                if not is_helped and self._was_killed and self._end_lost_containers():  # or it restarts for ever
+                    is_helped, deadline = True, time.monotonic() + CONVERGENCE_S
+                    continue
                 self._figures.differences += found
                 return docker
             time.sleep(_PAUSE_S)
@@ -212,8 +216,12 @@ class Following:
 
     def _is_spoiled_by(self, error: str) -> bool:
         """Return whether an error says that containerd has a task that a killed dockerd has lost."""
-        was_killed = any(self._figures.kills[kill] for kill in _UNCERTAIN)
-        return was_killed and _SPOILED.search(error) is not None
+        return self._was_killed and _SPOILED.search(error) is not None
+
+    @property
+    def _was_killed(self) -> bool:
+        """Whether dockerd was ever killed."""
+        return any(self._figures.kills[kill] for kill in _UNCERTAIN)
 
     def _remove_spoiled(self, name: str) -> None:
         """Remove a container whose lost task keeps it from ever starting."""
