@@ -22,7 +22,7 @@ RELEASES: Final = {"bookworm": "debian12", "trixie": "debian13", "noble": "ubunt
 """The code names of the releases, and how the versions of their packages end."""
 _SYSTEM: Final = (
     *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
-    *("iproute2", "python3", "libleveldb1d", "kmod"),
+    *("iproute2", "python3", "libleveldb1d", "kmod", "nftables"),
 )
 _DOCKER_COMMAND: Final = {"trixie": ("docker-cli",)}
 """From Debian 13 on the docker command is a package of its own."""

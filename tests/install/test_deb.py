@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(1800)  # a root directory is made, and a packag
 
 UNITS = ("cni-bridge.socket", "cni-bridge-admin.socket", "cni-bridge.service")
 DHCP = "cni-bridge-dhcp.service"
+EGRESS = "cni-egress.service"
+RESPONDER = "169.254.53.53"
 INSTANCE = (("cni-bridge", "socket"), ("cni-bridge-admin", "socket"), ("cni-bridge", "service"))
 LIST = """
 { "cniVersion": "1.0.0", "name": "blue", "plugins": [
@@ -130,13 +132,43 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     assert not machine.path("/run/docker/plugins/cni-bridge.sock").exists()
 
 
+def test_a_guarded_network(machine: Machine, package: Path) -> None:
+    """Its containers are guarded before and after a reboot, and the service of names runs as a user of its own."""
+    install(machine, package)
+    made = ("cni-bridge", "network", "create", "agents", "--subnet", "10.66.0.0/24")
+    refused = machine.run(*made, "--allow", "api.example.com", check=False)
+    assert f"systemctl enable --now {EGRESS.removesuffix('.service')}" in refused.stdout + refused.stderr
+    machine.run("systemctl", "enable", "--now", EGRESS)
+    machine.run(*made, "--allow", "api.example.com", "--allow", "192.0.2.1")
+    run = ("docker", "run", "--net", "agents", "--dns", RESPONDER, "--detach", "--name", "web", "--restart", "always")
+    machine.run(*run, "box", "busybox", "sleep", "1d")
+    check_guarded(machine)
+    machine.reboot()
+    wait_until(lambda: is_running(machine), "the container after the reboot", 60.0)
+    check_guarded(machine)
+    (process,) = main_pids(machine, EGRESS)
+    assert machine.run("stat", "--format", "%U", f"/proc/{process}").stdout.strip() == "cni-egress"
+    machine.run("docker", "rm", "--force", "web")
+    machine.run("cni-bridge", "network", "rm", "agents")
+    machine.run("dpkg", "--purge", "cni-bridge")
+
+
+def check_guarded(machine: Machine) -> None:
+    """Check that the container `web` is guarded."""
+    assert unit_state(machine, EGRESS) == ("enabled", "active")
+    closed = machine.run("docker", "exec", "web", "busybox", "nc", "-w", "9", "198.51.100.9", "443", check=False)
+    assert "refused" in closed.stderr
+    assert machine.run("cni-bridge", "egress", "check", "web", "192.0.2.1:443", check=False).returncode == 0
+    assert machine.run("cni-bridge", "egress", "check", "web", "198.51.100.9:443", check=False).returncode == 1
+
+
 def check_installed(machine: Machine) -> None:
     """Check that commands, pages and completions are there, and that all units run but that of the DHCP daemon."""
     assert [unit_state(machine, unit) for unit in UNITS] == [("enabled", "active")] * len(UNITS)
     assert unit_state(machine, DHCP) == ("disabled", "inactive")
     for command in commands(machine):
         assert machine.path(f"/usr/share/man/man1/cni-bridge-{command}.1.gz").exists(), command
-    for command in ("cni-bridge", "cni-invoker", "cni-ipam-etcd"):
+    for command in ("cni-bridge", "cni-egress", "cni-invoker", "cni-ipam-etcd"):
         assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
         assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
     assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0
