@@ -30,6 +30,14 @@ def publishing_plugins(network: NetworkConfigurationList) -> tuple[PluginConfigu
     return tuple(plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities)
 
 
+def makes_nothing_without_ports(publishers: NetworkConfigurationList) -> bool:
+    """Return whether all plugins are `portmap`, whose ADD without ports only prints the previous result.
+
+    containernetworking/plugins `plugins/meta/portmap/main.go`, cmdAdd. So no DEL is needed before an ADD with ports.
+    """
+    return all(plugin.type == "portmap" for plugin in publishers.plugins)
+
+
 def cannot_publish(network: NetworkConfigurationList) -> CannotPublish:
     """Return the error for a list without such a plugin."""
     where = "" if network.source is None else f" ({network.source})"

@@ -4,7 +4,7 @@
 
 Ports are published at the endpoint through which replies leave (docs/decisions/publish-ports-at-the-gateway.md), so
 not during the ADD of CreateEndpoint. When Docker chooses the gateway endpoint, the plugins that declare `portMappings`
-run DEL and then ADD with the ports.
+run DEL, if they have made anything, and then ADD with the ports.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from cnm_bridge.core.planning.ports import (
     PortClaims,
     PortMapping,
     cannot_publish,
+    makes_nothing_without_ports,
     parse_mappings,
     publishing_plugins,
     refuse_other_families,
@@ -132,7 +133,8 @@ class PortPublisher:
             earlier, chosen = await self._claim(record, requests)
             new = (mapping for mapping in chosen if mapping not in earlier)
             try:
-                await publication.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
+                if self.has_ports(record) or not makes_nothing_without_ports(publishers):
+                    await publication.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
             except BaseException:
                 await self._discard(record.id, new)
                 raise

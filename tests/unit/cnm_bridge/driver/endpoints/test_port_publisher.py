@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_list, get_object
+from cni_bridge_spec import JsonObject, JsonValue, get_list, get_object
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
@@ -165,6 +165,18 @@ async def test_other_ports_replace_the_published_ones(scene: Scene) -> None:
     await scene.port_publisher.publish(record, [request(81), request(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80, 81]), ("DEL", [80, 81]), ("ADD", [81, 82])]
     assert list(scene.claims.of(ONE)) == [mapping(81), mapping(82)]
+
+
+async def test_the_first_ports_of_portmap(scene: Scene) -> None:
+    """Its ADD without ports has made nothing, so there is nothing to delete before the first ports."""
+    scene.plugins.install("portmap", ADD={"passthrough": True})
+    record = await scene.put(ONE)
+    plugins: list[JsonValue] = [{"type": "main"}, {"type": "portmap", "capabilities": {CAPABILITY: True}}]
+    configuration: JsonObject = {**LIST, "plugins": plugins}
+    record = replace(record, attachment=replace(record.attachment, configuration=configuration))
+    record = await scene.port_publisher.publish(record, [request(80)])
+    await scene.port_publisher.publish(record, [request(81)])
+    assert scene.ports_given() == [("ADD", [80]), ("DEL", [80]), ("ADD", [81])]
 
 
 async def test_ports_that_cannot_be_unpublished_stay_claimed(scene: Scene) -> None:
