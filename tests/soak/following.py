@@ -164,7 +164,7 @@ class Following:
                 self._remove_spoiled(spoiled[0])
                 continue
             if time.monotonic() > deadline:
-                if not is_helped and self._was_killed and self._end_lost_containers():  # or it restarts for ever
+                if not is_helped and self._was_killed and self._end_lost_containers():  # or it restarts forever
                     is_helped, deadline = True, time.monotonic() + CONVERGENCE_S
                     continue
                 self._figures.differences += found
