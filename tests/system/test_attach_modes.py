@@ -226,6 +226,7 @@ def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> N
     assert container.in_network("ip", "rule").stdout == plain.in_network("ip", "rule").stdout
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: str) -> None:
@@ -245,6 +246,7 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_second_link_after_a_lost_state(private_scene: Scene) -> None:
     """The rebuilt record names the sandbox, so it gets no second link: with two of ours, dockerd may panic."""
@@ -262,6 +264,7 @@ def test_a_second_link_after_a_lost_state(private_scene: Scene) -> None:
     assert names(container) == {"eth0"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     """Dockerd survives the removal of a container with two networks of ours, of which it does not know one link."""

@@ -88,6 +88,7 @@ def run_pods(private_scene: Scene, network: str) -> Iterator[Pods]:
     private_scene.lab.remove(CACHE)
 
 
+@pytest.mark.long
 def test_pods_and_containers_on_one_configuration(private_scene: Scene, network: str, pods: Pods) -> None:
     """They reach each other while both come and go, while the daemon is killed, and after GC of the pods."""
     scene, lab = private_scene, private_scene.lab

@@ -67,6 +67,7 @@ def endpoint(scene: Scene, container: Container) -> JsonObject:
     return as_object(found, "endpoint")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["move", "sandbox"])
 def test_containers_reach_each_other(scene: Scene, mode: str) -> None:
     """With a /32 each and the MAC that felix knows, also after a kill and a restart; policy gets the labels."""
@@ -116,6 +117,7 @@ def test_the_agent_is_not_there(scene: Scene) -> None:
     assert stored(scene, "endpoints") == stored(scene, "addresses") == []
 
 
+@pytest.mark.long
 def test_a_pod_is_refused(scene: Scene) -> None:
     """With the arguments of Kubernetes the plugin asks a cluster; nothing is left."""
     pod = ("-o", "cni.args.K8S_POD_NAME=web", "-o", "cni.args.K8S_POD_NAMESPACE=shop")

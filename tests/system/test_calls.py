@@ -233,6 +233,7 @@ def test_a_caller_in_another_pid_namespace(fresh_lab: Lab) -> None:
     assert lab.daemon.log().count("caller.hidden") == 1
 
 
+@pytest.mark.long
 def test_a_daemon_in_another_pid_namespace(fresh_lab: Lab) -> None:
     """It says before its first clean-up that it does not see containers, and the doctor there says so too."""
     lab = fresh_lab
@@ -254,6 +255,7 @@ for method, body in json.loads(sys.argv[2]):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_caller_of_an_endpoint_is_stored(private_scene: Scene, processes: int) -> None:
     """The caller is stored if CreateEndpoint and Join came from the same process."""

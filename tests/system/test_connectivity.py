@@ -43,6 +43,7 @@ def test_a_network_that_works(scene: Scene) -> None:
     assert [rule for rule in lab.state().reservations if rule not in before.reservations] == []
 
 
+@pytest.mark.long
 def test_a_planted_fault(scene: Scene) -> None:
     """The host drops pings: the step is named, with what to look at, and the other steps follow."""
     lab, subnet = scene.lab, scene.subnet()

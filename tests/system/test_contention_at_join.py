@@ -22,6 +22,7 @@ def running(lab: Lab) -> set[str]:
     return set(lab.docker("ps", "--format", "{{.Names}}").split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_many_containers_restart_at_once(scene: Scene, mode: str) -> None:
     """Each gets its MAC again, although eight links are being deleted and each call sees all of them."""

@@ -154,6 +154,7 @@ def test_a_list_that_cannot_be_moved(scene: Scene, engine: Engine) -> None:
     assert names(container) == {"eth0", "red0"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_list_that_cannot_be_moved_after_a_boot(private_scene: Scene) -> None:
     """While dockerd boots it does not say which networks a container has, and the container starts all the same."""

@@ -131,6 +131,7 @@ def test_the_wait_for_an_address_is_limited(slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.long
 def test_a_hanging_add_is_not_repeated(private_slow: Scene) -> None:
     """ADD is not repeated after a time-out, even if an endpoint has left meanwhile: Docker would wait twice as long."""
     lab = private_slow.lab
@@ -203,6 +204,7 @@ def test_stopping_a_container_does_not_wait_for_del(slow: Scene, count: int) -> 
     assert "--dport 8403" not in lab.run("iptables", "-t", "nat", "-S").stdout
 
 
+@pytest.mark.long
 def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
     """They are published on another one of its networks, and reachable, before the first DEL has completed."""
     lab = slow.lab
@@ -264,6 +266,7 @@ def test_a_stop_waits_for_teardowns(private_slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.long
 def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> None:
     """A DeleteEndpoint that waits for a CreateEndpoint when the daemon is stopped starts its teardown afterwards."""
     lab = private_slow.lab
@@ -293,6 +296,7 @@ def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> Non
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.long
 def test_a_stop_is_limited_by_the_drain_timeout(private_slow: Scene) -> None:
     """A teardown that does not complete within `--drain-timeout` is logged, and the next run completes it."""
     lab = private_slow.lab

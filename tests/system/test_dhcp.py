@@ -70,6 +70,7 @@ def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
         scene.lab.run(*f"iptables -D DOCKER-USER -i {lan.subnet.bridge} -o {lan.subnet.bridge} -j ACCEPT".split())
 
 
+@pytest.mark.long
 def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> None:
     """The server knows the container by its client identifier again, although others have come in between."""
     scene = private_scene
@@ -86,6 +87,7 @@ def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> Non
     assert "has the same DHCP client identifier" in error
 
 
+@pytest.mark.long
 def test_an_outage_of_the_daemon(private_scene: Scene, lan: Lan) -> None:
     """A container starts as soon as the daemon is back, however long its DEL has failed; before, the error says why."""
     scene = private_scene
@@ -113,6 +115,7 @@ def test_an_outage_of_the_daemon(private_scene: Scene, lan: Lan) -> None:
     assert address(scene.run(named)) == before
 
 
+@pytest.mark.long
 def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -> None:
     """Its lease is released before its link is taken out."""
     scene = private_scene
@@ -125,6 +128,7 @@ def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -
     lan.wait_released(leased)
 
 
+@pytest.mark.long
 def test_the_host_name(private_scene: Scene, lan: Lan) -> None:
     """The server learns the container's name, if plugins may."""
     scene = private_scene
@@ -144,6 +148,7 @@ def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
     """The last address is given; the next container does not start, and nothing is left of it."""
     scene = private_scene
@@ -157,6 +162,7 @@ def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
     assert lan.leases() == [address(container)]
 
 
+@pytest.mark.long
 def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None:
     """It has its own limits, and no server answers: the start fails before Docker gives up its call, and says why."""
     scene = private_scene
@@ -170,6 +176,7 @@ def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None
     scene.lab.run("ip", "link", "del", lan.subnet.bridge)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: bool) -> None:
     """Its successor gets the leases again, with the same addresses, also if our daemon was restarted meanwhile."""
@@ -194,6 +201,7 @@ def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: boo
     lan.wait_released(before)
 
 
+@pytest.mark.long
 def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
     """The leases are the DHCP daemon's, so nothing is asked of the server."""
     scene = private_scene
@@ -209,6 +217,7 @@ def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
     assert lan.count("DHCPACK") == acks
 
 
+@pytest.mark.long
 def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     """The container keeps its address; the status has the server's, which is released."""
     scene = private_scene

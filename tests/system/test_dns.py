@@ -19,6 +19,7 @@ def make_configuration(private_scene: Scene) -> str:
     return private_scene.configure([{**main, "dns": DNS}, *others])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["hybrid", "move"])
 def test_search_domains_are_added(private_scene: Scene, configuration: str, mode: str) -> None:
     """The first process of the container sees them; containers' names are resolved as before, also after a restart."""
@@ -51,6 +52,7 @@ def test_name_servers_are_replaced(private_scene: Scene, configuration: str) -> 
     assert scene.lab.read("/run/own.conf") == text
 
 
+@pytest.mark.long
 def test_a_result_without_name_servers(private_scene: Scene) -> None:
     """Docker's stays, although it is to be replaced, and the log says so."""
     scene = private_scene
@@ -60,6 +62,7 @@ def test_a_result_without_name_servers(private_scene: Scene) -> None:
     assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", ["search", "replace"])
 def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, option: str) -> None:
     """Those in daemon.json are defaults, and the network's are more; those of a container (`--dns`) stay."""
@@ -74,6 +77,7 @@ def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, op
     assert "for the container" in wait_logged(scene.lab, "endpoint.file_not_edited")
 
 
+@pytest.mark.long
 def test_a_running_container_keeps_its_file(private_scene: Scene, configuration: str) -> None:
     """After a restart of the daemon it is not edited again, whatever the container has made of it."""
     scene = private_scene
@@ -85,6 +89,7 @@ def test_a_running_container_keeps_its_file(private_scene: Scene, configuration:
     assert "lan.example" not in container.exec("cat", "/etc/resolv.conf")
 
 
+@pytest.mark.long
 def test_a_passing_failure(private_scene: Scene, configuration: str) -> None:
     """While the file cannot be written it stays; Docker's next call brings the name servers into the container."""
     scene, lab = private_scene, private_scene.lab
@@ -99,6 +104,7 @@ def test_a_passing_failure(private_scene: Scene, configuration: str) -> None:
     assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
 
 
+@pytest.mark.long
 def test_a_container_that_shares_the_sandbox(private_scene: Scene, configuration: str) -> None:
     """The name servers reach the container that is connected to the network, and so the other one."""
     scene = private_scene

@@ -41,6 +41,7 @@ def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene) -> None:
     check_network(scene, scene.docker_network(name, "-o", f"{IPV4}=false"), subnet.gateway)
 
 
+@pytest.mark.long
 @pytest.mark.engine_since("24", "has default-network-opts")
 @pytest.mark.smoke
 def test_default_network_options_of_the_engine(private_scene: Scene, engine: Engine) -> None:

@@ -4,6 +4,8 @@
 
 import sys
 
+import pytest
+
 from cni_invoker.documents.jsontypes import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
@@ -109,6 +111,7 @@ def test_a_missing_plugin(scene: Scene) -> None:
     assert "plugin-unusable" not in examine(lab, "--quick")[1]
 
 
+@pytest.mark.long
 def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     """Doctor, check and the error of a start name it; none advises to restart the container, which runs on."""
     scene, lab = private_scene, private_scene.lab
@@ -133,6 +136,7 @@ def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     lab.run("ip", "link", "del", "nic0")
 
 
+@pytest.mark.long
 def test_a_device_that_is_gone(private_scene: Scene) -> None:
     """One that a container has is not; the same device cannot be given to another one, and the error says so."""
     scene, lab = private_scene, private_scene.lab
@@ -147,6 +151,7 @@ def test_a_device_that_is_gone(private_scene: Scene) -> None:
     assert "the host has no link nic0, the device of" in get_str(examine(lab)[1]["link-missing"], "text")
 
 
+@pytest.mark.long
 def test_a_bridge_that_lost_its_uplink(private_scene: Scene) -> None:
     """Its containers run, and reach each other only."""
     scene, lab = private_scene, private_scene.lab
@@ -177,6 +182,7 @@ def test_an_overlapping_range(scene: Scene) -> None:
     assert scene.UPLINK in get_str(found["addresses-overlap-route"], "text")
 
 
+@pytest.mark.long
 def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
     """The daemon's command line counts, not the defaults; what is given to the command counts more."""
     lab = private_scene.lab
@@ -189,6 +195,7 @@ def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
     assert "plugin-unusable" not in examine(lab, "--cni-conf-dir", "/etc/cni/net.d")[1]
 
 
+@pytest.mark.long
 def test_a_mistake_in_the_daemons_file(private_scene: Scene) -> None:
     """It is found, and the settings of the daemon that runs count, whatever its directories are."""
     lab = private_scene.lab

@@ -53,6 +53,7 @@ def fix(lab: Lab, code: str) -> None:
     assert examine(lab) == (0, {})
 
 
+@pytest.mark.long
 def test_plugins_that_are_installed_elsewhere(private_scene: Scene) -> None:
     """They are in /usr/lib/cni, as Debian's are; links make a daemon find them that looks in /opt/cni/bin."""
     lab = private_scene.lab
@@ -65,6 +66,7 @@ def test_plugins_that_are_installed_elsewhere(private_scene: Scene) -> None:
     private_scene.run(private_scene.network(name))
 
 
+@pytest.mark.long
 def test_a_bridge_with_another_address(private_scene: Scene) -> None:
     """The plugin refuses to add a second one."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -121,6 +123,7 @@ def test_an_mtu_above_the_uplinks(private_scene: Scene) -> None:
     assert get_str(finding, "advice").endswith(f"docker restart {container.name}")
 
 
+@pytest.mark.long
 def test_a_bridge_of_the_host_that_changes_its_mac(private_scene: Scene) -> None:
     """Others on the LAN know the host by it; after the fix it stays the same when containers come and go."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -140,6 +143,7 @@ def test_a_bridge_of_the_host_that_changes_its_mac(private_scene: Scene) -> None
     lab.run("ip", "link", "del", "br0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["filter", "nat"])
 def test_emptied_chains(private_scene: Scene, table: str) -> None:
     """Another program has removed all rules of a table; the plugins make them again."""
@@ -151,6 +155,7 @@ def test_emptied_chains(private_scene: Scene, table: str) -> None:
     fix(lab, "rules-missing")
 
 
+@pytest.mark.long
 def test_emptied_chains_of_ptp(private_scene: Scene) -> None:
     """As for a bridge."""
     lab = private_scene.lab
@@ -185,6 +190,7 @@ def test_a_recipe_with_vrf(private_scene: Scene) -> None:
     assert kinds == ({} if has_vrf else {"module-missing": "warning"})
 
 
+@pytest.mark.long
 def test_settings_permissions_and_native_chains(private_scene: Scene) -> None:
     """What other programs and operators do to a host."""
     lab = private_scene.lab
@@ -203,6 +209,7 @@ def test_settings_permissions_and_native_chains(private_scene: Scene) -> None:
     lab.run("nft", "delete", "table", "inet", "site")
 
 
+@pytest.mark.long
 def test_a_daemon_that_does_not_run(private_scene: Scene) -> None:
     """Without systemd, a shell starts it in the background."""
     lab = private_scene.lab
@@ -229,6 +236,7 @@ def make_booted(engine: Engine) -> Iterator[tuple[Lab, Systemd]]:
         systemd.control("stop", "cni-bridge.service", "cni-bridge.socket")
 
 
+@pytest.mark.long
 def test_units_at_boot(booted: tuple[Lab, Systemd]) -> None:
     """Units that are not enabled."""
     lab, systemd = booted
@@ -295,6 +303,7 @@ def test_an_engine_with_nftables(private_scene: Scene) -> None:
     assert "engine-needs-forwarding" not in examine(lab)[1]
 
 
+@pytest.mark.long
 def test_a_killed_connectivity_test(private_scene: Scene) -> None:
     """Its containers and its image are removed; those of a test that runs are no finding."""
     lab = private_scene.lab

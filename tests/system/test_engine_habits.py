@@ -98,6 +98,7 @@ def test_restart_policies(private_scene: Scene, policy: str) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_a_restart_policy_and_a_daemon_that_starts_late(private_scene: Scene) -> None:
     """Dockerd waits for the daemon before it restarts containers, so that they have their networks."""
     lab = private_scene.lab
@@ -160,6 +161,7 @@ def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
     assert container.link().addresses
 
 
+@pytest.mark.long
 @pytest.mark.smoke
 def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
     """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.

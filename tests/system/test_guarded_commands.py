@@ -126,6 +126,7 @@ def test_from_a_command_to_a_guarded_container(host: Host) -> None:
     assert (web.name in shown, other.name in shown) == (True, True)
 
 
+@pytest.mark.long
 def test_what_is_refused(host: Host) -> None:
     """The text says what to do, and nothing was changed."""
     name = host.make("--allow", "203.0.113.0/24")
@@ -155,6 +156,7 @@ def test_an_allow_list_in_an_option(host: Host) -> None:
     assert (done.returncode, "is in the option cni.egress.allow of its Docker network" in done.stderr) == (1, True)
 
 
+@pytest.mark.long
 def test_an_audit(host: Host) -> None:
     """All passes, and what was reached becomes options of the next network."""
     name = host.make("--audit")
@@ -176,6 +178,7 @@ def test_a_dry_run(host: Host) -> None:
         assert f"--dns {RESPONDER}" in done.stderr
 
 
+@pytest.mark.long
 def test_the_connectivity_test(host: Host) -> None:
     """It shows a connection that is allowed and one that is refused, and passes; doctor has nothing to say."""
     plain = host.make()
@@ -192,6 +195,7 @@ def test_the_connectivity_test(host: Host) -> None:
     assert not [one for one in found if one["code"].startswith("guarded-")]
 
 
+@pytest.mark.long
 def test_doctor(host: Host) -> None:
     """It finds tables that are missing, and the daemon that is down."""
     name = host.make("--allow", "a.example")

@@ -205,6 +205,7 @@ def test_a_thousand_starts(guarded: Guarded, attach: str) -> None:
     assert guarded.seen() > 0
 
 
+@pytest.mark.long
 def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
     """A program gets an error, not a time-out; what is allowed goes on."""
     container = guarded.run(guarded.network)
@@ -218,6 +219,7 @@ def test_what_is_refused_is_refused_at_once(guarded: Guarded) -> None:
     assert guarded.seen() > 0
 
 
+@pytest.mark.long
 def test_a_container_with_more(guarded: Guarded) -> None:
     """The list declares the capability, so a container may bring entries of its own; its neighbors do not have them."""
     neighbor = guarded.run(guarded.network)
@@ -259,6 +261,7 @@ def test_kills_and_restarts(guarded: Guarded) -> None:
         wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the end of the endpoints", 60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attach", ["auto", "fast", "sandbox"])
 def test_the_options_of_a_network(guarded: Guarded, attach: str) -> None:
     """Its list has no `egress`; its containers have the default route, and reach what the options allow."""
@@ -366,6 +369,7 @@ def test_net_admin_is_a_way_out(guarded: Guarded) -> None:
     guarded.run(network, "--cap-add=NET_RAW").exec("ping", "-c", "1", "-w", "5", OPEN[0])
 
 
+@pytest.mark.long
 def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[str]) -> None:
     """The daemon cannot refuse a network of another driver; the next round finds it, once, and when it has gone."""
     lab, foreign = guarded.lab, guarded.scene.builtin_network()
@@ -403,6 +407,7 @@ def test_published_ports(guarded: Guarded) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_engine_that_boots(guarded: Guarded, beside_ours: Sequence[str]) -> None:
     """It answers nothing, and starts the containers that ran before: also those with another, internal network."""
     scene, lab = guarded.scene, guarded.lab

@@ -112,6 +112,7 @@ def test_networks_of_many_kinds(private_scene: Scene, engine: Engine) -> None:
     assert not reports(lab, *tested)
 
 
+@pytest.mark.long
 def test_networks_that_take_their_list_by_name(private_scene: Scene) -> None:
     """By their own, and by that in a compose file, before and after the first container; one without is named."""
     scene, lab = private_scene, private_scene.lab
@@ -132,6 +133,7 @@ def test_networks_that_take_their_list_by_name(private_scene: Scene) -> None:
     assert not reports(lab)
 
 
+@pytest.mark.long
 def test_a_host_without_ipv6(private_scene: Scene) -> None:
     """The kernel has it, and it is switched off."""
     for name in ("all", "default"):
@@ -142,6 +144,7 @@ def test_a_host_without_ipv6(private_scene: Scene) -> None:
     assert not reports(private_scene.lab, network)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("routes", [("0.0.0.0/1", "128.0.0.0/1"), ("10.0.0.0/8",)], ids=["everything", "company"])
 def test_a_host_in_a_vpn(private_scene: Scene, routes: Sequence[str]) -> None:
     """Its routes cover every subnet, and a network is made all the same."""
@@ -154,6 +157,7 @@ def test_a_host_in_a_vpn(private_scene: Scene, routes: Sequence[str]) -> None:
     assert not reports(lab, "blue")
 
 
+@pytest.mark.long
 def test_a_host_without_an_ntp_client(private_scene: Scene) -> None:
     """As a virtual machine, which has the clock of its host: systemd says that the clock is not synchronized."""
     lab = private_scene.lab
@@ -164,6 +168,7 @@ def test_a_host_without_an_ntp_client(private_scene: Scene) -> None:
     assert not reports(lab)
 
 
+@pytest.mark.long
 def test_an_engine_that_was_restarted(private_scene: Scene) -> None:
     """With containers that it starts again, and without; and so was the daemon."""
     scene, lab = private_scene, private_scene.lab
@@ -177,6 +182,7 @@ def test_an_engine_that_was_restarted(private_scene: Scene) -> None:
     assert not reports(lab)
 
 
+@pytest.mark.long
 def test_containers_of_another_runtime(private_scene: Scene) -> None:
     """Some share a list with Docker, and some have one of their own."""
     scene, lab = private_scene, private_scene.lab

@@ -58,6 +58,7 @@ def test_a_container_in_the_hosts_pid_namespace(scene: Scene) -> None:
     assert own_lines(container.exec("cat", "/etc/hosts")) == expected(container, network)
 
 
+@pytest.mark.long
 @pytest.mark.engine_since("28", "removes only the lines of the network that a container leaves")
 def test_networks_that_come_and_go(private_scene: Scene, beside_ours: Sequence[str]) -> None:
     """Each has its lines while the container is connected, and only then, also after a restart of the daemon."""

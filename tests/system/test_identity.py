@@ -102,6 +102,7 @@ def is_refused(container: Container) -> bool:
     return BOOTING in str(get_object(container.inspect(), "State")["Error"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_parallel_starts(private_scene: Scene, network: str, mode: str) -> None:
     """Each container's plugins receive its own name, whichever of them starts first."""
@@ -137,6 +138,7 @@ def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
     assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_the_ipam_plugin_of_a_reservation(private_scene: Scene, is_moved: bool) -> None:
     """It runs before the container is known, so its DEL does not learn it either."""
@@ -155,6 +157,7 @@ def test_the_ipam_plugin_of_a_reservation(private_scene: Scene, is_moved: bool) 
     assert "DOCKER" not in str(added["args"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, mode: str) -> None:
     """They are left out with a warning, the others are passed, and the address is free when the container is gone."""
@@ -177,6 +180,7 @@ def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, m
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pid", ["own", "host"])
 def test_a_container_that_shares_the_sandbox(private_scene: Scene, network: str, pid: str) -> None:
     """`docker network connect`: the plugins receive the identity of the sandbox's owner, or none if it is not known."""
@@ -192,6 +196,7 @@ def test_a_container_that_shares_the_sandbox(private_scene: Scene, network: str,
         assert arguments(record)["DOCKER_CONTAINER_NAME"] == owner.name
 
 
+@pytest.mark.long
 def test_the_end_of_a_container_that_shares_the_sandbox(private_scene: Scene) -> None:
     """It is not the end of the owner, whose ports are revoked when another network becomes its gateway."""
     scene, lab = private_scene, private_scene.lab
@@ -223,6 +228,7 @@ def test_a_required_identity_that_is_not_known(private_scene: Scene, network: st
     assert [str(one["args"]) for one in received(scene)] == [""]
 
 
+@pytest.mark.long
 def test_calls_that_wait_at_the_socket(private_scene: Scene, network: str, daemon_command: Sequence[str]) -> None:
     """The first calls after a start of the daemon come before it has looked at the engine, which does not boot."""
     scene, lab = private_scene, private_scene.lab

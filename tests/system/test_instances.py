@@ -36,6 +36,7 @@ def start_second(private_scene: Scene) -> Iterator[list[Process]]:
     lab.remove(RUN)
 
 
+@pytest.mark.long
 def test_two_instances_on_one_configuration(private_scene: Scene, second: list[Process]) -> None:
     """Kills, rounds, leftovers and lost states of one instance change nothing of the other's endpoints."""
     scene, lab = private_scene, private_scene.lab
@@ -83,6 +84,7 @@ def test_two_instances_on_one_configuration(private_scene: Scene, second: list[P
     lab.docker("network", "rm", blue_network)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("second")
 @pytest.mark.parametrize(
     ("options", "error"),

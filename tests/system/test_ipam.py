@@ -370,6 +370,7 @@ def request(lab: Lab, method: str, body: JsonObject) -> JsonObject:
     return as_object(answer, method)
 
 
+@pytest.mark.long
 def test_an_address_that_docker_has_lost(private_scene: Scene) -> None:
     """An address that no endpoint has is released after a while, but not while it may still be on its way."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -408,6 +409,7 @@ def wait_for_next_second() -> None:
     wait_until(lambda: time.time() >= now + 1, "the next second")
 
 
+@pytest.mark.long
 def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     """Docker could not release the address of its previous run; a container with a given one gets it again."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -427,6 +429,7 @@ def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     assert "in use" in private_scene.run_refusal(made, "--ip", address)
 
 
+@pytest.mark.long
 def test_a_daemon_that_comes_while_docker_boots(private_scene: Scene) -> None:
     """A container with a given address and a restart policy runs again, and so does one that is started by hand."""
     lab, subnet = private_scene.lab, private_scene.subnet()

@@ -43,6 +43,7 @@ def is_settled(lab: Lab) -> bool:
     return all(get_str(one, "phase") == "reserved" for one in get_objects(document, "addresses"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_random_operations(private_scene: Scene) -> None:

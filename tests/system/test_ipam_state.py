@@ -53,6 +53,7 @@ def stale(lab: Lab) -> Sequence[JsonObject]:
     return [one for one in findings if get_str(one, "code") == "reservations-stale"]
 
 
+@pytest.mark.long
 def test_an_exported_state(private_scene: Scene) -> None:
     """It is imported into an empty directory: containers keep their addresses, and release them to the daemon."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -71,6 +72,7 @@ def test_an_exported_state(private_scene: Scene) -> None:
     wait_until(lambda: reservations(lab, name) == [f"10.80.{subnet.number}.4"], "they are released")
 
 
+@pytest.mark.long
 def test_an_older_state(private_scene: Scene) -> None:
     """What has been released since is released again; what has come since is in use, and then a leftover."""
     lab, subnet = private_scene.lab, private_scene.subnet()

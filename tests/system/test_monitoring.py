@@ -47,6 +47,7 @@ def firing(lab: Lab) -> set[str]:
     return {get_str(get_object(one, "labels"), "alertname") for one in alerts if get_str(one, "state") == "firing"}
 
 
+@pytest.mark.long
 def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus: Path) -> None:
     """The rules are those of docs, with seconds instead of minutes; promtool finds no fault in rules and metrics."""
     lab = private_scene.lab

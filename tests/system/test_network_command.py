@@ -164,6 +164,7 @@ def test_on_a_parent(scene: Scene, make: Callable[..., str]) -> None:
     assert f"default via {subnet.gateway}" in here.in_network("ip", "route").stdout
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_dhcp(private_scene: Scene) -> None:
     """The LAN's server gives the address; without the DHCP daemon nothing is made."""

@@ -69,6 +69,7 @@ def test_a_container_that_was_restarted_since(private_scene: Scene, how: str) ->
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_ports_that_have_moved_since(private_scene: Scene) -> None:
     """The older record of the endpoint that publishes them has none; still, nothing of them is left at the end."""
     lab = private_scene.lab
@@ -88,6 +89,7 @@ def test_ports_that_have_moved_since(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_a_container_whose_partner_stays_in_its_sandbox(private_scene: Scene) -> None:
     """It starts again: Docker lets its endpoint leave, which is rebuilt for that, and deletes it."""

@@ -83,6 +83,7 @@ def test_the_daemon_is_killed_while_the_gateway_changes(
     lab.start_daemon()
 
 
+@pytest.mark.long
 def test_many_ports_have_a_longer_time_limit(private_scene: Scene) -> None:
     """The plugin that publishes ports has a longer limit for ADD and DEL: `portmap` needs time for each port."""
     scene = private_scene
@@ -102,6 +103,7 @@ def test_many_ports_have_a_longer_time_limit(private_scene: Scene) -> None:
     assert "within" not in scene.lab.daemon.log()
 
 
+@pytest.mark.long
 def test_an_orphaned_portmap_is_killed(private_scene: Scene) -> None:
     """The restarted daemon kills it: otherwise it would add its rules after those of the next container."""
     scene = private_scene

@@ -70,6 +70,7 @@ def test_endpoints_lost_in_a_crash_of_docker(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     """With live-restore the containers keep running and keep their network; later they are removed completely."""
     lab = private_scene.lab
@@ -146,6 +147,7 @@ def test_a_lost_state(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_a_container_removed_first_after_the_state_was_lost(private_scene: Scene) -> None:
     """The container is removed completely, although its Leave is the first call to the new daemon."""
     lab = private_scene.lab
@@ -159,6 +161,7 @@ def test_a_container_removed_first_after_the_state_was_lost(private_scene: Scene
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_another_engine_changes_nothing(private_scene: Scene) -> None:
     """An engine that has none of our networks is not the one that calls us: what it lacks is not torn down."""
     lab = private_scene.lab
@@ -179,6 +182,7 @@ def test_another_engine_changes_nothing(private_scene: Scene) -> None:
     lab.remove("/run/other-engine.sock")
 
 
+@pytest.mark.long
 def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None:
     """They are found by its staging namespace and its link; its addresses and rules are removed with them."""
     lab = private_scene.lab
@@ -195,6 +199,7 @@ def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None
     wait_logged(lab, f'"container": "{neighbour.name}"')
 
 
+@pytest.mark.long
 def test_a_reservation_of_another_runtime(private_scene: Scene) -> None:
     """It has an ID that the daemon does not know: it stays, and is not logged."""
     lab = private_scene.lab
@@ -212,6 +217,7 @@ def test_a_reservation_of_another_runtime(private_scene: Scene) -> None:
     lab.remove(theirs)
 
 
+@pytest.mark.long
 def test_an_empty_reservation(private_scene: Scene) -> None:
     """A host-local that was killed before it wrote the file has reserved the address for no container: it is free."""
     lab = private_scene.lab

@@ -48,6 +48,7 @@ def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None
     lab.docker("network", "rm", network)
 
 
+@pytest.mark.long
 def test_new_containers_after_restart(private_scene: Scene) -> None:
     """The restarted daemon has its networks, including those bound by name."""
     lab = private_scene.lab
@@ -70,6 +71,7 @@ def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> N
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_a_daemon_killed_during_a_create(private_scene: Scene) -> None:
     """The next run kills the orphaned plugin and undoes the attachment before it answers Docker."""
     lab = private_scene.lab
@@ -85,6 +87,7 @@ def test_a_daemon_killed_during_a_create(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
     """After SIGTERM the daemon completes the calls that it has begun."""
     lab = private_scene.lab
@@ -105,6 +108,7 @@ def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
     lab.remove("/run/slow-stdin")
 
 
+@pytest.mark.long
 def test_pending_teardowns_complete_at_the_next_start(private_scene: Scene) -> None:
     """A failed DEL of a daemon that was then killed is repeated by the next run before it answers Docker."""
     lab = private_scene.lab
@@ -156,6 +160,7 @@ def test_reboot(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("requested", ["a port", "an address", "the last address"])
 def test_restart_policies_after_a_crash_of_docker(private_scene: Scene, requested: str) -> None:
     """Containers restart at once, with the port or address that an endpoint forgotten by Docker still holds."""
@@ -210,6 +215,7 @@ def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> Non
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
+@pytest.mark.long
 def test_a_hanging_plugin_does_not_block_the_recovery(private_scene: Scene) -> None:
     """Recovery waits a limited time for pending teardowns, then answers Docker and continues in the background."""
     lab = private_scene.lab
@@ -233,6 +239,7 @@ def test_a_hanging_plugin_does_not_block_the_recovery(private_scene: Scene) -> N
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_sigterm_cancels_calls_after_the_drain_timeout(private_scene: Scene) -> None:
     """A call that does not complete within `--drain-timeout` is cancelled, logged, and undone at the next start."""
     lab = private_scene.lab

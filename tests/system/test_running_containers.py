@@ -99,6 +99,7 @@ def test_an_outdated_record(
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
+@pytest.mark.long
 def test_an_engine_that_shows_no_endpoints(private_scene: Scene) -> None:
     """The kernel shows that the container still runs: its endpoint is kept, although the engine does not list it."""
     lab = private_scene.lab

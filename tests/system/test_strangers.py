@@ -66,6 +66,7 @@ def test_a_container_is_restarted_after_the_daemon(private_scene: Scene, what: S
         assert_untroubled(lab)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", Stranger)
 def test_a_small_pool_after_a_crash_of_docker(private_scene: Scene, what: Stranger) -> None:
     """What the containers had that died with Docker is free again, for their next start and for the next one."""
