@@ -146,8 +146,8 @@ def create(
     masquerading and published ports, or links on a --parent. Otherwise the network gets the existing list
     CONFIGURATION, by default that of its own name.
 
-    With --allow the network is guarded: from its first packet on a container reaches only the entries, see
-    docs/guarded-networks.md. With --audit it reaches everything, and `egress learn` makes entries of what it has reached.
+    With --allow the network is guarded (docs/guarded-networks.md): from its first packet on a container reaches only
+    the entries. With --audit it reaches everything, and `egress learn` makes entries of what it has reached.
 
     Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
     bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
