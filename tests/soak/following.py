@@ -32,6 +32,7 @@ from tests.soak.comparison import compare_docker
 from tests.soak.docker_host import Outcome
 from tests.soak.docker_view import DockerView
 from tests.soak.figures import Figures
+from tests.soak.lists import OF_DEVICE
 from tests.soak.machine import Machine
 from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation
@@ -108,8 +109,10 @@ class Following:
         if kill is not None and kill.ends_containers:
             self._help_networks()
             self._remove_stray_links()
-            if self._machine.surroundings.ensure_device():
+            is_used = self.world.on_list(OF_DEVICE) & self.world.running
+            if left := "" if is_used else self._machine.surroundings.ensure_device():
                 self._figures.helped["device of the host"] += 1
+                self._say(f"the device of the host was lost; left: {left}")
         if broken_off:
             self._wait(frozenset())
         for operation in spoiled:

@@ -4,6 +4,7 @@
 
 import fcntl
 import signal
+import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -21,6 +22,9 @@ LOG_READER: Final = "sh"
 _PIPE: Final = "/run/lab/daemon.pipe"
 _PIPE_BYTES: Final = 4096
 """The size of the smallest pipe: it is full after some fifteen lines."""
+
+_RETURNED_S: Final = 10.0
+_PAUSE_S: Final = 0.5
 
 _STRANGER: Final = r"""
 odd=$(printf '\377\376x')
@@ -75,12 +79,23 @@ class Surroundings:
         assert self._reader is not None
         self._reader.kill(signal.SIGCONT if is_read or Trouble.LOG not in self._troubles else signal.SIGSTOP)
 
-    def ensure_device(self) -> bool:
-        """Make the device for `host-device` again if it no longer exists; return whether it was so."""
-        if self._lab.run("ip", "link", "show", f"{DEVICE}-end", check=False).returncode == 0:
-            return False
-        self._lab.run("sh", "-c", DEVICE_SETUP)
-        return True
+    def ensure_device(self) -> str:
+        """Make the device for `host-device` again if dockerd has removed the namespace that it was in.
+
+        Only called when no running container should have it.
+
+        Returns:
+            What was left of the device, "" if it is there or comes back within some seconds.
+        """
+        deadline = time.monotonic() + _RETURNED_S
+        while self._lab.run("ip", "link", "show", DEVICE, check=False).returncode != 0:
+            if time.monotonic() > deadline:
+                left = self._lab.run("ip", "-details", "link", "show", f"{DEVICE}-end", check=False).stdout
+                self._lab.run("ip", "link", "delete", f"{DEVICE}-end", check=False)
+                self._lab.run("sh", "-c", DEVICE_SETUP)
+                return " ".join(left.split()) or "nothing"
+            time.sleep(_PAUSE_S)
+        return ""
 
     def device_faults(self) -> Iterator[str]:
         """Yield what is not as before in the device for `host-device`, which no container uses."""
