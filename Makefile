@@ -218,9 +218,9 @@ test-release: setup inventory debs # such a folder with a temporary key, install
 	packaging/build-plugin
 	$(BIN)/pytest tests/install/test_release.py
 
-test-deb: setup wheels # the package on Debian 12 and 13 and Ubuntu 24.04 with systemd: install, reboot, upgrade, purge; the README on a new system (needs root)
+test-deb: setup wheels # the package on Debian 12 and 13 and Ubuntu 24.04 with systemd: install, reboot, upgrade, purge; the README on a new system, what docs/hosts.md sets up at boot (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
-	$(BIN)/pytest tests/install/test_deb.py tests/install/test_new_machine.py
+	$(BIN)/pytest tests/install/test_deb.py tests/install/test_new_machine.py tests/install/test_hosts_units.py
 
 plugin: deb # the managed plugin, for `docker plugin create NAME build/plugin` (needs root and a Debian mirror)
 	@PACKAGES=mmdebstrap tests/lab/install-packages

@@ -40,8 +40,8 @@ class Host:
     def set_up(self) -> None:
         """Type the recipe of the section, install the managed plugin, and make the network of settings.
 
-        If the recipe has several blocks of commands, the first one is typed on the first host only, and the last one
-        again after each start of the engine.
+        The first commands of OVN are typed on the first host only, and the last ones of each recipe again after each
+        start of the engine.
         """
         name = self.section.lower()
         for text in self._blocks("frr"):
@@ -54,7 +54,7 @@ class Host:
         for number, block in enumerate(commands):
             if number == len(commands) - 1:
                 wait_until(partial(self._type, block), "the last commands of the recipe", _LIMIT_S, poll_s=1.0)
-            elif number > 0 or self.others is None:
+            elif number > 0 or self.others is None or self.section != "OVN":
                 self.lab.run("sh", "-e", "-c", block)
         install(self.lab)
         self.make_network(0)
@@ -67,9 +67,8 @@ class Host:
     def start_engine(self) -> None:
         """Start the engine's daemons again."""
         self._start_daemons()
-        commands = self._blocks("sh")
-        if len(commands) > 1:
-            wait_until(partial(self._type, commands[-1]), "the last commands of the recipe", _LIMIT_S, poll_s=1.0)
+        for block in self._blocks("sh")[-1:]:
+            wait_until(partial(self._type, block), "the last commands of the recipe", _LIMIT_S, poll_s=1.0)
 
     def kill_engine(self) -> None:
         """Kill the engine's daemons, which have run until now."""
