@@ -78,10 +78,14 @@ def test_one_subnet_on_two_nodes(nodes: Sequence[Lab]) -> None:
         wait_connected(nodes)
 
         worker.docker("run", "-d", "--name", "any", "--network", "shared", "busybox", "sleep", "3600")
-        worker.docker(
-            "run", "-d", "--name", "chosen", "--ip", "10.50.0.99", "--network", "shared", "busybox", "sleep", "9"
-        )
+        chosen = ("--ip", "10.50.0.99", "--network", "shared", "busybox", "sleep", "3600")
+        worker.docker("run", "-d", "--name", "chosen", *chosen)
         assert [str(one.ip) for one in worker.container("chosen").link("eth0").addresses] == ["10.50.0.99"]
+        refused = worker.run("docker", "run", "--rm", *chosen, check=False)
+        assert "context deadline exceeded" in refused.stderr  # all that Docker says
+        log = "".join(process.log() for process in manager.processes)
+        assert "task allocation failure" in log
+        assert "Address already in use" in log
         (task, *_) = tasks(manager, "web")
         (address,) = (str(one.ip) for one in worker.container("any").link("eth0").addresses)
         assert reaches(manager.container(task), address)
