@@ -25,11 +25,13 @@ from tests.managed_plugin.managed import (
     status,
 )
 from tests.managed_plugin.registry import REGISTRY, start_registry
+from tests.pages import read_blocks
 from tests.system.calls import wait_reconciled
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(600)  # Docker packs and unpacks the plugin, several times
 
+PAGE = Path(__file__).parents[2] / "docs" / "managed-plugin.md"
 GATEWAY = "10.91.0.1"
 SOURCE = f"{REGISTRY}/cni-bridge"
 VERSIONS = "one", "two"
@@ -65,6 +67,9 @@ def test_the_life_of_a_managed_plugin(lab: Lab) -> None:
     before = lab.state()
     web = start(lab, "web")
     assert reaches(web, GATEWAY)
+    (doctor,) = (block.text for block in read_blocks(PAGE, section="Install") if " doctor " in block.text)
+    shown = lab.run("sh", "-e", "-c", doctor, check=False).stdout
+    assert "nothing found; " in shown, shown
     assert lab.run("ls", "/var/lib/cni/networks/lan").stdout.split()[0] == "10.91.0.2"
     assert "10.91.0.2/32" in lab.run("iptables-save").stdout
 
