@@ -18,6 +18,8 @@ from tests.managed_plugin.swarm import NODES, two_labs
 from tests.pages import read_blocks
 from tests.system.scene import Scene
 
+pytestmark = pytest.mark.timeout(600)  # the first test starts two hosts
+
 PAGE: Final = Path(__file__).parents[3] / "docs/ipam.md"
 PLUGIN: Final = "/opt/cni/bin/cni-ipam-etcd"
 SETTINGS: Final = "/etc/cni/cni-ipam-etcd.json"
