@@ -48,7 +48,7 @@ _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _UNEXPECTED_SHAPE: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
 _UNIX: Final = "unix://"
-_NEW_NETWORKS: Final = '{"type": ["network"], "event": ["create"]}'
+_NETWORK_EVENTS: Final = '{"type": ["network"], "event": ["create", "connect"]}'
 
 
 class Engine:
@@ -158,6 +158,16 @@ class Engine:
         async with self._asked() as docker:
             await DockerNetwork(docker, network_id).delete()  # type: ignore[no-untyped-call]
 
+    async def disconnect(self, network_id: str, container_id: str) -> None:
+        """Take a container off a network, as `docker network disconnect` does. The engine calls the network's driver.
+
+        Raises:
+            EngineRefused: The engine refuses, such as for a container that is not on it.
+            EngineUnavailable: There is no valid answer; the container may be taken off all the same.
+        """
+        async with self._asked() as docker:
+            await DockerNetwork(docker, network_id).disconnect({"Container": container_id})  # type: ignore[no-untyped-call]
+
     async def subnets(self) -> tuple[tuple[str, IpNetwork], ...]:
         """Return the subnets that Docker's own IPAM uses, of all drivers, each with the name of its network."""
         async with self._asked() as docker:
@@ -248,7 +258,12 @@ class Engine:
             shown = await _unless_missing(query, "the answer to GET /containers/ID/json")
             return None if shown is None else find_sandbox(shown, endpoint_id)
 
-    async def follow(self, on_up: Callable[[EngineVersion | None], None], on_network: Callable[[], None]) -> None:
+    async def follow(
+        self,
+        on_up: Callable[[EngineVersion | None], None],
+        on_network: Callable[[], None],
+        on_connected: Callable[[str], None],
+    ) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
 
         Uses the event stream, which ends when dockerd stops or is killed.
@@ -256,6 +271,8 @@ class Engine:
         Args:
             on_up: Receives the engine's version, None if it is not readable.
             on_network: Is called when a network has been made, of whichever driver.
+            on_connected: Receives the ID of a container when it has been connected to a network: while it runs, or
+                because it is being started.
         """
 
         async def announce(docker: Docker) -> None:
@@ -264,15 +281,19 @@ class Engine:
 
         async def watch(docker: Docker) -> None:
             events = docker.events.subscribe(create_task=False)  # type: ignore[no-untyped-call]
-            while (await events.get()) is not None:
-                on_network()
+            while (event := await events.get()) is not None:
+                with suppress(*_UNEXPECTED_SHAPE):
+                    if get_str(event, "Action") == "connect":
+                        on_connected(get_str(get_object(get_object(event, "Actor"), "Attributes"), "container"))
+                    else:
+                        on_network()
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
                 # asked while the stream is open, so that the end of the stream is the end of the engine that answered
                 up, watching = tasks.create_task(announce(docker)), tasks.create_task(watch(docker))
                 with suppress(*_NO_ANSWER, *_UNEXPECTED_SHAPE):
-                    await docker.events.run(filters=_NEW_NETWORKS)
+                    await docker.events.run(filters=_NETWORK_EVENTS)
                 up.cancel()
                 watching.cancel()
 

@@ -169,9 +169,9 @@ def test_an_audit(host: Host) -> None:
 
 def test_a_dry_run(host: Host) -> None:
     """It shows the list and the docker command."""
-    done = host.run(
-        "network", "create", "dry", "--subnet", host.scene.subnet().ipv4, "--allow", "a.example", "--dry-run"
-    )
+    options = ("--subnet", host.scene.subnet().ipv4, "--allow", "a.example", "--strict")
+    done = host.run("network", "create", "dry", *options, "--dry-run")
+    assert "-o cni.egress.other-networks=disconnect" in done.stdout
     assert '{"type": "egress", "allow": ["a.example"], "capabilities": {"egress": true}}' in done.stdout
     assert ("--internal" in done.stdout) is not bool(host.dns)
     if host.dns:

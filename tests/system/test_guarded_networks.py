@@ -388,6 +388,26 @@ def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[st
     assert lab.daemon.log().count('"endpoint.way_out"') == 1
 
 
+def test_a_way_out_that_is_made_later_is_closed(guarded: Guarded, beside_ours: Sequence[str]) -> None:
+    """Within seconds, without a round; the container keeps its guarded network, and what that allows."""
+    lab, foreign = guarded.lab, guarded.scene.builtin_network()
+    options = (f"cni.egress.allow={OPEN[0]}", "cni.egress.other-networks=disconnect")
+    network = guarded.scene.network(guarded.lan, *guarded.made, *(part for one in options for part in ("-o", one)))
+    container = guarded.run(network)
+
+    def networks() -> set[str]:
+        shown = lab.docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", container.name)
+        return set(json.loads(shown))
+
+    lab.docker("network", "connect", *beside_ours, foreign, container.name)
+    wait_logged(lab, "endpoint.way_out_closed")
+    assert networks() == {network}
+    container.exec("ping", "-c", "1", "-w", "9", OPEN[0])
+    before = guarded.seen()
+    container.exec("sh", "-c", f"! nc -w 1 {CLOSED[0]} 443")
+    assert guarded.seen() == before
+
+
 def test_published_ports(guarded: Guarded) -> None:
     """They are published on all engines, also after a restart, or the container does not start."""
     scene, lab = guarded.scene, guarded.lab

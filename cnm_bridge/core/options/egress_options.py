@@ -8,20 +8,31 @@ The syntax of an entry is the business of the plugin `egress`, which is asked wh
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Final, TypeVar
 
 from cnm_bridge.core.errors import BadOption
 
 ALLOW: Final = "cni.egress.allow"
 _AUDIT: Final = "cni.egress.audit"
-_OTHER_NETWORKS: Final = "cni.egress.other-networks"
+OTHER_NETWORKS: Final = "cni.egress.other-networks"
 _NET_ADMIN: Final = "cni.egress.net-admin"
-EGRESS_OF_NETWORKS: Final = (_AUDIT, _OTHER_NETWORKS, _NET_ADMIN)
+EGRESS_OF_NETWORKS: Final = (_AUDIT, OTHER_NETWORKS, _NET_ADMIN)
 """Those that a container cannot give."""
 EGRESS_OPTIONS: Final = frozenset({ALLOW, *EGRESS_OF_NETWORKS})
 _BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-_WAYS_OUT: Final[Mapping[str, bool]] = {"refuse": False, "allow": True}
 _SEPARATORS: Final = re.compile(r"[,\s]+")
+_T = TypeVar("_T")
+
+
+class OtherNetworks(StrEnum):
+    """What happens if a container is also on a network that is neither guarded nor internal."""
+
+    REFUSE = "refuse"
+    """The container does not start; a network that is connected later is reported."""
+    ALLOW = "allow"
+    DISCONNECT = "disconnect"
+    """As REFUSE, and the container is taken off a network that is connected later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +42,13 @@ class EgressOptions:
     Attributes:
         allow: The entries of the allow-list.
         audit: Whether everything passes, and what the list does not have is logged.
-        allows_other_networks: Whether a container may also be on a network that is neither guarded nor internal.
+        other_networks: What happens if a container is also on a network that is neither guarded nor internal.
         allows_net_admin: Whether a container may have the capabilities with which it can change the host's network.
     """
 
     allow: tuple[str, ...] = ()
     audit: bool = False
-    allows_other_networks: bool = False
+    other_networks: OtherNetworks = OtherNetworks.REFUSE
     allows_net_admin: bool = False
 
     @property
@@ -55,8 +66,10 @@ def parse_egress(options: Mapping[str, str]) -> EgressOptions:
     return EgressOptions(
         allow=parse_entries(options),
         audit=_choose(_AUDIT, options.get(_AUDIT, "false"), _BOOLEANS),
-        allows_other_networks=_choose(_OTHER_NETWORKS, options.get(_OTHER_NETWORKS, "refuse"), _WAYS_OUT),
-        allows_net_admin=_choose(_NET_ADMIN, options.get(_NET_ADMIN, "refuse"), _WAYS_OUT),
+        other_networks=_choose(
+            OTHER_NETWORKS, options.get(OTHER_NETWORKS, "refuse"), {one.value: one for one in OtherNetworks}
+        ),
+        allows_net_admin=_choose(_NET_ADMIN, options.get(_NET_ADMIN, "refuse"), {"refuse": False, "allow": True}),
     )
 
 
@@ -74,7 +87,7 @@ def parse_entries(options: Mapping[str, str]) -> tuple[str, ...]:
     return entries
 
 
-def _choose(option: str, text: str, known: Mapping[str, bool]) -> bool:
+def _choose(option: str, text: str, known: Mapping[str, _T]) -> _T:
     if text not in known:
         raise BadOption(option, f"{text!r} is neither {' nor '.join(known)}")
     return known[text]

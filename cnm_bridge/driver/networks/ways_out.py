@@ -4,11 +4,12 @@
 
 Docker tells a driver nothing of a container's other networks and privileges, so the engine is asked. It answers
 without a lock that the call holds, but not while it boots: then it starts containers that ran before, which were looked
-at when they were started first. A network that root connects later is found by the next round of comparison.
+at when they were started first. A network that root connects later is found a moment after the engine's event, or by
+the next round of comparison, and the container is taken off it if the guarded network says so.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, find_pr
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable, Refused
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
-from cnm_bridge.core.options.egress_options import EgressOptions
+from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import read_host_config
@@ -36,6 +37,8 @@ _PATIENCE_S: Final = 10.0
 """How long Docker, which waits for the reply, is asked."""
 _AT_ONCE: Final = 100
 """How many containers one query is about."""
+_LISTED_S: Final = 0.3
+"""How long after its event Docker may list a network of a container."""
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 _REMEDY: Final = (
     "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
@@ -45,20 +48,22 @@ _ALLOW_NET_ADMIN: Final = "make the guarded network with -o cni.egress.net-admin
 
 @dataclass(frozen=True, slots=True)
 class WaysOut:
-    """Refuses ways out when a container joins, and finds networks that were connected later."""
+    """Refuses ways out when a container joins; finds networks that were connected later, and closes them."""
 
     store: Store
     engine: Engine
     planner: EndpointPlanner
     version: KnownVersion
     _found: dict[EndpointId, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _connected: asyncio.Queue[str] = field(default_factory=asyncio.Queue, init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.store.when_removed(self._forget)
 
     @property
     def found(self) -> Mapping[EndpointId, tuple[str, ...]]:
-        """Guarded endpoint → the names of its container's networks that are a way out, as the last round found them."""
+        """Guarded endpoint → the names of its container's networks that are a way out, as they were found last."""
         return MappingProxyType(self._found)
 
     async def refuse(self, record: EndpointRecord) -> None:
@@ -84,26 +89,67 @@ class WaysOut:
         names = [self._name(other) for other in beside if _is_open(other)]
         self._refuse(dict.fromkeys([*names, *await self._ask(record)]), [record])
 
-    async def look(self) -> None:
-        """Look for ways out of all guarded endpoints, and log new ones."""
-        guarded = {
-            record.id: record
-            for record in self.store.endpoints()
-            if record.phase is Phase.JOINED and is_guarded(Endpoint(record).network) and not self._allows(record)
-        }
-        if not guarded:
+    def note_connected(self, container_id: str) -> None:
+        """Note that a container was connected to a network."""
+        self._connected.put_nowait(container_id)
+
+    async def look_when_connected(self) -> None:
+        """Look at the containers that are noted, until cancelled."""
+        while True:
+            containers = {await self._connected.get()}
+            await asyncio.sleep(_LISTED_S)
+            while not self._connected.empty():
+                containers.add(self._connected.get_nowait())
+            try:
+                await self.look(containers)
+            except Exception:  # a bug in background work is logged, and must not end the daemon
+                log.exception("reconcile.bug")
+
+    async def look(self, containers: Collection[str] | None = None) -> None:
+        """Look for ways out, log new ones, and close those of networks that want it.
+
+        Args:
+            containers: The IDs of the containers to look at; by default those of all guarded endpoints.
+        """
+        async with self._looking:
+            guarded = {
+                record.id: record
+                for record in self.store.endpoints()
+                if record.phase is Phase.JOINED and is_guarded(Endpoint(record).network) and not self._allows(record)
+            }
+            try:
+                found = [one async for one in self._find(guarded, containers)] if guarded else []
+            except EngineUnavailable as exc:
+                log.info("container.networks_unknown", error=str(exc))
+                return
+            now = {} if containers is None else dict(self._found)
+            for container, ids, networks in found:
+                is_closed = any(self._options(guarded[one]).other_networks is OtherNetworks.DISCONNECT for one in ids)
+                left = await self._close(container, ids[0], networks) if is_closed else networks
+                names = tuple(network.name for network in left)
+                for endpoint_id in ids:
+                    if names and self._found.get(endpoint_id) != names:
+                        log.warning("endpoint.way_out", endpoint_id=endpoint_id, networks=names)
+                    now[endpoint_id] = names
             self._found.clear()
-            return
-        try:
-            found = {one: names async for one, names in self._find(guarded)}
-        except EngineUnavailable as exc:
-            log.info("container.networks_unknown", error=str(exc))
-            return
-        for endpoint_id, names in found.items():
-            if self._found.get(endpoint_id) != names:
-                log.warning("endpoint.way_out", endpoint_id=endpoint_id, networks=names)
-        self._found.clear()
-        self._found.update(found)
+            self._found.update({endpoint_id: names for endpoint_id, names in now.items() if names})
+
+    async def _close(
+        self, container: EngineContainer, endpoint_id: EndpointId, networks: Iterable[EngineNetwork]
+    ) -> tuple[EngineNetwork, ...]:
+        """Take a container off networks; return those that it stays on."""
+        left = []
+        for network in networks:
+            try:
+                await self.engine.disconnect(network.id, container.id)
+            except EngineUnavailable as exc:
+                left.append(network)
+                log.warning(
+                    "endpoint.way_out_not_closed", endpoint_id=endpoint_id, network=network.name, error=str(exc)
+                )
+            else:
+                log.warning("endpoint.way_out_closed", endpoint_id=endpoint_id, network=network.name)
+        return tuple(left)
 
     def _refuse(self, names: Iterable[str], guarded: Iterable[EndpointRecord]) -> None:
         """Refuse ways out, or log them where the guarded network allows them.
@@ -139,7 +185,7 @@ class WaysOut:
                     return ()
                 if not self._options(record).allows_net_admin:
                     await self._refuse_privileges(container.id, record)
-                return await self._open_networks(container, {record.network_id}, {})
+                return tuple(other.name for other in await self._open_networks(container, {record.network_id}, {}))
         except (EngineUnavailable, TimeoutError) as exc:
             raise Refused(
                 f"the Docker Engine did not say which other networks the container has ({str(exc) or 'too late'}), and "
@@ -168,43 +214,42 @@ class WaysOut:
             )
 
     async def _find(
-        self, guarded: Mapping[EndpointId, EndpointRecord]
-    ) -> AsyncIterator[tuple[EndpointId, tuple[str, ...]]]:
-        """Yield the guarded endpoints whose container has ways out, and these."""
-        endpoints: dict[str, EndpointId] = {}
+        self, guarded: Mapping[EndpointId, EndpointRecord], containers: Collection[str] | None
+    ) -> AsyncIterator[tuple[EngineContainer, Sequence[EndpointId], tuple[EngineNetwork, ...]]]:
+        """Yield the containers that have ways out, each with its guarded endpoints, and the ways out."""
         networks = {record.network_id for record in guarded.values()}
-        for network_id in networks:
-            network = await self.engine.find_network(network_id)
-            for one in network.endpoints.values() if network else ():
-                if one.container_id is not None and EndpointId(one.id) in guarded:
-                    endpoints[one.container_id] = EndpointId(one.id)
+        if containers is None:
+            described = [await self.engine.find_network(network_id) for network_id in networks]
+            of_networks = [one for network in described if network for one in network.endpoints.values()]
+            containers = {one.container_id for one in of_networks if one.container_id and one.id in guarded}
         known: dict[str, EngineNetwork | None] = {}
-        ids = [*endpoints]
+        ids = [*containers]
         for first in range(0, len(ids), _AT_ONCE):
             for container in await self.engine.find_starting(ids[first : first + _AT_ONCE]):
-                if names := await self._open_networks(container, networks, known):
-                    yield endpoints[container.id], names
+                endpoints = [EndpointId(one) for one in container.endpoint_ids if one in guarded]
+                if endpoints and (found := await self._open_networks(container, networks, known)):
+                    yield container, endpoints, found
 
     async def _open_networks(
         self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]
-    ) -> tuple[str, ...]:
-        """Return the names of a container's networks that are neither guarded nor internal.
+    ) -> tuple[EngineNetwork, ...]:
+        """Return a container's networks that are neither guarded nor internal.
 
         Args:
             container: The container.
             guarded: The IDs of networks that are known to be guarded.
             known: The networks that the engine has described already, by ID or name.
         """
-        names = []
+        found = []
         for name, network_id in container.networks.items():
             for key in filter(None, (network_id, name)):  # a network that was made again has another ID
                 if key not in known:
                     known[key] = await self.engine.find_network(key)
                 network = known[key]
                 if network is not None:
-                    names += [network.name] if network.id not in guarded and await self._is_open(network) else []
+                    found += [network] if network.id not in guarded and await self._is_open(network) else []
                     break
-        return tuple(names)
+        return tuple(found)
 
     async def _is_open(self, network: EngineNetwork) -> bool:
         if network.internal or self.store.find_network(NetworkId(network.id)) is None:
@@ -215,7 +260,7 @@ class WaysOut:
             return True
 
     def _allows(self, record: EndpointRecord) -> bool:
-        return self._options(record).allows_other_networks
+        return self._options(record).other_networks is OtherNetworks.ALLOW
 
     def _options(self, record: EndpointRecord) -> EgressOptions:
         network = self.store.find_network(record.network_id)

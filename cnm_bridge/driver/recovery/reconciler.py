@@ -48,7 +48,8 @@ class Reconciler:
     async def run(self) -> None:
         """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.engine.follow(self._begin_with_engine))
+            tasks.create_task(self.engine.follow(self._begin_with_engine, self.ways_out.note_connected))
+            tasks.create_task(self.ways_out.look_when_connected())
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.interval_s):

@@ -64,11 +64,12 @@ class TrustedEngine:
         """Whether the daemon is connected to the engine's event stream."""
         return self.version.is_up
 
-    async def follow(self, begin: Callable[[], None]) -> None:
+    async def follow(self, begin: Callable[[], None], on_connected: Callable[[str], None]) -> None:
         """Stay connected to the event stream until cancelled; call `begin` when a round should begin.
 
         That is whenever the connection was made, and when a network was made while no engine is trusted: if dockerd
         then lost that network, as a worker of a swarm does, nothing could tell that its endpoints are gone.
+        `on_connected` is that of `Engine.follow`.
         """
 
         def up(version: EngineVersion | None) -> None:
@@ -81,7 +82,7 @@ class TrustedEngine:
 
         while True:
             try:
-                await self.engine.follow(up, note_network)
+                await self.engine.follow(up, note_network, on_connected)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
             except Exception:  # a bug in background work is logged, and must not end the daemon

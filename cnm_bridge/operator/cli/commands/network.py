@@ -15,6 +15,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.options.cni_options import CONFIGURATION
+from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup, ExitStatus, exits
@@ -104,6 +105,11 @@ def network() -> None:
     help="Containers reach only this: a name, *.name, address or network, with or without :PORT. Repeatable.",
 )
 @click.option("--audit", is_flag=True, help="Everything passes, and what no --allow has is logged.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="With --allow or --audit: a container is taken off an open network that it is connected to later.",
+)
 @click.option("--allow-overlap", is_flag=True, help="Make it although others have addresses of its subnet.")
 @click.option(
     "-o",
@@ -133,6 +139,7 @@ def create(
     mtu: int | None,
     allowed: tuple[str, ...],
     audit: bool,
+    strict: bool,
     allow_overlap: bool,
     options: tuple[str, ...],
     dry_run: bool,
@@ -157,6 +164,10 @@ def create(
     makes_list = any((subnets, gateways, ranges, *of_links))
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
+    if strict:
+        if not (allowed or audit):
+            raise click.UsageError("--strict is for guarded networks; add --allow ENTRY or --audit")
+        pairs[OTHER_NETWORKS] = OtherNetworks.DISCONNECT.value
     settings = _settings(context, given, is_needed=not dry_run)
     with _refusals():
         if makes_list:

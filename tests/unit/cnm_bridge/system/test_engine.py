@@ -3,6 +3,7 @@
 """Requests to an engine over a real Unix socket; a missing answer is an error, and does not hang."""
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -12,13 +13,15 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.system.engine import Engine
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def serve(path: Path, networks: Handler, *, path_of_networks: str = "/{api}/networks/{id}") -> web.AppRunner:
+async def serve(
+    path: Path, networks: Handler, *, path_of_networks: str = "/{api}/networks/{id}", method: str = "GET"
+) -> web.AppRunner:
     """Start an engine that answers requests for its version, and those for networks with `networks`."""
 
     async def version(request: web.Request) -> web.Response:  # noqa: ARG001
@@ -26,7 +29,7 @@ async def serve(path: Path, networks: Handler, *, path_of_networks: str = "/{api
 
     app = web.Application()
     app.router.add_get("/version", version)
-    app.router.add_get(path_of_networks, networks)
+    app.router.add_route(method, path_of_networks, networks)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, path).start()
@@ -181,3 +184,54 @@ async def test_the_subnets_of_all_networks(tmp_path: Path) -> None:
     finally:
         await runner.cleanup()
     assert [(name, str(subnet)) for name, subnet in found] == [("bridge", "172.17.0.0/16"), ("bridge", "fd17::/64")]
+
+
+async def test_events_of_networks(tmp_path: Path) -> None:
+    """A network was made, or a container connected; what a proxy adds is left out."""
+    events = [
+        {"Type": "network", "Action": "create", "Actor": {"ID": "n1", "Attributes": {"name": "blue"}}},
+        {"Type": "network", "Action": "connect", "Actor": {"ID": "n1", "Attributes": {"container": "c1"}}},
+        {"Type": "network", "Action": "connect", "Actor": "c3"},
+        {"Type": "network", "Action": "connect", "Actor": {"ID": "n1", "Attributes": {"container": "c2"}}},
+    ]
+
+    seen: list[str] = []
+
+    async def streamed(request: web.Request) -> web.StreamResponse:
+        assert json.loads(request.query["filters"]) == {"type": ["network"], "event": ["create", "connect"]}
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for event in events:
+            await response.write(f"{json.dumps(event)}\n".encode())
+        async with asyncio.timeout(5):
+            while "c2" not in seen:  # noqa: ASYNC110 - nothing sets an event
+                await asyncio.sleep(0.01)
+        return response
+
+    runner = await serve(tmp_path / "s", streamed, path_of_networks="/{api}/events")
+    try:
+        await Engine(f"unix://{tmp_path}/s", 5).follow(lambda _: None, lambda: seen.append("made"), seen.append)
+    finally:
+        await runner.cleanup()
+    assert seen == ["made", "c1", "c2"]
+
+
+async def test_a_container_is_taken_off_a_network(tmp_path: Path) -> None:
+    """Without force, and the engine's error is one of its own kind."""
+    asked: list[object] = []
+
+    async def disconnect(request: web.Request) -> web.Response:
+        asked.append((request.path, await request.json()))
+        if len(asked) > 1:
+            return web.json_response({"message": "container c1 is not connected to network n1"}, status=403)
+        return web.Response()
+
+    runner = await serve(tmp_path / "s", disconnect, path_of_networks="/{api}/networks/{id}/disconnect", method="POST")
+    try:
+        engine = Engine(f"unix://{tmp_path}/s", 5)
+        await engine.disconnect("n1", "c1")
+        with pytest.raises(EngineRefused, match="is not connected"):
+            await engine.disconnect("n1", "c1")
+    finally:
+        await runner.cleanup()
+    assert asked == [("/v1.41/networks/n1/disconnect", {"Container": "c1"})] * 2

@@ -81,7 +81,7 @@ async def test_invalid_events_end_following(tmp_path: Path) -> None:
     """`follow` returns without an error."""
     reports = []
     async with answering(tmp_path / "s", {"version": VERSION, "info": [], "events": None}) as engine:
-        await engine.follow(lambda _: reports.append("up"), lambda: reports.append("network"))
+        await engine.follow(lambda _: reports.append("up"), lambda: reports.append("network"), reports.append)
     assert reports in ([], ["up"])  # the stream may end first
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.options.cni_options import parse_options
-from cnm_bridge.core.options.egress_options import EgressOptions
+from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,20 @@ def test_an_unguarded_network() -> None:
     assert parse_options({"cni.egress.net-admin": "allow"}).egress == EgressOptions(allows_net_admin=True)
 
 
+@pytest.mark.parametrize("chosen", OtherNetworks)
+def test_other_networks(chosen: OtherNetworks) -> None:
+    """They are refused by default."""
+    assert parse_options({"cni.egress.other-networks": chosen.value}).egress.other_networks is chosen
+    assert parse_options({}).egress.other_networks is OtherNetworks.REFUSE
+
+
 @pytest.mark.parametrize(
     ("network", "endpoint", "error"),
     [
         ({"cni.egress.allow": " ,"}, {}, "cni.egress.allow: is empty"),
         ({}, {"cni.egress.allow": ""}, "cni.egress.allow: is empty"),
         ({"cni.egress.audit": "yes"}, {}, "cni.egress.audit: 'yes' is neither true nor false"),
-        ({"cni.egress.other-networks": "no"}, {}, "'no' is neither refuse nor allow"),
+        ({"cni.egress.other-networks": "no"}, {}, "'no' is neither refuse nor allow nor disconnect"),
         ({}, {"cni.egress.audit": "true"}, "is an option of networks, not of containers"),
         ({}, {"cni.egress.other-networks": "allow"}, "is an option of networks, not of containers"),
         ({}, {"cni.egress.net-admin": "allow"}, "is an option of networks, not of containers"),

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which further networks of a guarded container are refused, and which are found later."""
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from cnm_bridge.core.engine_facts import (
     EngineNetwork,
     EngineVersion,
 )
-from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.system.engine import Engine
@@ -43,6 +44,7 @@ class Known(Engine):
     def __init__(self, directory: Path) -> None:
         super().__init__("unix:///nowhere", 1.0)
         self.answers = True
+        self.refuses: tuple[str, ...] = ()
         self.directory = directory
         self.configure()
         self.networks: dict[str, EngineNetwork] = {}
@@ -73,7 +75,8 @@ class Known(Engine):
         *before, last = self.networks.values()
         ids: Mapping[str, JsonValue] = {one.name: {"NetworkID": one.id} for one in before}
         document: JsonObject = {"NetworkSettings": {"Networks": {**ids, last.name: {"NetworkID": ""}}}}
-        return EngineContainer(id=CONTAINER, name="web", image="x", document=document)
+        ids_of_endpoints = frozenset(endpoint_id for one in self.networks.values() for endpoint_id in one.endpoints)
+        return EngineContainer(id=CONTAINER, name="web", image="x", document=document, endpoint_ids=ids_of_endpoints)
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network by ID or name."""
@@ -88,6 +91,13 @@ class Known(Engine):
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[EngineContainer, ...]:
         """Return the container."""
         return (self.container,) if CONTAINER in container_ids else ()
+
+    async def disconnect(self, network_id: str, container_id: str) -> None:
+        """Take the container off a network."""
+        (name,) = [one.name for one in self.networks.values() if one.id == network_id]
+        if name in self.refuses or container_id != CONTAINER:
+            raise EngineRefused("it is in use")
+        del self.networks[name]
 
 
 class Listed:
@@ -234,3 +244,58 @@ async def test_a_network_that_is_connected_later(store: Store, ways_out: WaysOut
     del engine.networks["open"]
     await ways_out.look()
     assert ways_out.found == {}
+
+
+async def test_a_network_that_is_connected_later_and_closed(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """The container is taken off each; where that fails, the network is a finding, and is tried again."""
+    await keep(store, AGENTS, "agents", **{"cni.egress.other-networks": "disconnect"})
+    await put(store, guarded())
+    for name in ("open", "other"):
+        engine.add(name, name * 16)
+    engine.add("last", "9" * 64, internal=True)
+    engine.refuses = ("other",)
+    with structlog.testing.capture_logs() as logged:
+        await ways_out.look()
+    assert [(line["event"], line.get("network")) for line in logged] == [
+        ("endpoint.way_out_closed", "open"),
+        ("endpoint.way_out_not_closed", "other"),
+        ("endpoint.way_out", None),
+    ]
+    assert ways_out.found == {ID: ("other",)}
+    engine.refuses = ()
+    await ways_out.look()
+    assert [*engine.networks] == ["agents", "last"]
+    assert ways_out.found == {}
+
+
+async def test_a_network_that_refuses_others_closes_nothing_later(
+    store: Store, ways_out: WaysOut, engine: Known
+) -> None:
+    """It is not told to; and a container cannot join it with another network, as with `disconnect`."""
+    await put(store, guarded())
+    engine.add("open", "o" * 64)
+    for chosen in ("refuse", "disconnect"):
+        await keep(store, AGENTS, "agents", **{"cni.egress.other-networks": chosen})
+        with pytest.raises(Refused, match="neither guarded nor internal"):
+            await ways_out.refuse(guarded())
+    await keep(store, AGENTS, "agents")
+    await ways_out.look()
+    assert "open" in engine.networks
+
+
+async def test_an_event_of_the_engine(store: Store, ways_out: WaysOut, engine: Known) -> None:
+    """Only the container that was connected is looked at, and what is known of others stays."""
+    await put(store, guarded())
+    engine.add("open", "o" * 64)
+    await ways_out.look(["f" * 64])
+    assert ways_out.found == {}
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(ways_out.look_when_connected())
+        for container_id in (CONTAINER, "f" * 64, CONTAINER):
+            ways_out.note_connected(container_id)
+        while not ways_out.found:  # noqa: ASYNC110 - nothing sets an event
+            await asyncio.sleep(0.01)
+        looking.cancel()
+    assert ways_out.found == {ID: ("open",)}
+    await ways_out.look(["f" * 64])
+    assert ways_out.found == {ID: ("open",)}

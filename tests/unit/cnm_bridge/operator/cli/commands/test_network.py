@@ -84,6 +84,7 @@ def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
         (("blue", "-o", "cni.ips"), "is not KEY=VALUE"),
         (("blue", "--subnet", "10.22.0.0/16", "-o", "cni.netwrk=red"), "did you mean cni.network?"),
         (("blue", "--subnet", "10.22.0.0/16", "-o", "cni.network=red"), "leave it out"),
+        (("blue", "--subnet", "10.22.0.0/16", "--strict"), "add --allow ENTRY or --audit"),
     ],
 )
 def test_wrong_options(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
