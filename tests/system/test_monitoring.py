@@ -54,7 +54,7 @@ def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus:
     lab.stop_daemon()
     lab.start_daemon("--metrics-listen", ADDRESS)
     checked = lab.run(str(prometheus.with_name("promtool")), "check", "rules", str(RULES))
-    assert "7 rules found" in checked.stdout
+    assert "9 rules found" in checked.stdout
     # The shorter limits: what is pending for ten minutes is pending for a second.
     rules = re.sub(r"age_seconds > 600", "age_seconds > 1", RULES.read_text("utf-8"))
     assert rules != RULES.read_text("utf-8")

@@ -41,6 +41,19 @@ def _parse_servers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]
         raise click.BadParameter(str(exc)) from exc
 
 
+def _parse_address(_: click.Context, __: click.Parameter, text: str) -> Server | None:
+    """Return an address with its port; None if there is none."""
+    if not text:
+        return None
+    try:
+        found = Server.parse(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+    if str(found) != text:
+        raise click.BadParameter(f"{text!r} has no port; write ADDRESS:PORT, such as 127.0.0.1:9792")
+    return found
+
+
 def _read_file(context: click.Context, _: click.Parameter, path: Path) -> Path:
     """Make the keys of a file the defaults of the options."""
     try:
@@ -116,6 +129,13 @@ def main() -> None:
 )
 @_DIRECTORY
 @click.option("--user", default="", help="The user to become. Started as root, the daemon keeps CAP_NET_ADMIN only.")
+@click.option(
+    "--metrics-listen",
+    metavar="ADDRESS:PORT",
+    default="",
+    callback=_parse_address,
+    help="Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect.",
+)
 @click.option("--verbose", is_flag=True, help="Log each query that no resolver has answered.")
 def run_daemon(
     *,
@@ -125,12 +145,19 @@ def run_daemon(
     cache: int,
     directory: Path,
     user: str,
+    metrics_listen: Server | None,
     verbose: bool,
 ) -> None:
     """Answer the DNS queries of guarded containers, log what they are refused, and repair the tables."""
     configure_logging(verbose=verbose)
     settings = Settings(
-        upstream=upstream, resolv_conf=resolv_conf, grace_s=grace, cache=cache, directory=directory, user=user
+        upstream=upstream,
+        resolv_conf=resolv_conf,
+        grace_s=grace,
+        cache=cache,
+        directory=directory,
+        user=user,
+        metrics_listen=metrics_listen,
     )
     try:
         run(settings)

@@ -13,6 +13,7 @@ import pwd
 import shutil
 import signal
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class Settings:
         cache: How many responses are remembered.
         directory: The records of the plugin, and the log of refusals.
         user: The user that the daemon becomes; "": it stays who it is.
+        metrics_listen: Where metrics are served over HTTP, for everyone who can connect; None: nowhere.
     """
 
     upstream: tuple[Server, ...]
@@ -80,6 +82,7 @@ class Settings:
     cache: int
     directory: Path
     user: str
+    metrics_listen: Server | None = None
 
 
 class Daemon:
@@ -101,12 +104,17 @@ class Daemon:
         self._sockets = sockets
         self._status = status
         self._refusals = refusals
+        self._containers: Counter[str] = Counter()
+        self._repairs = 0
         self._names = NamesInUse()
         self._removal = asyncio.Event()
         self._log_failed = False
 
-    async def serve(self) -> None:
+    async def serve(self, metrics: socket.socket | None) -> None:
         """Work until SIGTERM or SIGINT.
+
+        Args:
+            metrics: Where metrics are served; None: nowhere.
 
         Raises:
             OSError: It cannot work on.
@@ -133,6 +141,8 @@ class Daemon:
                     "check": self._check,
                     "status": partial(self._tell_status, responder),
                 }
+                if metrics is not None:
+                    works["metrics"] = partial(self._serve_metrics, metrics, responder, upstream)
                 running = [tasks.create_task(_supervised(name, work)) for name, work in works.items()]
                 running.append(tasks.create_task(self._watch_link(stop)))
                 log.info("cni-egress %s answers at %s and %s", __version__, RESPONDER4, RESPONDER6)
@@ -162,12 +172,37 @@ class Daemon:
                 async with asyncio.timeout(_STATUS_S):
                     await loop.sock_sendall(connection, render_json(self._describe_status(responder)))
 
+    async def _serve_metrics(self, listening: socket.socket, responder: Responder, upstream: Upstream) -> None:
+        # Loaded by `_listen`: without an address for metrics, their library is not.
+        from cni_egress.metrics import Figures, serve_metrics  # noqa: PLC0415
+
+        def read() -> Figures:
+            names, addresses = self._names.count()
+            refusals = self._refusals.counts
+            return Figures(
+                queries={**responder.counts},
+                refused={key[:3]: count for key, count in refusals.items() if not key[3]},
+                noticed={key[:3]: count for key, count in refusals.items() if key[3]},
+                answers=responder.durations.cumulative,
+                answers_s=responder.durations.sum_s,
+                containers={(network,): count for network, count in self._containers.items()},
+                names={(network,): count for network, count in names.items()},
+                addresses={(network,): count for network, count in addresses.items()},
+                repairs=self._repairs,
+                upstream_is_up=upstream.is_up,
+            )
+
+        await serve_metrics(listening, read)
+
     def _describe_status(self, responder: Responder) -> JsonObject:
+        queries: Counter[str] = Counter()
+        for (_, outcome), count in responder.counts.items():
+            queries[outcome] += count
         names: list[JsonValue] = [
             {"containerId": container, "ifName": ifname, "name": name, "addresses": [str(one) for one in addresses]}
             for (container, ifname), name, addresses in self._names.names()
         ]
-        return {"version": 1, "refusals": self._refusals.count, "queries": {**responder.counts}, "names": names}
+        return {"version": 1, "refusals": self._refusals.counts.total(), "queries": {**queries}, "names": names}
 
     async def _repair(self, renewal: Renewal) -> None:
         """Repair the tables at the start, and when something is missing."""
@@ -176,6 +211,7 @@ class Daemon:
             try:
                 missing = await asyncio.to_thread(self._repair_now)
                 if missing:
+                    self._repairs += 1
                     log.warning("put in force again: %s", "; ".join(missing[:_NAMED]))
                     renewal.renew_all_soon()
             except (BadRecord, NftFailed, OSError) as exc:
@@ -194,7 +230,9 @@ class Daemon:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             try:
-                rest = rest or list(await asyncio.to_thread(self._records.all))
+                if not rest:
+                    rest = list(await asyncio.to_thread(self._records.all))
+                    self._containers = Counter(record.network for record in rest)
                 checked, rest = rest[:_CHECKED], rest[_CHECKED:]
                 missing = await asyncio.to_thread(self._find_missing, checked)
                 if missing:
@@ -284,6 +322,7 @@ def run(settings: Settings) -> None:
         sockets = stack.enter_context(open_sockets())
         owner = pwd.getpwnam(settings.user).pw_uid if settings.user else os.getuid()
         status = stack.enter_context(open_status_socket(settings.directory, owner))
+        metrics = None if settings.metrics_listen is None else stack.enter_context(_listen(settings.metrics_listen))
         path.parent.mkdir(mode=0o755, exist_ok=True)
         if settings.user:
             # Other users must not read the records: who can read a file can lock it, and keep ADD and DEL waiting.
@@ -293,4 +332,20 @@ def run(settings: Settings) -> None:
                 shutil.chown(owned, settings.user)
             become(settings.user)
         refusals = stack.enter_context(closing(RefusalLog(path)))
-        asyncio.run(Daemon(settings, records, sockets, status, refusals).serve())
+        asyncio.run(Daemon(settings, records, sockets, status, refusals).serve(metrics))
+
+
+def _listen(address: Server) -> socket.socket:
+    """Return a socket for scrapes of metrics; load what answers them, as long as this process may read everything.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    import cni_egress.metrics  # noqa: F401, PLC0415
+
+    try:
+        return socket.create_server(
+            (address.host, address.port), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        )
+    except OSError as exc:
+        raise OSError(f"cannot listen at {address}: {os.strerror(exc.errno or 0)}; set --metrics-listen") from exc

@@ -6,7 +6,7 @@ From it the names are asked for again before their addresses are closed, the log
 answer that has just opened its addresses need not open them again.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -120,6 +120,16 @@ class NamesInUse:
             for question, use in uses.items():
                 yield key, to_text(question.name), [ip_address(one) for one in _unpack(question, use)]
 
+    def count(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how many names containers use, and how many addresses these have opened, both by network."""
+        names: Counter[str] = Counter()
+        addresses: Counter[str] = Counter()
+        for uses in self._uses.values():
+            for question, use in uses.items():
+                addresses[use.record.network] += len(use.addresses) // _size(question)
+            names[use.record.network] += len({question.name for question in uses})
+        return names, addresses
+
     def due(self, now: float) -> Iterator[tuple[Record, Question]]:
         """Yield the questions that have to be asked again, with the records under which they were asked."""
         for uses in tuple(self._uses.values()):
@@ -166,8 +176,12 @@ def _pack(addresses: Iterable[IpAddress]) -> bytes:
 
 
 def _unpack(question: Question, use: _Use) -> list[bytes]:
-    size = _BYTES_V6 if question.type == Type.AAAA else _BYTES_V4
+    size = _size(question)
     return [use.addresses[begin : begin + size] for begin in range(0, len(use.addresses), size)]
+
+
+def _size(question: Question) -> int:
+    return _BYTES_V6 if question.type == Type.AAAA else _BYTES_V4
 
 
 def _key(record: Record) -> tuple[str, str]:

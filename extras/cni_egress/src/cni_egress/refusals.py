@@ -113,7 +113,8 @@ class RefusalLog:
     """Appends refusals to a file; when it is full, it becomes FILE.1, and a new one is begun.
 
     Attributes:
-        count: How many refusals there were, those included that were not written.
+        counts: How many refusals there were, those included that were not written, by (network, kind, reason, whether
+            it passed because of an audit).
 
     Args:
         path: The file; its directory exists.
@@ -121,7 +122,7 @@ class RefusalLog:
     """
 
     def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self.count = 0
+        self.counts: Counter[tuple[str, str, str, bool]] = Counter()
         self._path = path
         self._now = now
         self._file = path.open("ab", buffering=0)
@@ -140,7 +141,7 @@ class RefusalLog:
         Raises:
             OSError: The file cannot be written.
         """
-        self.count += 1
+        self.counts[refusal.network, refusal.kind, refusal.why, refusal.audit] += 1
         now = self._now()
         if refusal.kind is not Kind.CONNECTION and (self._is_repeated(refusal, now) or self._is_too_much(refusal, now)):
             return

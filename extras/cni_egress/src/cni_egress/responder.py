@@ -9,6 +9,7 @@ nothing.
 import asyncio
 import logging
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Final
 
 from cni_egress.answers import Kept, decide, has_network, keep
 from cni_egress.cache import Cache
+from cni_egress.durations import Durations
 from cni_egress.message import (
     TCP_BYTES,
     Malformed,
@@ -57,7 +59,8 @@ class Responder:
     """The answers to queries.
 
     Attributes:
-        counts: How many queries there were, by outcome.
+        counts: How many queries there were, by network and outcome.
+        durations: How long the answers to allowed queries took.
 
     Args:
         records: Says whose policy a query has.
@@ -73,7 +76,8 @@ class Responder:
         renewal: Renewal,
         refuse: Callable[[Refusal], None],
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.durations = Durations()
         self._records = records
         self._cache = cache
         self._renewal = renewal
@@ -101,21 +105,24 @@ class Responder:
         try:
             query = parse_query(data)
         except Malformed:
-            self.counts["malformed"] += 1
+            self.counts["", "malformed"] += 1
             return render_format_error(data)
         limit = TCP_BYTES if is_tcp else query.udp_bytes
+        record = self._find(source)
+        network = "" if record is None else record.network
         try:
-            rcode, response = await self._respond(query, source, limit)
+            rcode, response = await self._respond(query, source, record, limit)
         except RecordGone:
-            self.counts["gone"] += 1
+            self.counts[network, "gone"] += 1
             return None
-        self.counts[rcode.name.lower()] += 1
+        self.counts[network, rcode.name.lower()] += 1
         return response or render_response(query, rcode, limit=limit)[0]
 
-    async def _respond(self, query: Query, source: IpAddress, limit: int) -> tuple[Rcode, bytes | None]:
+    async def _respond(
+        self, query: Query, source: IpAddress, record: Record | None, limit: int
+    ) -> tuple[Rcode, bytes | None]:
         """Return the outcome of a query, and the response if it is more than the outcome."""
         name = to_text(query.question.name)
-        record = self._find(source)
         if record is None:
             self._refuse(Refusal(kind=Kind.NAME, why=Why.SOURCE, source=str(source), name=name))
             return Rcode.REFUSED, None
@@ -128,6 +135,15 @@ class Responder:
             if rcode == Rcode.NXDOMAIN:
                 await asyncio.sleep(_REFUSAL_PAUSE_S)
             return rcode, None
+        begin = time.monotonic()
+        try:
+            return await self._resolve(record, source, query, limit)
+        finally:
+            self.durations.add(time.monotonic() - begin)
+
+    async def _resolve(self, record: Record, source: IpAddress, query: Query, limit: int) -> tuple[Rcode, bytes | None]:
+        """Return the outcome of a query that is allowed, and the response if it is more than the outcome."""
+        name, policy = to_text(query.question.name), record.policy
         try:
             response = await self._cache.resolve(query.question)
         except NoResponse as exc:
@@ -202,7 +218,7 @@ class Responder:
             except (BlockingIOError, InterruptedError):
                 return
             if self._waiting[peer[0]] >= _QUERIES:
-                self.counts["dropped"] += 1
+                self.counts["", "dropped"] += 1
                 continue
             self._waiting[peer[0]] += 1
             tasks.create_task(self._answer_datagram(sock, data, peer))
@@ -235,7 +251,7 @@ class Responder:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if self._connected[peer[0]] >= _CONNECTIONS:
-                self.counts["dropped"] += 1
+                self.counts["", "dropped"] += 1
                 connection.close()
                 continue
             self._connected[peer[0]] += 1

@@ -127,6 +127,9 @@ def _is_address(text: str) -> bool:
 class Upstream:
     """The resolvers that questions are sent to.
 
+    Attributes:
+        is_up: Whether one of them has answered the last question; true before the first one.
+
     Args:
         servers: Returns them, the best one first.
         questions: How many questions may wait at once.
@@ -136,6 +139,7 @@ class Upstream:
     def __init__(
         self, servers: Callable[[], Sequence[Server]], *, questions: int, now: Callable[[], float] = time.monotonic
     ) -> None:
+        self.is_up = True
         self._servers = servers
         self._questions = questions
         self._now = now
@@ -152,7 +156,13 @@ class Upstream:
             raise NoResponse("too many questions wait for a resolver")
         self._waiting += 1
         try:
-            return await self._ask(question)
+            response = await self._ask(question)
+        except NoResponse:
+            self.is_up = False
+            raise
+        else:
+            self.is_up = True
+            return response
         finally:
             self._waiting -= 1
 

@@ -5,12 +5,15 @@
 import json
 import pwd
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from cni_egress.daemon import LOG_FILE
 from cni_egress.records import DIRECTORY
@@ -19,6 +22,7 @@ from tests.egress.upstream import FakeUpstream, serving
 from tests.kernel.namespace import Namespace
 from tests.lab.waiting import wait_until
 
+METRICS = "127.0.0.1:9792"
 NUMBERS = count(10)
 
 
@@ -153,3 +157,45 @@ def test_routing_rules_are_repaired(host: Host, agent: Container) -> None:
     assert agent.record.link.encode() in own.run("ip rule show priority 40")
     own.ip("rule delete priority 40")
     wait_until(lambda: agent.record.link.encode() in own.run("ip rule show priority 40"), "the rule is back", 20)
+
+
+def scrape() -> dict[tuple[str, ...], float]:
+    """Return the metrics: name and values of labels → value."""
+    with urlopen(f"http://{METRICS}/metrics", timeout=5) as response:
+        families = text_string_to_metric_families(response.read().decode())
+        return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+
+
+def test_its_metrics(host: Host, agent: Container) -> None:
+    """What it answers, refuses and repairs is counted by network; a scrape is answered without rights."""
+    host.start_daemon("--metrics-listen", METRICS)
+    for _ in range(3):
+        agent.addresses("www.example.com")
+    agent.ask("evil.example")
+    assert not agent.can_reach("11.9.9.9", 443)
+    wait_until(lambda: bool(refusals("connection", agent)), "the refusal is logged")
+    wait_until(lambda: scrape().get(("cni_egress_containers", "agents")) == 1, "the container is counted", 10)
+    found = scrape()
+    assert found["cni_egress_queries_total", "agents", "noerror"] == 3
+    assert found["cni_egress_queries_total", "agents", "nxdomain"] == 1
+    assert found["cni_egress_answer_duration_seconds_count",] == 3
+    assert found["cni_egress_refused_total", "name", "agents", "name not allowed"] == 1
+    assert found["cni_egress_refused_total", "connection", "agents", "destination not allowed"] == 1
+    assert (found["cni_egress_names", "agents"], found["cni_egress_open_addresses", "agents"]) == (1, 1)
+    assert (found["cni_egress_repairs_total",], found["cni_egress_upstream_up",]) == (0, 1)
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+    wait_until(lambda: scrape()["cni_egress_repairs_total",] > 0, "the repair is counted", 10)
+
+
+def test_an_address_for_metrics_that_is_taken(host: Host) -> None:
+    """The daemon does not start, and says which option is meant."""
+    with socket.create_server(("127.0.0.1", 9792)):
+        done = subprocess.run(
+            [COMMAND, "run", "--config", "/dev/null", "--metrics-listen", METRICS],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == f"Error: cannot listen at {METRICS}: Address already in use; set --metrics-listen\n"
+    assert host.daemon is None

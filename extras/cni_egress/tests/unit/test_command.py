@@ -29,6 +29,14 @@ def test_a_file(tmp_path: Path, started: list[Settings]) -> None:
     (settings,) = started
     assert settings.upstream == (Server("10.0.0.1"), Server("10.0.0.2", 5353))
     assert (settings.grace_s, settings.resolv_conf, settings.user) == (30, Path("/x"), "egress")
+    assert settings.metrics_listen is None
+
+
+def test_an_address_for_metrics(started: list[Settings]) -> None:
+    """It has a port, for IPv6 behind brackets."""
+    for text, server in (("127.0.0.1:53", Server("127.0.0.1", 53)), ("[::1]:9792", Server("::1", 9792))):
+        CliRunner().invoke(command.main, ["run", "--metrics-listen", text])
+        assert started.pop().metrics_listen == server
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,8 @@ def test_a_file(tmp_path: Path, started: list[Settings]) -> None:
         ("grace = 0", "0 is not in the range x>=1"),
         ('upstream = ["dns.example"]', "'dns.example' does not appear to be an IPv4 or IPv6 address"),
         ("grace = ", "cannot be read"),
+        ('metrics-listen = "127.0.0.1"', "'127.0.0.1' has no port; write ADDRESS:PORT"),
+        ('metrics-listen = "localhost:9792"', "'localhost' does not appear to be an IPv4 or IPv6 address"),
     ],
 )
 def test_a_bad_file(tmp_path: Path, started: list[Settings], text: str, message: str) -> None:

@@ -120,3 +120,13 @@ def test_a_container_with_many_names() -> None:
         names.note(ONE, question(f"n{number}.example"), (EIGHT,), due=10, end=20)
     assert len(names) == 256
     assert names.name_of(ONE, EIGHT) == "n299.example"
+
+
+def test_how_many_there_are() -> None:
+    """By network: a name of two families is one, and one of two containers is two."""
+    names = NamesInUse()
+    names.note(ONE, question("a.example"), (EIGHT, FOUR), due=10, end=20)
+    names.note(ONE, Question(parse_name("a.example"), Type.AAAA), (ip_address("2001:db8::1"),), due=10, end=20)
+    names.note(TWO, question("a.example"), (EIGHT,), due=10, end=20)
+    names.note(replace(ONE, container_id="c3", network="probe"), question("b.example"), (), due=10, end=20)
+    assert names.count() == ({"agents": 2, "probe": 1}, {"agents": 4, "probe": 0})

@@ -94,6 +94,21 @@ async def test_no_resolver() -> None:
         await asking().ask(question("www.example.com"))
 
 
+async def test_whether_it_is_up(pair: tuple[FakeUpstream, FakeUpstream]) -> None:
+    """As long as one answers, whatever it answers."""
+    servers: list[Server] = []
+    upstream = Upstream(lambda: servers, questions=1)
+    found = [upstream.is_up]
+    with pytest.raises(NoResponse):
+        await upstream.ask(question("www.example.com"))
+    found.append(upstream.is_up)
+    first, _ = pair
+    first.rcodes["www.example.com"] = Rcode.SERVFAIL
+    servers.append(Server(first.host, first.port))
+    await upstream.ask(question("www.example.com"))
+    assert [*found, upstream.is_up] == [True, False, True]
+
+
 async def test_a_slow_name_is_in_nobodys_way(pair: tuple[FakeUpstream, FakeUpstream]) -> None:
     """While it waits, others are answered; those above the limit fail at once."""
     first, _ = pair
