@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
-from cni_egress.refusals import Kind, Refusal, RefusalLog, Why, render
+from cni_egress.refusals import SCHEMA, Kind, Refusal, RefusalLog, Why, render
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
 CONNECTION = Refusal(
@@ -70,6 +71,31 @@ def test_a_line() -> None:
     keys = {"schema", "time", "kind", "why", "container", "source", "name", "type"}
     assert set(json.loads(render(NAME, TIME))) == keys
     assert render(CONNECTION, TIME).count(b"\n") == 1
+
+
+SCHEMA_FILE = Path(__file__).parents[2] / "refusals.schema.json"
+
+
+@pytest.mark.parametrize("why", Why)
+@pytest.mark.parametrize("kind", Kind)
+def test_the_schema(kind: Kind, why: Why) -> None:
+    """Each line is as it says, and it has every key that a line may have, and no others."""
+    schema = json.loads(SCHEMA_FILE.read_text("utf-8"))
+    Draft202012Validator.check_schema(schema)
+    line = json.loads(render(replace(CONNECTION, kind=kind, why=why, type=65535, audit=True), TIME))
+    Draft202012Validator(schema).validate(line)
+    assert set(line) == set(schema["properties"])
+    Draft202012Validator(schema).validate(json.loads(render(Refusal(kind=kind, why=why, source="fd66::1"), TIME)))
+
+
+def test_another_version_of_the_schema() -> None:
+    """The lines of another version are refused."""
+    schema = json.loads(SCHEMA_FILE.read_text("utf-8"))
+    line = json.loads(render(NAME, TIME))
+    assert not Draft202012Validator(schema).is_valid({**line, "schema": SCHEMA + 1})
+    assert Draft202012Validator(schema).is_valid({**line, "other": 1})
+    assert {*schema["properties"]["kind"]["enum"]} == {*Kind}
+    assert {*schema["properties"]["why"]["enum"]} == {*Why}
 
 
 def test_names_are_not_repeated(tmp_path: Path, log: RefusalLog, clock: Clock) -> None:
