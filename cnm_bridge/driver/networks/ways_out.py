@@ -55,6 +55,7 @@ class WaysOut:
     planner: EndpointPlanner
     version: KnownVersion
     _found: dict[EndpointId, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _guarded: set[EndpointId] = field(default_factory=set, init=False)
     _connected: asyncio.Queue[str] = field(default_factory=asyncio.Queue, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -86,12 +87,14 @@ class WaysOut:
             if guarded and not record.internal:
                 self._refuse([self._name(record)], guarded)
             return
+        self._guarded.add(record.id)
         names = [self._name(other) for other in beside if _is_open(other)]
         self._refuse(dict.fromkeys([*names, *await self._ask(record)]), [record])
 
     def note_connected(self, container_id: str) -> None:
-        """Note that a container was connected to a network."""
-        self._connected.put_nowait(container_id)
+        """Note that a container was connected to a network; costs nothing while no container is guarded."""
+        if self._guarded:
+            self._connected.put_nowait(container_id)
 
     async def look_when_connected(self) -> None:
         """Look at the containers that are noted, until cancelled."""
@@ -112,22 +115,20 @@ class WaysOut:
             containers: The IDs of the containers to look at; by default those of all guarded endpoints.
         """
         async with self._looking:
-            guarded = {
-                record.id: record
-                for record in self.store.endpoints()
-                if record.phase is Phase.JOINED and is_guarded(Endpoint(record).network) and not self._allows(record)
-            }
+            if containers is None:
+                self._guarded.clear()
+                self._guarded.update(one.id for one in self.store.endpoints() if is_guarded(Endpoint(one).network))
             try:
-                found = [one async for one in self._find(guarded, containers)] if guarded else []
+                found = [one async for one in self._find(containers)] if self._guarded else []
             except EngineUnavailable as exc:
                 log.info("container.networks_unknown", error=str(exc))
                 return
             now = {} if containers is None else dict(self._found)
-            for container, ids, networks in found:
-                is_closed = any(self._options(guarded[one]).other_networks is OtherNetworks.DISCONNECT for one in ids)
-                left = await self._close(container, ids[0], networks) if is_closed else networks
+            for container, records, networks in found:
+                is_closed = any(self._options(one).other_networks is OtherNetworks.DISCONNECT for one in records)
+                left = await self._close(container, records[0].id, networks) if is_closed else networks
                 names = tuple(network.name for network in left)
-                for endpoint_id in ids:
+                for endpoint_id in (one.id for one in records):
                     if names and self._found.get(endpoint_id) != names:
                         log.warning("endpoint.way_out", endpoint_id=endpoint_id, networks=names)
                     now[endpoint_id] = names
@@ -214,21 +215,27 @@ class WaysOut:
             )
 
     async def _find(
-        self, guarded: Mapping[EndpointId, EndpointRecord], containers: Collection[str] | None
-    ) -> AsyncIterator[tuple[EngineContainer, Sequence[EndpointId], tuple[EngineNetwork, ...]]]:
+        self, containers: Collection[str] | None
+    ) -> AsyncIterator[tuple[EngineContainer, Sequence[EndpointRecord], tuple[EngineNetwork, ...]]]:
         """Yield the containers that have ways out, each with its guarded endpoints, and the ways out."""
-        networks = {record.network_id for record in guarded.values()}
         if containers is None:
+            networks = {record.network_id for record in self._joined(self._guarded)}
             described = [await self.engine.find_network(network_id) for network_id in networks]
             of_networks = [one for network in described if network for one in network.endpoints.values()]
-            containers = {one.container_id for one in of_networks if one.container_id and one.id in guarded}
+            containers = {one.container_id for one in of_networks if one.container_id and one.id in self._guarded}
         known: dict[str, EngineNetwork | None] = {}
         ids = [*containers]
         for first in range(0, len(ids), _AT_ONCE):
             for container in await self.engine.find_starting(ids[first : first + _AT_ONCE]):
-                endpoints = [EndpointId(one) for one in container.endpoint_ids if one in guarded]
-                if endpoints and (found := await self._open_networks(container, networks, known)):
-                    yield container, endpoints, found
+                records = self._joined(map(EndpointId, container.endpoint_ids & self._guarded))
+                networks = {record.network_id for record in records}
+                if records and (found := await self._open_networks(container, networks, known)):
+                    yield container, records, found
+
+    def _joined(self, endpoint_ids: Iterable[EndpointId]) -> Sequence[EndpointRecord]:
+        """Return the joined ones of guarded endpoints, without those of networks that allow ways out."""
+        records = map(self.store.find_endpoint, endpoint_ids)
+        return [one for one in records if one is not None and one.phase is Phase.JOINED and not self._allows(one)]
 
     async def _open_networks(
         self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]
@@ -273,6 +280,7 @@ class WaysOut:
 
     def _forget(self, endpoint_id: EndpointId) -> None:
         self._found.pop(endpoint_id, None)
+        self._guarded.discard(endpoint_id)
 
 
 def _is_open(record: EndpointRecord) -> bool:

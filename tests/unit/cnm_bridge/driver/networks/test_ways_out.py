@@ -286,6 +286,7 @@ async def test_a_network_that_refuses_others_closes_nothing_later(
 async def test_an_event_of_the_engine(store: Store, ways_out: WaysOut, engine: Known) -> None:
     """Only the container that was connected is looked at, and what is known of others stays."""
     await put(store, guarded())
+    await ways_out.look()  # so that it is known to be guarded
     engine.add("open", "o" * 64)
     await ways_out.look(["f" * 64])
     assert ways_out.found == {}
