@@ -54,15 +54,12 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene, beside_
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
 
 
-@pytest.mark.parametrize("verb", ["DEL", "ADD"])
-def test_the_daemon_is_killed_while_the_gateway_changes(
-    private_scene: Scene, beside_ours: Sequence[str], verb: str
-) -> None:
+def test_the_daemon_is_killed_while_the_gateway_changes(private_scene: Scene, beside_ours: Sequence[str]) -> None:
     """Its next run publishes the ports: Docker only logs the error, and does not request them again."""
     scene, lab = private_scene, private_scene.lab
     scene.plugin(
         "portmap",
-        f"input=$(cat); case $CNI_COMMAND in {verb}) while [ -e /run/gate ]; do touch /run/portmap-waits; sleep 0.05; "
+        "input=$(cat); case $CNI_COMMAND in ADD) while [ -e /run/gate ]; do touch /run/portmap-waits; sleep 0.05; "
         'done;; esac; printf "%s" "$input" | exec /usr/lib/cni/portmap',
     )
     network, _ = port_network(scene, name="zzz-restarted")
