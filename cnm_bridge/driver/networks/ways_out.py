@@ -183,7 +183,7 @@ class WaysOut:
                 endpoint = network.endpoints.get(record.id) if network else None
                 container = await self.engine.find_container_named(endpoint.name) if endpoint else None
                 if container is None:
-                    return ()
+                    raise EngineUnavailable(f"it lists no container with the endpoint {record.id}")
                 if not self._options(record).allows_net_admin:
                     await self._refuse_privileges(container.id, record)
                 return tuple(other.name for other in await self._open_networks(container, {record.network_id}, {}))
@@ -217,7 +217,7 @@ class WaysOut:
     async def _find(
         self, containers: Collection[str] | None
     ) -> AsyncIterator[tuple[EngineContainer, Sequence[EndpointRecord], tuple[EngineNetwork, ...]]]:
-        """Yield the containers that have ways out, each with its guarded endpoints, and the ways out."""
+        """Yield the guarded containers, each with its guarded endpoints and its ways out."""
         if containers is None:
             networks = {record.network_id for record in self._joined(self._guarded)}
             described = [await self.engine.find_network(network_id) for network_id in networks]
@@ -229,8 +229,8 @@ class WaysOut:
             for container in await self.engine.find_starting(ids[first : first + _AT_ONCE]):
                 records = self._joined(map(EndpointId, container.endpoint_ids & self._guarded))
                 networks = {record.network_id for record in records}
-                if records and (found := await self._open_networks(container, networks, known)):
-                    yield container, records, found
+                if records:
+                    yield container, records, await self._open_networks(container, networks, known)
 
     def _joined(self, endpoint_ids: Iterable[EndpointId]) -> Sequence[EndpointRecord]:
         """Return the joined ones of guarded endpoints, without those of networks that allow ways out."""

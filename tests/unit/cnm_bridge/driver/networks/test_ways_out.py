@@ -228,6 +228,13 @@ async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, 
     await ways_out.refuse(guarded())
 
 
+async def test_an_engine_that_does_not_list_the_endpoint(ways_out: WaysOut, engine: Known) -> None:
+    """Nothing joins if it is not known which container that is."""
+    engine.networks["agents"] = replace(engine.networks["agents"], endpoints={})
+    with pytest.raises(Refused, match=f"lists no container with the endpoint {ID}"):
+        await ways_out.refuse(guarded())
+
+
 async def test_a_network_that_is_connected_later(store: Store, ways_out: WaysOut, engine: Known) -> None:
     """It is logged once, and shown until it has gone, or the endpoint has."""
     await put(store, guarded())
@@ -300,3 +307,6 @@ async def test_an_event_of_the_engine(store: Store, ways_out: WaysOut, engine: K
     assert ways_out.found == {ID: ("open",)}
     await ways_out.look(["f" * 64])
     assert ways_out.found == {ID: ("open",)}
+    del engine.networks["open"]
+    await ways_out.look([CONTAINER])
+    assert ways_out.found == {}
