@@ -14,6 +14,7 @@ from cni_bridge_spec import JsonObject, as_object, get_int, get_object, get_str,
 from tests.alike.cases import Case
 from tests.alike.roles import flatten, link_local, replace_values
 from tests.alike.side import SERVER, Side
+from tests.lab import LabError
 
 __all__ = ["Subject"]
 
@@ -63,7 +64,7 @@ class Subject:
 
     def remove(self) -> None:
         """Remove the container."""
-        self._lab.run("docker", "rm", "--force", self._name, check=False)
+        self._lab.remove_container(self._name)
 
     def observe(self) -> Mapping[str, str]:
         """Return what the container sees, what Docker shows of it, and who answers whom, in roles."""
@@ -83,10 +84,10 @@ class Subject:
         return {**replace_values(found, roles), "names of links": " ".join(sorted(links))}
 
     def _inspect(self) -> JsonObject:
-        done = self._lab.run("docker", "container", "inspect", self._name, check=False)
-        found = parse_json(done.stdout.encode())
-        assert isinstance(found, list)
-        return as_object(found[0], "container") if found else {}
+        try:
+            return self._lab.container(self._name).inspect()
+        except LabError:
+            return {}
 
     def _look_inside(self, pid: int) -> dict[str, str]:
         """Run `inside.py`; nothing if the container does not run."""

@@ -16,6 +16,7 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     parse_json,
 )
+from tests.lab.docker_api import call
 from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 
@@ -69,10 +70,12 @@ class Container:
         self.name = name
 
     def inspect(self) -> JsonObject:
-        """Return the document of `docker inspect`."""
-        found = parse_json(self._namespaces.run(["docker", "container", "inspect", self.name]).stdout.encode())
-        assert isinstance(found, list)
-        return as_object(found[0], f"container {self.name}")
+        """Return the document of `docker inspect`.
+
+        Raises:
+            LabError: There is no such container.
+        """
+        return as_object(call(self._namespaces, "GET", f"/containers/{self.name}/json"), f"container {self.name}")
 
     def endpoint(self, network: str) -> DockerEndpoint:
         """Return what Docker shows of this container's endpoint on a network (by name)."""

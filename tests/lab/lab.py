@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, parse_json
-from tests.lab import unix_http
+from tests.lab import docker_api, unix_http
 from tests.lab.connections import Connections
 from tests.lab.container import Container
+from tests.lab.docker_api import DOCKER_SOCKET
 from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins
 from tests.lab.errors import LabError
 from tests.lab.image import image_tar
@@ -25,7 +26,7 @@ from tests.lab.leftovers import leftovers
 from tests.lab.namespaces import Namespaces
 from tests.lab.process import Process
 from tests.lab.programs import SEARCH_PATH, require
-from tests.lab.state import DOCKER_SOCKET, LabState, observe
+from tests.lab.state import LabState, observe
 
 __all__ = ["ADMIN_SOCKET", "DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
 
@@ -185,6 +186,14 @@ class Lab:
     def container(self, name: str) -> Container:
         """Return a view of a container: its links, its addresses, and what Docker shows of them."""
         return Container(self.namespaces, name)
+
+    def remove_container(self, name: str) -> None:
+        """Remove a container, if there is one, without waiting for a clean stop."""
+        docker_api.remove(self.namespaces, f"/containers/{name}?force=1")
+
+    def remove_network(self, name: str) -> None:
+        """Remove a network of Docker, if there is one and no container is on it."""
+        docker_api.remove(self.namespaces, f"/networks/{name}")
 
     def start_dockerd(self, *options: str, timeout_s: float = 60.0) -> Process:
         """Start dockerd and wait until its API answers.

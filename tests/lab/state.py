@@ -3,6 +3,7 @@
 """What a lab has at one moment of everything that attachments, containers and networks may leave behind."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,17 +13,18 @@ from cni_invoker.documents.jsontypes import (
     as_object,
     find_object,
     find_str,
+    get_object,
     get_objects,
     get_str,
     parse_json,
 )
-from tests.lab import unix_http
+from tests.lab import docker_api
+from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 from tests.lab.programs import CNI_BIN_DIRS
 
-__all__ = ["DOCKER_SOCKET", "LabState", "observe", "parse_rules"]
+__all__ = ["LabState", "observe", "parse_rules"]
 
-DOCKER_SOCKET: Final = "/run/docker.sock"
 _RESERVATIONS: Final = "/var/lib/cni/networks"
 # Ours (staging, pins), and where plugins keep a container's old settings (tuning).
 _RUN_DIRS: Final = ("/run/cni-bridge/netns", "/run/cni-bridge/sandboxes", "/run/cni")
@@ -81,11 +83,9 @@ def _network_namespaces(namespaces: Namespaces) -> set[str]:
 def _sandboxes(namespaces: Namespaces, containers: tuple[JsonObject, ...]) -> Iterator[str]:
     for container in containers:
         if container.get("State") == "running":
-            _, found = unix_http.request(
-                namespaces.path(DOCKER_SOCKET), "GET", f"/containers/{get_str(container, 'Id')}/json"
-            )
-            settings = find_object(as_object(found, "the container"), "NetworkSettings")  # None if it was just removed
-            if settings is not None:
+            with suppress(LabError):  # it was just removed
+                found = docker_api.call(namespaces, "GET", f"/containers/{get_str(container, 'Id')}/json")
+                settings = get_object(as_object(found, "the container"), "NetworkSettings")
                 yield get_str(settings, "SandboxKey").removeprefix("/var")
 
 
@@ -143,7 +143,7 @@ def _running_plugins(namespaces: Namespaces) -> Iterator[str]:
 
 def _ask_docker(namespaces: Namespaces, target: str) -> tuple[JsonObject, ...]:
     try:
-        _, found = unix_http.request(namespaces.path(DOCKER_SOCKET), "GET", target)
+        found = docker_api.call(namespaces, "GET", target)
     except (FileNotFoundError, ConnectionError):  # dockerd does not run
         return ()
     return get_objects({target: found}, target)

@@ -14,9 +14,9 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressPhase, AddressRecord
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Lab, LabState
+from tests.lab.docker_api import DOCKER_SOCKET
 from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules
-from tests.lab.state import DOCKER_SOCKET
 from tests.plugins.unreliable import render_unreliable
 from tests.soak.artifacts import Artifacts, Attachment, generalise, kind_of_link, parse_addresses
 from tests.soak.comparison import MachineView, Reservation, Sandbox

@@ -128,9 +128,9 @@ class Scene:
 
     def __exit__(self, *error: object) -> None:
         for name in self._containers:
-            self.lab.run("docker", "rm", "--force", name, check=False)
+            self.lab.remove_container(name)
         for name in self._networks:
-            self.lab.run("docker", "network", "rm", name, check=False)
+            self.lab.remove_network(name)
         with suppress(OSError, HTTPException, LabError):  # the guard reports what is left
             wait_torn_down(self.lab)  # plugins may be among the files
         for file in self._files:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab import Lab, Process, wait_until
-from tests.lab.state import DOCKER_SOCKET
+from tests.lab.docker_api import DOCKER_SOCKET
 from tests.lab.unix_http import is_answering
 from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, wait_logged
