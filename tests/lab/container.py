@@ -16,7 +16,7 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     parse_json,
 )
-from tests.lab.docker_api import call
+from tests.lab.docker_api import call, execute
 from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 
@@ -91,12 +91,12 @@ class Container:
         )
 
     def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
-        """Run one of busybox's commands in the container (`docker exec`) and return its stripped stdout.
+        """Run one of busybox's commands in the container, as `docker exec` does, and return its stripped stdout.
 
         Raises:
             CommandFailed: Its exit status is not 0.
         """
-        return self._namespaces.run(["docker", "exec", self.name, *argv], timeout_s=timeout_s).stdout.strip()
+        return execute(self._namespaces, self.name, argv, timeout_s=timeout_s).strip()
 
     def ip(self, *argv: str) -> tuple[JsonObject, ...]:
         """Run a command of iproute2 (`"addr"`, `"-6", "route"`, `"rule"`) in the container; return its JSON objects."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cni_invoker.documents.jsontypes import JsonValue, parse_json, render_json
 
-__all__ = ["is_answering", "request"]
+__all__ = ["is_answering", "request", "send"]
 
 
 def request(
@@ -20,7 +20,21 @@ def request(
     *,
     timeout_s: float = 10.0,
 ) -> tuple[int, JsonValue]:
-    """Return the status and the JSON document that a server answers; None if it is not JSON.
+    """Return the status and the JSON document that a server answers; None if it is not JSON. See `send`."""
+    status, data = send(server, method, target, body, timeout_s=timeout_s)
+    is_json = data.lstrip()[:1] in (b"{", b"[")  # `OK` from /_ping is not
+    return status, parse_json(data) if is_json else None
+
+
+def send(
+    server: Path | Callable[[], socket.socket],
+    method: str,
+    target: str,
+    body: JsonValue = None,
+    *,
+    timeout_s: float = 10.0,
+) -> tuple[int, bytes]:
+    """Return the status and the bytes that a server answers.
 
     Args:
         server: Its socket's path, or what connects to it.
@@ -38,11 +52,9 @@ def request(
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection.request(method, target, None if body is None else render_json(body), headers)
         response = connection.getresponse()
-        data = response.read()
+        return response.status, response.read()
     finally:
         connection.close()
-    is_json = data.lstrip()[:1] in (b"{", b"[")  # `OK` from /_ping is not
-    return response.status, parse_json(data) if is_json else None
 
 
 def is_answering(path: Path, method: str, target: str) -> bool:
