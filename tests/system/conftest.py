@@ -35,6 +35,7 @@ __all__ = [
     "guard",
     "lab",
     "private_scene",
+    "pytest_collection_modifyitems",
     "pytest_runtest_makereport",
     "pytest_runtest_setup",
     "pytest_sessionfinish",
@@ -184,6 +185,28 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             for process in found.processes:
                 report.sections.append((f"log of {process.name}, process {process.pid}", process.tail()))
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Mark the variants of a test as `long` that do not represent it.
+
+    Raises:
+        pytest.UsageError: A representative is not among the variants of its test.
+    """
+    missing: dict[str, set[object]] = {}
+    for item in items:
+        marker = item.get_closest_marker("representatives")
+        if marker is None or not isinstance(item, pytest.Function):
+            continue
+        variant = item.callspec.id
+        missing.setdefault(f"{item.path}::{item.originalname}", set(marker.args)).discard(variant)
+        if variant not in marker.args:
+            item.add_marker(pytest.mark.long)
+    is_whole = not any("::" in argument for argument in config.args)
+    for test, variants in missing.items():
+        if variants and is_whole:
+            raise pytest.UsageError(f"{test} has no variants {variants}, which its marker `representatives` names")
 
 
 @pytest.hookimpl(tryfirst=True)

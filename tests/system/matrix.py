@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--smoke", action="store_true", help="a few tests, on what `make system` does not use")
     options, for_pytest = parser.parse_known_args(arguments)
     if options.smoke:
-        for_pytest = ["-m", "smoke", *for_pytest]
+        for_pytest = ["-m", "smoke and not long", *for_pytest]
     missing = tuple(_fetch())
     known = known_engines()
     runs = [

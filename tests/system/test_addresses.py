@@ -47,6 +47,7 @@ def assert_addresses(container: Container, network: str, *addresses: str) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.representatives("capability", "ptp", "static", "dhcp")
 def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
     """`driver-opt=cni.ips=…` gives the container that address, by whichever input the list's plugins take it."""
     subnet = scene.subnet()
@@ -198,6 +199,7 @@ def test_an_ipv4_pool_that_docker_adds(scene: Scene, attach: AttachOption) -> No
 
 
 @pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])
+@pytest.mark.representatives("host-local", "static")
 def test_dockers_own_ipam(scene: Scene, way: str) -> None:
     """With `--subnet` Docker chooses addresses, `--ip` works, and the plugins receive its choice."""
     subnet = scene.subnet()

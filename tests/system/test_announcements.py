@@ -70,6 +70,7 @@ def second_host(lab: Lab, subnet: Subnet) -> Iterator[SecondHost]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("mode", [AttachMode.MOVE, AttachMode.HYBRID, AttachMode.DIRECT])
+@pytest.mark.representatives("move", "direct")
 def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: AttachMode) -> None:
     """It learns that of the IPv4 and the IPv6 address after a start and after a restart, in each mode."""
     if mode is not AttachMode.MOVE and engine.version < (28,):

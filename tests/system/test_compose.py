@@ -102,6 +102,7 @@ def test_a_driver_and_nothing_else(scene: Scene, program: str) -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_project_that_grows(scene: Scene, program: str) -> None:
     """Several containers of a service, a profile, fixed addresses and a network of another project take effect."""
     front, shared = scene.subnet(), scene.subnet()

@@ -79,6 +79,7 @@ def test_a_start_that_fails(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.representatives("2")
 def test_an_interrupted_test_cleans_up(scene: Scene, number: signal.Signals) -> None:
     """Ctrl-C, or a terminal that is closed, while the containers run."""
     network, _ = scene.bridge_network()

@@ -112,6 +112,7 @@ def test_the_whole_name_of_a_link(scene: Scene, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ptp", "sbr"])
+@pytest.mark.representatives("ptp")
 def test_addresses_of_dockers_ipam(scene: Scene, engine: Engine, kind: str) -> None:
     """Plugins that remove the route of the prefix run in the sandbox, because a moved link has another prefix."""
     subnet = scene.subnet()

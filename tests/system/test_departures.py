@@ -119,6 +119,7 @@ def test_the_last_address_of_a_network(slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.long
 def test_the_wait_for_an_address_is_limited(slow: Scene) -> None:
     """If the former owner's DEL hangs, the next endpoint fails after some seconds with the IPAM plugin's error."""
     lab = slow.lab
@@ -189,6 +190,7 @@ def test_the_port_of_a_leaving_container_is_chosen_first(slow: Scene) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.representatives("2")
 def test_stopping_a_container_does_not_wait_for_del(slow: Scene, count: int) -> None:
     """Engines before 29 publish its ports on each of its networks in turn; none waits for the previous one's DEL."""
     lab = slow.lab

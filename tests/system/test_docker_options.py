@@ -114,7 +114,6 @@ def test_options_of_macvlan_are_refused(scene: Scene) -> None:
     assert "cni-bridge network create NAME --parent LINK" in error
 
 
-@pytest.mark.smoke
 def test_options_of_other_tools_do_not_refuse_a_container(scene: Scene) -> None:
     """They have no effect, and are logged once; one that begins as ours is misspelt, and refused."""
     network, subnet = scene.bridge_network()

@@ -62,6 +62,7 @@ def test_a_container_without_ports(scene: Scene) -> None:
     assert examine(scene.lab) == (0, {})
 
 
+@pytest.mark.long
 def test_ipam_sections(scene: Scene) -> None:
     """A file with nothing but a section is examined as a list is; one that no network can have is an error."""
     subnet = scene.subnet()
@@ -74,6 +75,7 @@ def test_ipam_sections(scene: Scene) -> None:
     assert (status, get_str(found["plugin-unusable"], "subject")) == (1, "IPAM section watched")
 
 
+@pytest.mark.long
 def test_a_docker_network_with_docker_s_addresses(scene: Scene) -> None:
     """Docker accepts it, because it does not send the name, which leads to the list; its containers are refused."""
     lab = scene.lab

@@ -25,6 +25,7 @@ SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind in SMOKE)) for kind in LISTS])
+@pytest.mark.representatives("bridge all chained", "bridge dual stack", "ptp IPv6-only", "macvlan", "wrapper")
 def test_a_container_equals_a_namespace_with_the_same_list(
     scene: Scene, cni_plugins: Plugins | None, kind: str
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_container_equals_a_namespace_with_the_same_list(
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
+@pytest.mark.representatives("hybrid-bridge", "direct-macvlan")
 def test_what_a_plugin_makes_beside_the_link(scene: Scene, mode: str, kind: str) -> None:
     """Where plugins run in the sandbox, it has all that they made: nothing is moved, so nothing is lost."""
     wanted = _compare_chained(scene, mode, kind, commands_beside_link)
@@ -51,6 +53,7 @@ def test_what_a_plugin_makes_beside_the_link(scene: Scene, mode: str, kind: str)
 
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
+@pytest.mark.representatives("direct")
 def test_what_a_plugin_makes_on_the_link(scene: Scene, mode: str) -> None:
     """Docker adds the default route again, and changes nothing else; mode *hybrid* allows no further addresses."""
     _compare_chained(scene, mode, "bridge", commands if mode == "direct" else _commands_without_addresses)

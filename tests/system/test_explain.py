@@ -19,7 +19,6 @@ def explain(scene: Scene, *arguments: str) -> JsonObject:
     return found
 
 
-@pytest.mark.smoke
 def test_a_docker_network(scene: Scene) -> None:
     """A network, by name or ID, is explained with its own options and pools; the host is unchanged afterwards."""
     subnet = scene.subnet()

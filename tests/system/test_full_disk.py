@@ -187,6 +187,7 @@ def test_a_container_stopped_on_a_full_disk(full_disk_scene: Scene) -> None:
     lab.docker("rm", "-f", container.name)
 
 
+@pytest.mark.long
 def test_no_start_on_a_full_disk(full_disk_scene: Scene) -> None:
     """The daemon reports why it does not start; containers keep their networks, and nothing is lost."""
     lab = full_disk_scene.lab

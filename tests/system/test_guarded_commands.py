@@ -92,6 +92,7 @@ def make_host(private_scene: Scene, engine: Engine) -> Iterator[Host]:
             lab.run("ip", "link", "del", link, check=False)
 
 
+@pytest.mark.long
 def test_from_a_command_to_a_guarded_container(host: Host) -> None:
     """One command makes the network; its list, its containers and what they may reach are shown and changed."""
     name = host.make("--allow", "203.0.113.0/24:443", "--allow", "www.example.com")

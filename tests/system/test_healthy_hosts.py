@@ -87,6 +87,7 @@ def vlans(scene: Scene) -> dict[str, Sequence[JsonObject]]:
     }
 
 
+@pytest.mark.long
 def test_networks_of_many_kinds(private_scene: Scene, engine: Engine) -> None:
     """With containers on each, on several, on one more later, with given MACs and addresses, and published ports."""
     scene, lab = private_scene, private_scene.lab

@@ -25,6 +25,7 @@ def make_network(scene: Scene, request: pytest.FixtureRequest) -> str:
     return scene.network(scene.configure([device]), mode=request.param)
 
 
+@pytest.mark.representatives("hybrid")
 def test_starts_without_the_device(scene: Scene, network: str) -> None:
     """A second container, and one when the device is missing, fail; the first one keeps it, and no DEL is pending."""
     lab = scene.lab
@@ -56,6 +57,7 @@ def test_a_device_that_goes_while_it_is_in_use(scene: Scene, network: str) -> No
     assert_nothing_is_pending(scene)
 
 
+@pytest.mark.representatives("direct")
 def test_names_of_a_device(scene: Scene, network: str) -> None:
     """After each container it has none but its own: a link can have some hundreds, and the next start would fail."""
     for _ in range(2):

@@ -28,6 +28,7 @@ def flags(scene: Scene, address: str) -> Sequence[JsonObject]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("attach", MODES)
 @pytest.mark.parametrize("kind", [bridge, ptp])
+@pytest.mark.representatives("bridge-move", "ptp-direct")
 def test_a_gateway_answers_at_once(scene: Scene, attach: str, kind: Callable[..., Sequence[JsonObject]]) -> None:
     """The kernel does not look for duplicates first, which takes one to two seconds, on a link that was just made."""
     subnet = scene.subnet()
@@ -40,6 +41,7 @@ def test_a_gateway_answers_at_once(scene: Scene, attach: str, kind: Callable[...
 
 
 @pytest.mark.parametrize("attach", MODES)
+@pytest.mark.representatives("direct")
 def test_a_bridge_of_the_operator_stays_as_it_is(scene: Scene, attach: str) -> None:
     """Others may have the address on the LAN behind it, so the kernel looks for duplicates."""
     subnet = scene.subnet()

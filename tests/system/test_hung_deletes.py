@@ -139,6 +139,7 @@ def test_an_address_that_is_needed_again(all_slots: Hanging) -> None:
     all_slots.assert_none_ended()
 
 
+@pytest.mark.long
 def test_the_network_of_the_hanging_plugins(hanging: Hanging) -> None:
     """A container that needs a held address is refused after a while; others on the same network start meanwhile."""
     scene = hanging.scene

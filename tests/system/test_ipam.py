@@ -132,6 +132,7 @@ def test_a_given_address(scene: Scene) -> None:
     assert address_of(scene.run(made, "--ip", wanted)) == f"{wanted}/24"
 
 
+@pytest.mark.long
 def test_an_address_outside_of_the_ranges(scene: Scene) -> None:
     """As with Docker's own IPAM, `--ip` and `--aux-address` may be outside of the range: the record alone has them."""
     subnet = scene.subnet()
@@ -322,6 +323,7 @@ def test_a_restart_on_a_full_range(scene: Scene) -> None:
         assert address_of(container) == f"{begin}5/24"
 
 
+@pytest.mark.long
 def test_a_killed_dockerd(private_scene: Scene) -> None:
     """After a crash of dockerd its addresses are free; the containers start again with new ones."""
     lab, subnet = private_scene.lab, private_scene.subnet()

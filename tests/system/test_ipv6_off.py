@@ -40,6 +40,7 @@ def versions(container: Container) -> dict[str, list[int]]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("plugins", [name for name in LISTS if "dual stack" in name])
+@pytest.mark.representatives("bridge dual stack")
 def test_no_link_has_ipv6(private_scene: Scene, beside_ours: Sequence[str], plugins: str) -> None:
     """Not when the container starts, when it is started again, and when the daemon has been restarted."""
     scene, lab = private_scene, private_scene.lab
@@ -55,8 +56,8 @@ def test_no_link_has_ipv6(private_scene: Scene, beside_ours: Sequence[str], plug
     assert has_ipv4_alone(container, "eth0")
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("plugins", [name for name in LISTS if "dual stack" in name])
+@pytest.mark.representatives("ptp dual stack")
 def test_one_link_has_none(scene: Scene, plugins: str) -> None:
     """A sysctl of the endpoint disables IPv6 on its link alone: Docker learns no IPv6 address, from the start."""
     first = scene.network(scene.configure(LISTS[plugins](scene.subnet())))
@@ -83,6 +84,7 @@ def test_it_has_all_of_ipv4(scene: Scene) -> None:
 
 
 @pytest.mark.engine_since("26", "leaves net.ipv6.conf.all.disable_ipv6 to the user, also for links that come later")
+@pytest.mark.long
 def test_networks_that_come_and_go(scene: Scene) -> None:
     """The link of a network that is connected later has no IPv6 either, and default routes can be moved to it."""
     one, two = (scene.bridge_network(ipv6=True)[0] for _ in range(2))

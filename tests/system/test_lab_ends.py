@@ -116,6 +116,7 @@ def test_the_machine_is_not_changed(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("victim", ["process group", "owner only"])
+@pytest.mark.representatives("owner only")
 def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
     """SIGKILL of the process that holds a lab removes all of it, even if a child of that process lives on."""
     holder = subprocess.Popen(

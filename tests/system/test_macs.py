@@ -29,6 +29,7 @@ WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.representatives("bridge", "capability")
 def test_mac_address(scene: Scene, way: str) -> None:
     """The link has the MAC of `--mac-address`, whether a plugin or Docker sets it."""
     subnet = scene.subnet()
@@ -107,6 +108,7 @@ def of_tuning(subnet: Subnet) -> Sequence[JsonObject]:
 
 @pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
 @pytest.mark.parametrize("plugins", [of_macvlan, of_bridge, of_tuning])
+@pytest.mark.representatives("of_bridge-move", "of_tuning-hybrid", "of_macvlan-direct")
 def test_the_mac_that_the_list_gives(
     scene: Scene, engine: Engine, plugins: Callable[[Subnet], Sequence[JsonObject]], mode: str
 ) -> None:

@@ -42,6 +42,7 @@ def make_unit_lab() -> Iterator[Lab]:
         systemd.control("stop", SERVICE, SOCKET)
 
 
+@pytest.mark.long
 def test_a_plugin_is_killed_for_memory(unit_lab: Lab) -> None:
     """The error names it, what was made is undone, the same daemon goes on, and a container keeps its network."""
     group = _V1 / unit_lab.namespaces.name / "service"

@@ -65,8 +65,8 @@ def make_networks(scene: Scene) -> Iterator[Callable[..., str]]:
         scene.lab.run("ip", "link", "del", link, check=False)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("families", [(4,), (4, 6)])
+@pytest.mark.representatives("families1")
 def test_from_a_subnet_to_a_published_port(
     scene: Scene, make: Callable[..., str], engine: Engine, families: tuple[int, ...]
 ) -> None:
@@ -198,6 +198,7 @@ def test_dhcp_before_engine_28(scene: Scene, engine: Engine) -> None:
     assert (done.returncode, "needs Docker Engine 28 or newer" in done.stderr) == (1, True)
 
 
+@pytest.mark.long
 def test_an_isolated_network(scene: Scene, make: Callable[..., str]) -> None:
     """Its containers reach each other, and neither the host nor the outside; a port is not published."""
     subnet = scene.subnet()
@@ -211,6 +212,7 @@ def test_an_isolated_network(scene: Scene, make: Callable[..., str]) -> None:
     assert "default" not in one.in_network("ip", "route").stdout
 
 
+@pytest.mark.long
 def test_without_masquerading(scene: Scene, make: Callable[..., str]) -> None:
     """The outside sees the container's own address, and needs a route to answer."""
     lab, subnet = scene.lab, scene.subnet()
@@ -235,6 +237,7 @@ def test_a_bridge_with_other_links_is_kept(scene: Scene, make: Callable[..., str
     assert not lab.path(f"{DIRECTORY}/{name}.conflist").exists()
 
 
+@pytest.mark.long
 def test_collisions_change_nothing(scene: Scene) -> None:
     """What is taken is named with where it is, by the host, by Docker and by lists."""
     lab, subnet = scene.lab, scene.subnet()

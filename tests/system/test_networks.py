@@ -124,8 +124,8 @@ BAD_KEYS: dict[str, tuple[JsonObject, str]] = {
 }
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("case", BAD_KEYS)
+@pytest.mark.representatives("host bits", "long name")
 def test_values_that_a_plugin_would_refuse(scene: Scene, case: str) -> None:
     """They are refused when the network is made, with key and remedy, by docker's command and by ours."""
     keys, words = BAD_KEYS[case]
@@ -197,8 +197,8 @@ RENAMED = "import json, sys; c = json.load(sys.stdin); c['ipam']['type'] = 'host
 """The beginning of a program in Python that turns its input into a configuration of `bridge` with `host-local`."""
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("versions", [{"cniVersion": "1.0.0"}, {"cniVersions": ["0.4.0", "1.0.0"]}])
+@pytest.mark.representatives("versions1")
 def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> None:
     """The plugin may use the name for itself; the log and `explain` warn, and the container starts."""
     scene.plugin("vnet", f"""python3 -c "{RENAMED}; print(json.dumps(c))" | /usr/lib/cni/bridge""")

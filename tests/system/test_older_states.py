@@ -38,6 +38,7 @@ def go_back(lab: Lab, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["export", "directory"])
+@pytest.mark.representatives("export")
 def test_a_container_that_was_restarted_since(private_scene: Scene, how: str) -> None:
     """It keeps its firewall rules, which are found by its address, although the older record has that address, too."""
     lab = private_scene.lab

@@ -123,7 +123,6 @@ def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
     return done.returncode, {get_str(one, "about") for one in get_objects(document, "findings")}
 
 
-@pytest.mark.smoke
 def test_what_was_removed_is_found(scene: Scene) -> None:
     """An untouched container has no difference; a removed rule, reservation or address is named."""
     lab, subnet = scene.lab, scene.subnet()
@@ -171,6 +170,7 @@ def test_the_mac_of_a_moved_link(scene: Scene) -> None:
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:AC:00:00:07",)])
 @pytest.mark.parametrize("mode", ["auto", "fast"])
+@pytest.mark.representatives("fast-options0", "auto-options1")
 def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str], mode: str) -> None:
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
     network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
@@ -181,6 +181,7 @@ def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[st
 
 @pytest.mark.parametrize("attach", ["move", "hybrid"])
 @pytest.mark.parametrize(("maker", "later"), [(ptp, ()), (bridge, ({"type": "sbr"},))], ids=["ptp", "sbr"])
+@pytest.mark.representatives("ptp-hybrid", "sbr-move")
 def test_addresses_that_no_check_can_find(
     scene: Scene,
     engine: Engine,
@@ -219,6 +220,7 @@ def test_a_plugin_that_crashes_in_check(scene: Scene) -> None:
     assert "goroutine" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_rebuilt_endpoint_is_checked(private_scene: Scene) -> None:
     """A healthy one has no difference, and what is removed is named, as far as it can be known."""
     lab, subnet = private_scene.lab, private_scene.subnet()

@@ -54,6 +54,7 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene, beside_
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
 
 
+@pytest.mark.long
 def test_the_daemon_is_killed_while_the_gateway_changes(private_scene: Scene, beside_ours: Sequence[str]) -> None:
     """Its next run publishes the ports: Docker only logs the error, and does not request them again."""
     scene, lab = private_scene, private_scene.lab

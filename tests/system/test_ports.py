@@ -56,6 +56,7 @@ def test_a_port_is_reachable_from_everywhere(scene: Scene, make: Callable[[Subne
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp", "sctp"])
+@pytest.mark.representatives("udp", "sctp")
 def test_protocols(scene: Scene, protocol: str) -> None:
     """A port is published for the given protocol."""
     network, _ = port_network(scene)
@@ -169,6 +170,7 @@ def test_ports_stay_while_the_gateway_changes(scene: Scene, beside_ours: Sequenc
 
 
 @pytest.mark.parametrize("options", [(), ("-o", "cni.attach=move")], ids=["default", "move"])
+@pytest.mark.representatives("default")
 def test_a_container_does_not_wait_for_its_ports_at_its_end(scene: Scene, options: Sequence[str]) -> None:
     """The teardown removes them. The next container with the same port waits for that."""
     network = scene.network(scene.configure(with_ports(scene.subnet())), *options)
@@ -214,6 +216,7 @@ def test_a_running_container_loses_its_ports_at_once(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("cni", ["aaa", "zzz"])
+@pytest.mark.representatives("aaa")
 def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
     """On a CNI network and one of Docker's, the gateway publishes the port, and the port is reachable."""
     network, _ = port_network(scene, name=cni)

@@ -45,6 +45,7 @@ def test_the_gateway_can_publish(scene: Scene) -> None:
             scene.lab.docker("stop", "--time", "0", name)
 
 
+@pytest.mark.long
 def test_the_gateway_cannot_publish(scene: Scene) -> None:
     """The container starts all the same; log and status show which ports are not published, and why."""
     name = container_on_two(scene, "zzz-publishes", "aaa-does-not", 8502)

@@ -90,6 +90,7 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_networks_that_docker_lost(private_scene: Scene) -> None:
     """As on a worker of a swarm: what is gone is torn down at once, although no round had seen the engine's network."""
     lab = private_scene.lab

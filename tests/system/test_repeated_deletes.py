@@ -98,6 +98,7 @@ def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
 
 
 @pytest.mark.parametrize("way", ["static", "--ip", "cni.ips"])
+@pytest.mark.representatives("cni.ips", "--ip")
 def test_a_fixed_address_after_a_failed_delete(broken: Scene, way: str) -> None:
     """`firewall` runs only after a new container has received the address; the rules of that container stay."""
     lab, subnet = broken.lab, broken.subnet()
@@ -135,6 +136,7 @@ def _repeat(scene: Scene, network: str, address: str, *options: str) -> None:
     wait_until(lambda: not rules_of(lab, address), "the end of the rules", LIMIT_S)
 
 
+@pytest.mark.long
 def test_a_former_record_that_was_imported(private_broken: Scene) -> None:
     """The teardown of an endpoint that no longer exists leaves the rules of the address's new owner alone."""
     lab, subnet = private_broken.lab, private_broken.subnet()

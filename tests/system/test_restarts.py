@@ -15,6 +15,7 @@ ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SI
 
 
 @ENDS
+@pytest.mark.representatives("SIGKILL")
 def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signals) -> None:
     """The container keeps its network without the daemon, and can be stopped, started and removed afterwards."""
     lab = private_scene.lab
@@ -36,6 +37,7 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
 
 @pytest.mark.smoke
 @ENDS
+@pytest.mark.representatives("SIGKILL")
 def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None:
     """A container that the previous run of the daemon attached is removed completely, and so is its network."""
     lab = private_scene.lab

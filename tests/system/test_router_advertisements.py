@@ -75,6 +75,7 @@ def link_setting(container: Container) -> str:
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "bridge"])
+@pytest.mark.representatives("move-bridge", "direct-macvlan")
 def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode: str, kind: str) -> None:
     """The container has an address with it, which `ls` and `inspect` show as dynamic and Docker does not show."""
     lab = scene.lab
@@ -101,6 +102,7 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
         lab.docker("rm", "-f", container.name)
 
 
+@pytest.mark.representatives("direct")
 def test_the_address_of_a_plugin_is_dockers(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """With IPv6 in the list the link has both addresses, whatever comes first, and Docker knows that of the plugin."""
     router.start()
@@ -129,6 +131,7 @@ def test_a_router_that_is_faster_than_docker(scene: Scene, router: Router, subne
     wait_until(lambda: container.in_network("cat", setting).stdout.strip() == "1", "announced routes are accepted", 10)
 
 
+@pytest.mark.representatives("move")
 def test_without_ipv6_in_the_list(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """As on Docker's own networks, a link without an IPv6 address has no IPv6, however fast the router answers."""
     router.start()
@@ -137,6 +140,7 @@ def test_without_ipv6_in_the_list(scene: Scene, router: Router, subnet: Subnet, 
     assert router.announced(container) == []
 
 
+@pytest.mark.representatives("hybrid")
 def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """Its route looks like that of a plugin's address, but Docker does not receive it."""
     router.start("infinite")
@@ -147,6 +151,7 @@ def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subne
     assert scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
 
 
+@pytest.mark.representatives("hybrid")
 def test_a_router_that_comes_later(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """A list whose `tuning` switches IPv6 on has it before there is any advertisement."""
     container = scene.run(scene.network(scene.configure([*macvlan(subnet), TUNING]), mode=mode))

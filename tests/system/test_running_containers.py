@@ -74,6 +74,7 @@ def before_its_join(endpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("older", [being_created, before_its_join])
+@pytest.mark.representatives("being_created")
 def test_an_outdated_record(
     private_scene: Scene, older: Callable[[dict[str, Any]], dict[str, Any]], attach: AttachOption
 ) -> None:

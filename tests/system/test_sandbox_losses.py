@@ -33,6 +33,7 @@ def shows(container: Container, *command: str, words: str) -> bool:
 
 
 @pytest.mark.parametrize("running", [True, False])
+@pytest.mark.representatives("True")
 def test_source_routing_on_two_networks(scene: Scene, *, running: bool) -> None:
     """`sbr` uses the first free table, the same in each staging namespace; in the container each link has its own."""
     subnets = scene.subnet(), scene.subnet()

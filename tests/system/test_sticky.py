@@ -79,6 +79,7 @@ def remove(lab: Lab, container: Container) -> None:
     [("move", "ptp"), ("move", "bridge"), ("hybrid", "bridge dual stack"), ("direct", "macvlan")],
     indirect=["mode"],
 )
+@pytest.mark.representatives("hybrid-bridge dual stack", "move-ptp")
 def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
     """Addresses and MAC are the same in the next container with the key, however soon it comes."""
     subnet = scene.subnet()
@@ -98,6 +99,7 @@ def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
 
 
 @pytest.mark.smoke
+@pytest.mark.representatives("move", "direct")
 def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> None:
     """Another container may get the address; the next one with the key gets another, and `ls` and the log say so."""
     name = scene.configure(host_local(scene.subnet(), 10, 11))
@@ -117,6 +119,7 @@ def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> Non
     assert "no IP addresses available" in scene.run_refusal(sticky(network, "db"))
 
 
+@pytest.mark.representatives("direct")
 def test_a_key_of_two_containers(scene: Scene, mode: str) -> None:
     """The second one gets another address and another MAC, and both work."""
     network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)), mode=mode)
@@ -211,6 +214,7 @@ def test_refusals(scene: Scene) -> None:
     assert "give --ip" in scene.run_refusal(sticky(with_pool, "web"))
 
 
+@pytest.mark.representatives("hybrid")
 def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None:
     """The next one with the key gets what the last one that ran had."""
     scene.plugin("picky", '[ "$CNI_COMMAND" = ADD ] || exit 0; exit 1')
@@ -226,6 +230,7 @@ def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None
     assert facts(scene.run(sticky(network, "web"))) == before
 
 
+@pytest.mark.representatives("move")
 def test_compose_recreates(scene: Scene, mode: str) -> None:
     """`docker compose up --force-recreate` keeps addresses and MAC."""
     program = find_program("compose")
@@ -253,6 +258,7 @@ def test_compose_recreates(scene: Scene, mode: str) -> None:
         scene.lab.run(*compose, "down", "--timeout", "0")
 
 
+@pytest.mark.long
 def test_across_restarts(private_scene: Scene) -> None:
     """A key is remembered when the daemon is killed, with and without a container, and when the engine is."""
     lab = private_scene.lab

@@ -42,6 +42,7 @@ def assert_untroubled(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("what", Stranger)
+@pytest.mark.representatives("alternative names like ours, and addresses of our pool")
 def test_a_container_is_restarted_after_the_daemon(private_scene: Scene, what: Stranger) -> None:
     """It keeps its given address and its published port; `docker rm` removes its rules, those of `firewall` too."""
     lab = private_scene.lab

@@ -135,6 +135,7 @@ def assert_gateways(container: Container, gateways: set[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
+@pytest.mark.representatives("three", "Docker's before ours", "no gateway", "all internal")
 def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
     """The default routes use the expected networks, and the neighbours on all networks are reachable."""
     networks = Networks(scene, TOPOLOGIES[kind])
@@ -156,6 +157,7 @@ def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "one for each family")) for kind in TOPOLOGIES]
 )
+@pytest.mark.representatives("three", "internal", "one for each family", "Docker's default bridge")
 def test_the_gateway_of_a_running_container(scene: Scene, kind: str, beside_ours: Sequence[str]) -> None:
     """It does not depend on the order in which networks are connected, disconnected and connected again."""
     networks = Networks(scene, TOPOLOGIES[kind])
@@ -190,6 +192,7 @@ def test_gateway_priority(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
+@pytest.mark.representatives("bridge", "ptp")
 def test_an_internal_network_has_no_gateway(scene: Scene, kind: str) -> None:
     """Although the list has a gateway and default routes in two tables, the container reaches no host outside."""
     subnet = scene.subnet()
@@ -211,6 +214,7 @@ ORDERS = list(itertools.permutations(("tuned", "wrapped", "builtin")))
 
 
 @pytest.mark.parametrize("order", [pytest.param(order, id=" ".join(order)) for order in ORDERS[::2]])
+@pytest.mark.representatives("builtin tuned wrapped")
 def test_networks_connected_in_any_order(scene: Scene, order: tuple[str, ...], beside_ours: Sequence[str]) -> None:
     """What plugins made for a network stays complete, whichever others come and go and whichever is the gateway.
 

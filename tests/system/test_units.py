@@ -49,6 +49,7 @@ def make_unit_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.representatives("bridge all chained", "ptp dual stack", "macvlan")
 def test_plugins_work_within_the_units_restrictions(unit_lab: Lab, cni_plugins: Plugins | None, kind: str) -> None:
     """A list makes the same with the unit's restrictions as without any, and nothing is left behind."""
     chosen = LISTS[kind]
@@ -89,6 +90,7 @@ def test_the_restrictions_of_the_unit(unit_lab: Lab) -> None:
         assert own[0] == own[1], namespace
 
 
+@pytest.mark.long
 def test_invalid_settings_do_not_end_the_socket(plain_lab: Lab) -> None:
     """A call waits however often the daemon fails to start, and is answered when the settings are corrected."""
     systemd = Systemd(plain_lab)
@@ -118,6 +120,7 @@ def test_the_socket_outlives_the_daemon(plain_lab: Lab) -> None:
         assert plain_lab.path(PLUGIN_SOCKET).is_socket()
 
 
+@pytest.mark.long
 def test_a_daemon_that_stands_still_is_started_again(plain_lab: Lab) -> None:
     """The event loop feeds systemd's watchdog; a stopped process does not."""
     systemd = Systemd(plain_lab)
