@@ -86,10 +86,10 @@ coverage: venv # which lines the fast tests run, without those of processes that
 interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
 	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
-kernel: setup
+kernel: setup # with more workers than processors: many of these tests wait
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
 	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
-	$(BIN)/pytest --numprocesses 2 tests/kernel $(KERNEL_OF_EXTRAS)
+	$(BIN)/pytest --numprocesses 5 tests/kernel $(KERNEL_OF_EXTRAS)
 
 test-egress: setup # all tests of guarded networks, with a thousand containers in each mode; ENGINE=26.1 (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true
