@@ -140,6 +140,7 @@ async def main():
     db = Database.open(Path(sys.argv[1]), lambda _: None)
     await db.write({"0": b"old"})
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sys.dont_write_bytecode = True  # or parts of compiled modules could stay
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))  # a write ends halfway
     free = threading.Event()
     db._writer.submit(free.wait)

@@ -331,6 +331,7 @@ async def main():
     store = Store.open(Path(sys.argv[1]))
     await store.put_network(network("1" * 64, {}))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sys.dont_write_bytecode = True  # or parts of compiled modules could stay
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))  # a write ends halfway, as on a full disk
     try:

@@ -5,6 +5,7 @@
 import asyncio
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -145,12 +146,14 @@ def _mappings(stdin: JsonObject) -> list[JsonObject]:
 @contextmanager
 def no_space() -> Iterator[None]:
     """Limit files to less than the size of the record; files of the plugins are smaller."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits, compiling = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # or parts of compiled modules could stay
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = compiling
 
 
 @pytest.fixture(name="scene")

@@ -17,6 +17,8 @@ SECRET = "hunter2-5up3r"
 
 def run(*arguments: str, where: Path, limit: int | None = None) -> "subprocess.CompletedProcess[str]":
     """Run `cni-bridge sysdump`, with a limit of the size of files in bytes."""
+    # With the limit, Python would leave parts of its compiled modules in the source, which no later start could read.
+    compiling = {} if limit is None else {"PYTHONDONTWRITEBYTECODE": "1"}
 
     def restrict() -> None:
         if limit is not None:
@@ -25,6 +27,7 @@ def run(*arguments: str, where: Path, limit: int | None = None) -> "subprocess.C
     return subprocess.run(
         [sys.executable, "-m", "cnm_bridge", "sysdump", *arguments],
         env={k: v for k, v in os.environ.items() if not k.startswith("CNI_BRIDGE_")}
+        | compiling
         | {"CNI_BRIDGE_ADMIN_SOCKET": str(where / "none.sock"), "CNI_BRIDGE_CNI_CONF_DIR": str(where / "net.d")},
         capture_output=True,
         text=True,
