@@ -92,6 +92,7 @@ kernel: setup # with more workers than processors: many of these tests wait
 	$(BIN)/pytest --numprocesses 5 tests/kernel $(KERNEL_OF_EXTRAS)
 
 test-egress: setup # all tests of guarded networks, with a thousand containers in each mode; ENGINE=26.1 (needs root)
+	@PACKAGES="ufw firewalld dbus" tests/lab/install-packages
 	@$(BIN)/python -m tests.lab.fetch_engines || true
 	$(BIN)/pytest --numprocesses 2 extras/cni_egress/tests/kernel
 	$(BIN)/pytest tests/system/test_guarded_networks.py $(if $(ENGINE),--engine $(ENGINE))

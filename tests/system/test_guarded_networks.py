@@ -19,6 +19,7 @@ from cni_bridge_spec import JsonObject, as_object, get_objects, get_strings
 from cni_egress.records import DIRECTORY, Records
 from cnm_bridge.core.lists.guard import RESPONDER
 from tests.lab import ADMIN_SOCKET, Container, Engine, Lab, Process, wait_until
+from tests.lab.programs import SEARCH_PATH
 from tests.system.calls import ask_status
 from tests.system.plugin_lists import defaults
 from tests.system.scene import LISTS, Scene, Subnet, bridge, wait_logged
@@ -30,6 +31,10 @@ FOR_BEACONS: Final = ("-o", "cni.egress.net-admin=allow")
 """The option of a network whose containers have all capabilities."""
 NAMED: Final = "11.0.0.17"
 """The address of each name, which is public: others are taken out of answers."""
+UFW: Final = ("route allow from {subnet}", "allow from {subnet} to {responder} port 53")
+FIREWALLD: Final = ("--permanent --zone=trusted --add-source={subnet}", "--reload")
+"""What their users type, after `ufw` and `firewall-cmd`; docs/firewalls.md has it."""
+OPEN_BY_NAME: Final = ("-o", f"cni.egress.allow={OPEN[0]} {ALLOW[1]} allowed.example:*")
 pytestmark = pytest.mark.timeout(400)  # each container needs a process of Python more than once
 _BEACON: Final = Path(__file__).parents[1] / "egress" / "beacon.c"
 _OUTSIDE: Final = f"""
@@ -442,3 +447,71 @@ def test_an_engine_that_boots(guarded: Guarded, beside_ours: Sequence[str]) -> N
     assert guarded.seen() == before
     if guarded.is_internal:
         assert servers(container.exec("cat", "/etc/resolv.conf")) == ["127.0.0.11", RESPONDER]
+
+
+@pytest.mark.long
+def test_beside_ufw(guarded: Guarded) -> None:
+    """What it refuses stays refused, names included until it allows them; its reload and its end open nothing."""
+    _require("ufw")
+    guarded.serve_names()
+    lab, subnet = guarded.lab, guarded.subnet
+    container = guarded.run(guarded.scene.network(guarded.lan, *guarded.made, *OPEN_BY_NAME))
+    before = guarded.seen()
+    lab.run("ufw", "--force", "enable")
+    try:
+        container.exec("sh", "-c", f"! nc -w 1 {OPEN[0]} 443")
+        container.exec("sh", "-c", "! ping -c 1 -w 9 allowed.example")
+        assert guarded.seen() == before
+        for rule in UFW:
+            lab.run("ufw", *rule.format(subnet=subnet.ipv4, responder=RESPONDER).split())
+        for then in ("status", "reload"):
+            lab.run("ufw", then)
+            _assert_guarded(guarded, container)
+    finally:
+        lab.run("ufw", "--force", "disable")
+        for tool in ("iptables", "ip6tables"):  # it leaves its chains, which are empty
+            lab.run("sh", "-c", f"{tool}-save | grep -v ufw | {tool}-restore; {tool} -P FORWARD ACCEPT")
+    _assert_guarded(guarded, container)
+
+
+@pytest.mark.long
+def test_beside_firewalld(guarded: Guarded) -> None:
+    """Its zone *trusted* has the subnet, which is enough; a reload and its end open nothing."""
+    _require("firewalld", "dbus-daemon")
+    guarded.serve_names()
+    lab = guarded.lab
+    container = guarded.run(guarded.scene.network(guarded.lan, *guarded.made, *OPEN_BY_NAME))
+    before = guarded.seen()
+    lab.run("mkdir", "-p", "/run/dbus")
+    guarded.helpers += [lab.spawn("dbus-daemon", "--system", "--nofork")]
+    wait_until(lambda: lab.path("/run/dbus/system_bus_socket").exists(), "the bus", 30)
+    firewalld = lab.spawn("firewalld", "--nofork", "--nopid")
+    try:
+        wait_until(lambda: lab.run("firewall-cmd", "--state", check=False).returncode == 0, "firewalld runs", 60)
+        container.exec("sh", "-c", f"! nc -w 1 {OPEN[0]} 443")
+        container.exec("sh", "-c", "! ping -c 1 -w 9 allowed.example")
+        assert guarded.seen() == before
+        for arguments in FIREWALLD:
+            lab.run("firewall-cmd", *arguments.format(subnet=guarded.subnet.ipv4).split())
+        _assert_guarded(guarded, container)
+    finally:
+        firewalld.kill(signal.SIGTERM)
+        firewalld.wait()
+    _assert_guarded(guarded, container)
+
+
+def _require(*programs: str) -> None:
+    """Skip a test of programs that are not installed."""
+    for program in programs:
+        if shutil.which(program, path=SEARCH_PATH) is None:
+            pytest.skip(f"{program} is not installed; `make test-egress` installs it")
+
+
+def _assert_guarded(guarded: Guarded, container: Container) -> None:
+    """Refuse unless what is allowed is reached, by address and name, and nothing else."""
+    container.exec("ping", "-c", "1", "-w", "9", OPEN[0])
+    container.exec("ping", "-c", "1", "-w", "9", "allowed.example")
+    before = guarded.seen()
+    for address in CLOSED:
+        container.exec("sh", "-c", f"! nc -w 2 {address} 443")
+    assert guarded.seen() == before
