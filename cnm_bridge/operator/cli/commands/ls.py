@@ -3,6 +3,7 @@
 """`cni-bridge ls`: lists the endpoints with their containers, networks, or addresses that Docker has."""
 
 from collections import Counter
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_t
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.tree import draw_tree
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 _KEY: Final = ("KEY", "key")
@@ -47,6 +49,7 @@ _NETWORKS: Final = (
         "ls",
         "ls blue",
         "ls --networks",
+        "ls --tree",
         "ls --json",
     ),
     exits={
@@ -56,28 +59,31 @@ _NETWORKS: Final = (
     see_also=("inspect", "status"),
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
+@click.option("--tree", is_flag=True, help="Draw the host, its links, and the containers behind each.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
 def ls(
-    socket: Path, *, networks: bool, addresses: bool, network: str | None, docker_host: str
+    socket: Path, *, networks: bool, tree: bool, addresses: bool, network: str | None, docker_host: str
 ) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?". Addresses that the
     kernel has learnt, such as from router advertisements, are in the column DYNAMIC.
     """
-    if addresses and (networks or network is not None):
+    if addresses and (networks or tree or network is not None):
         raise click.UsageError("--addresses lists those of all networks; leave NETWORK and other options out")
+    if tree and networks:
+        raise click.UsageError("--tree draws networks with their containers; leave --networks out")
     if addresses:
         # Imported here: this takes twice as long as everything else.
         from cnm_bridge.operator.cli.requested_addresses import name_addresses, show_addresses  # noqa: PLC0415
 
         return show_addresses(name_addresses(AdminClient(socket), docker_host)), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
-    show = show_networks if networks else show_endpoints
+    show = show_networks if networks else show_tree if tree else show_endpoints
     return show(inventory, network), ExitStatus.FINE
 
 
@@ -96,13 +102,19 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     rows = [_row(one, inventory) for one in found]
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
     columns = [one for one in _ENDPOINTS if one not in _WHERE_NEEDED or any(row[one[1]] for row in rows)]
-    document: JsonObject = {
-        "networks": [*inventory.network_documents],
-        "endpoints": [inventory.with_container(one) for one in found],
-    }
     return Shown(
-        document=document,
+        document=_document(inventory, found),
         parts=[Table(columns=columns, rows=rows, optional=_OPTIONAL)],
+        notes=inventory.notes,
+    )
+
+
+def show_tree(inventory: Inventory, network: str | None) -> Shown:
+    """Return the picture of all networks, or of one of them; errors as in `show_endpoints`."""
+    network_id = None if network is None else _find_network(inventory, network)
+    return Shown(
+        document=_document(inventory, get_objects(inventory.document, "endpoints")),
+        parts=[draw_tree(inventory, network_id)],
         notes=inventory.notes,
     )
 
@@ -125,6 +137,13 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
+
+
+def _document(inventory: Inventory, endpoints: Sequence[JsonObject]) -> JsonObject:
+    return {
+        "networks": [*inventory.network_documents],
+        "endpoints": [inventory.with_container(one) for one in endpoints],
+    }
 
 
 def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
