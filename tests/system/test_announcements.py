@@ -99,6 +99,7 @@ def test_a_link_in_the_sandbox_keeps_its_mac(scene: Scene) -> None:
     assert container.link().mac == before == container.endpoint(network).mac
 
 
+@pytest.mark.long
 def test_a_network_without_announcements(scene: Scene) -> None:
     """Docker's option says how many there are, on engines too that do not know it."""
     subnet = scene.subnet()

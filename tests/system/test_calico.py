@@ -103,6 +103,7 @@ def test_a_chosen_address(scene: Scene) -> None:
     assert "plugin calico of CNI configuration calico does not allow to choose a MAC" in refusal
 
 
+@pytest.mark.long
 def test_the_agent_is_not_there(scene: Scene) -> None:
     """Without `nodename` a container is refused with the plugin's text, and a DEL is done when it is back."""
     network = make_network(scene, "sandbox")

@@ -102,6 +102,7 @@ def test_a_docker_network_with_a_subnet_that_is_not_used(scene: Scene) -> None:
     scene.run(network)
 
 
+@pytest.mark.long
 def test_a_missing_plugin(scene: Scene) -> None:
     """It is named with the directories of the daemon, which the running one was given."""
     lab, subnet = scene.lab, scene.subnet()

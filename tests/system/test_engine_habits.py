@@ -72,6 +72,7 @@ def test_a_container_removed_during_a_long_absence_of_the_daemon(private_scene: 
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.long
 def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
     """Existing networks work as soon as the daemon runs; nothing has to be restarted."""
     lab = private_scene.lab

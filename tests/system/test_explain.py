@@ -37,6 +37,7 @@ def test_a_docker_network(scene: Scene) -> None:
     assert scene.lab.state() == before
 
 
+@pytest.mark.long
 def test_bound_by_name(scene: Scene) -> None:
     """A network without `cni.network` uses the configuration of its name; a network of another driver is refused."""
     name = scene.configure(macvlan(scene.subnet()))

@@ -213,6 +213,7 @@ def test_the_end_of_a_container_that_shares_the_sandbox(private_scene: Scene) ->
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
+@pytest.mark.long
 def test_a_required_identity_that_is_not_known(private_scene: Scene, network: str) -> None:
     """The container does not start, and nothing is left; without the requirement it starts."""
     scene = private_scene

@@ -350,6 +350,7 @@ def test_a_killed_daemon(private_scene: Scene) -> None:
     assert reservations(lab, name) == [f"10.80.{subnet.number}.3"]
 
 
+@pytest.mark.long
 def test_a_lost_state(private_scene: Scene) -> None:
     """A pool whose record is lost is made again from its ID; what the plugin has reserved stays reserved."""
     lab, subnet = private_scene.lab, private_scene.subnet()

@@ -58,6 +58,7 @@ def assert_resolves(client: Container, name: str, wanted: set[str]) -> None:
         pytest.fail(f"{name} is {addresses_of(client, name)}, not {wanted}")
 
 
+@pytest.mark.long
 def test_container_names_and_aliases(scene: Scene) -> None:
     """Name, short ID and aliases resolve on the network for which they were given, in both families, and no other."""
     blue, _ = scene.bridge_network(ipv6=True)

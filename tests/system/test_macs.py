@@ -171,6 +171,7 @@ def test_a_mac_for_each_network(scene: Scene) -> None:
     assert macs(container, first, second) == [MAC, OTHER]
 
 
+@pytest.mark.long
 def test_a_containers_mac_and_two_networks(scene: Scene) -> None:
     """`--mac-address` applies to the network of `docker run` only, not to one that is connected later."""
     first, second = (scene.bridge_network()[0] for _ in range(2))

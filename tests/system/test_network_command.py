@@ -224,6 +224,7 @@ def test_without_masquerading(scene: Scene, make: Callable[..., str]) -> None:
         assert reaches(container, OUTSIDE_IP)
 
 
+@pytest.mark.long
 def test_a_bridge_with_other_links_is_kept(scene: Scene, make: Callable[..., str]) -> None:
     """It may be in use by others; list and Docker network are removed all the same."""
     lab = scene.lab

@@ -49,6 +49,7 @@ def test_the_same_port_twice(scene: Scene) -> None:
     assert "requested twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
 
 
+@pytest.mark.long
 def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
     """A daemon that was killed and restarted still refuses the port, and frees it when the container is removed."""
     scene = private_scene

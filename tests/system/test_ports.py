@@ -229,6 +229,7 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
         assert ask(scene.lab, there, HOST_IP, 8086) == name
 
 
+@pytest.mark.long
 def test_two_cni_networks(scene: Scene) -> None:
     """A port is published once although both networks can publish it, whichever is the gateway."""
     first, _ = port_network(scene)

@@ -187,6 +187,7 @@ def test_restart_policies_after_a_crash_of_docker(private_scene: Scene, requeste
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
+@pytest.mark.long
 def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> None:
     """The container starts again at once, although its former endpoint, which Docker has forgotten, holds the port.
 

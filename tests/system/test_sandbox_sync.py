@@ -72,6 +72,7 @@ def test_what_cannot_be_carried_is_refused(scene: Scene, script: str, words: str
     assert words in error
 
 
+@pytest.mark.long
 def test_several_networks_at_the_start(scene: Scene) -> None:
     """Libnetwork joins them in any order, so the gateway may change before the links are placed."""
     lab = scene.lab
