@@ -19,6 +19,7 @@ from cni_bridge_spec import (
     JsonValue,
     as_object,
     find_str,
+    get_int,
     get_list,
     get_objects,
     get_str,
@@ -40,11 +41,15 @@ from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list
 
 _WIDTH: Final = 80
 _CONTAINERS: Final = (
-    *(("CONTAINER", "container"), ("ADDRESSES", "addresses"), ("OPEN", "open"), ("REFUSED", "refused")),
-    ("ALSO ALLOWED", "allow"),
+    *(("CONTAINER", "container"), ("ADDRESSES", "addresses"), ("OPEN", "open"), ("CONNECTIONS", "connections")),
+    *(("REFUSED", "refused"), ("ALSO ALLOWED", "allow")),
 )
 _OPENED: Final = (
     *(("CONTAINER", "container"), ("NAME", "name"), ("ADDRESS", "address"), ("PORTS", "ports"), ("LEFT", "left")),
+)
+_REACHED: Final = (
+    *(("CONTAINER", "container"), ("NAME", "name"), ("ADDRESS", "address"), ("PORT", "port")),
+    ("CONNECTIONS", "connections"),
 )
 _EXITS: Final = {ExitStatus.FINE: "It was done.", ExitStatus.FINDINGS: "It was refused.", **ASKS}
 
@@ -66,9 +71,10 @@ def egress() -> None:
 @asks_daemon
 @shows
 def ls(socket: Path, *, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
-    """Show policies, containers, how many addresses names have opened, and how many lines of the log are theirs.
+    """Show policies, containers, how many addresses names have opened, connections, and lines of the log.
 
-    With NETWORK the addresses are shown as well, and how long they stay open for new connections.
+    Connections are those that the kernel tracks: they go on, or ended a minute or two ago at most. With NETWORK the
+    addresses are shown as well, how long they stay open for new connections, and where the connections went.
     """
     names = _ask_names(socket, docker_host)
     configuration = [] if network is None else ["--network", names.configuration(names.network_id(network))]
@@ -93,7 +99,7 @@ def show_policies(names: GuardedNames, listed: Sequence[JsonObject], network: st
 
 
 def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *, with_open: bool) -> list[Table | str]:
-    """Return the policy and the containers of a network, and with `with_open` the addresses that names have opened."""
+    """Return the policy and the containers of a network; with `with_open` what names have opened, and connections."""
     entries = ", ".join(get_strings(network, "allow")) or "nothing"
     audit = " Everything else passes, too, and is logged." if network.get("audit") is True else ""
     text = textwrap.fill(f"{name} allows {entries}.{audit}", _WIDTH, break_on_hyphens=False, break_long_words=False)
@@ -102,6 +108,7 @@ def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *,
             **row,
             "addresses": " ".join(get_strings(row, "addresses")),
             "open": len(get_list(row, "open")),
+            "connections": sum(get_int(to, "connections") for to in get_objects(row, "reached")),
             "allow": " ".join(get_strings(row, "allow")),
         }
         for row in rows
@@ -120,6 +127,11 @@ def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *,
     tables = [Table(columns=columns, rows=shown, optional=("allow",))]
     if with_open and opened:
         tables.append(Table(columns=_OPENED, rows=opened, optional=("ports",)))
+    reached: list[JsonObject] = [
+        {**to, "container": row["container"]} for row in rows for to in get_objects(row, "reached")
+    ]
+    if with_open and reached:
+        tables.append(Table(columns=_REACHED, rows=reached))
     return [text, *tables]
 
 

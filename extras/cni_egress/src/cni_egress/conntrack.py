@@ -2,13 +2,15 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Connections that the kernel tracks: those of an address are forgotten when its container goes, or may reach less.
 
-Otherwise the next container with the address could go on with them.
+Otherwise the next container with the address could go on with them. What a container has reached lately is read from
+them, too: they cost no packet anything that it does not cost already.
 """
 
 import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -16,7 +18,7 @@ from typing import Final
 from cni_egress.netlink import ACKNOWLEDGE, NESTED, NETFILTER, NetlinkError, Socket, attribute, attributes
 from cni_egress.records import IpAddress
 
-__all__ = ["Connection", "forget_connections"]
+__all__ = ["Connection", "count_connections", "forget_connections"]
 
 _SUBSYSTEM: Final = 1 << 8
 _GET: Final = _SUBSYSTEM | 1
@@ -43,6 +45,20 @@ class Connection:
     destination: IpAddress
     protocol: int
     port: int
+
+
+def count_connections() -> Counter[tuple[IpAddress, Connection]]:
+    """Return how many tracked connections there are, by the address that began them and where they went.
+
+    A packet that was refused has none. One that has ended is tracked for some seconds to two minutes.
+
+    Raises:
+        NetlinkError: The kernel has refused.
+    """
+    with Socket(NETFILTER) as netlink:
+        heads = (struct.pack(">BBH", family, 0, 0) for family in (socket.AF_INET, socket.AF_INET6))
+        messages = (message for head in heads for message in netlink.dump(_GET, head))
+        return Counter(_parse(dict(attributes(message[4:])), _ORIGINAL) for message in messages)
 
 
 def forget_connections(address: IpAddress, stays: Callable[[Connection], bool] | None = None) -> int:
@@ -75,25 +91,27 @@ def _find(
     """Return the deletion of each connection whose tuple of a direction has the address as its source."""
     is_four = address.version == 4  # noqa: PLR2004
     head = struct.pack(">BBH", socket.AF_INET if is_four else socket.AF_INET6, 0, 0)
-    source, target = (1, 2) if is_four else (3, 4)  # CTA_IP_V4_SRC, _DST; CTA_IP_V6_SRC, _DST
-    wanted = attribute(source, address.packed)
+    wanted = attribute(1 if is_four else 3, address.packed)  # CTA_IP_V4_SRC, CTA_IP_V6_SRC
     # Linux 5.8 and newer filter; older ones list everything.
     filtered = attribute(direction | NESTED, attribute(_TUPLE_IP | NESTED, wanted))
     filtered += attribute(_FILTER | NESTED, attribute(direction, struct.pack("=I", 1)))
     found = []
     for message in netlink.dump(_GET, head + filtered):
         fields = dict(attributes(message[4:]))
-        tuple_ = dict(attributes(fields.get(direction, b"")))
-        addresses = dict(attributes(tuple_.get(_TUPLE_IP, b"")))
-        if addresses.get(source) != address.packed:
-            continue
-        service = dict(attributes(tuple_.get(_TUPLE_SERVICE, b"")))
-        connection = Connection(
-            ip_address(addresses[target]), service.get(1, b"\0")[0], int.from_bytes(service.get(3, b""), "big")
-        )
-        if stays is not None and stays(connection):
+        source, connection = _parse(fields, direction)
+        if source != address or (stays is not None and stays(connection)):
             continue
         body = attribute(_ORIGINAL | NESTED, fields[_ORIGINAL])
         body += b"".join(attribute(kind, fields[kind]) for kind in (_ID, _ZONE) if kind in fields)
         found.append(head + body)
     return found
+
+
+def _parse(fields: Mapping[int, bytes], direction: int) -> tuple[IpAddress, Connection]:
+    """Return the source of a direction of a tracked connection, and where that goes."""
+    tuple_ = dict(attributes(fields[direction]))
+    addresses = dict(attributes(tuple_[_TUPLE_IP]))
+    source, target = (addresses.get(four) or addresses[four + 2] for four in (1, 2))  # CTA_IP_V4_SRC … CTA_IP_V6_DST
+    service = dict(attributes(tuple_.get(_TUPLE_SERVICE, b"")))
+    port = int.from_bytes(service.get(3, b""), "big")
+    return ip_address(source), Connection(ip_address(target), service.get(1, b"\0")[0], port)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
+from cni_egress.conntrack import Connection, count_connections
 from cni_egress.elements import Elements, Opened
 from cni_egress.enforcement import Enforcement
 from cni_egress.judgement import find_permission
@@ -26,6 +27,7 @@ from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 __all__ = ["Answer", "Destination", "check_destination", "describe_networks", "describe_status"]
 
 _SHORTEST_ID: Final = 4
+_DNS: Final = 53
 _WATCHED: Final = "the network only watches: it is logged, and passes"
 
 
@@ -83,6 +85,9 @@ def describe_networks(records: Records, network: str | None, lines: Iterable[Jso
     with Nftables() as nftables:
         for one in Elements(nftables, records).opened(ports):
             opened.setdefault(one.source, []).append(one)
+    reached: dict[IpAddress, dict[Connection, int]] = {}
+    for (source, connection), count in count_connections().items():
+        reached.setdefault(source, {})[connection] = count
     networks: dict[str, list[Record]] = {}
     for record in found:
         networks.setdefault(record.network, []).append(record)
@@ -96,6 +101,7 @@ def describe_networks(records: Records, network: str | None, lines: Iterable[Jso
                 "addresses": [str(one) for one in record.addresses],
                 "allow": [one for one in record.policy.entries if one not in shared],
                 "open": _describe_opened(record, opened, names.get((record.container_id, record.ifname), {})),
+                "reached": _describe_reached(record, reached, names.get((record.container_id, record.ifname), {})),
                 "refused": refused[record.container_id],
             }
             for record in of_network
@@ -117,7 +123,7 @@ def _describe_opened(
 ) -> list[JsonValue]:
     found: dict[tuple[str, IpAddress], tuple[list[str], float]] = {}
     for one in (one for source in record.addresses for one in opened.get(source, ())):
-        name = _name_of(names, one)
+        name = _name_of(names, one.destination)
         ports, seconds = found.setdefault((name, one.destination), ([], one.seconds))
         ports.append(str(one.ports))
         found[name, one.destination] = (ports, max(seconds, one.seconds))
@@ -127,9 +133,33 @@ def _describe_opened(
     ]
 
 
-def _name_of(names: Mapping[str, frozenset[IpAddress]], opened: Opened) -> str:
+def _describe_reached(
+    record: Record,
+    reached: Mapping[IpAddress, Mapping[Connection, int]],
+    names: Mapping[str, frozenset[IpAddress]],
+) -> list[JsonValue]:
+    """Return where a container has connections, or had some until a minute or two ago; not its queries of names."""
+    found = [
+        (_name_of(names, to.destination), str(to.destination), _show_service(to), count)
+        for source in record.addresses
+        for to, count in reached.get(source, {}).items()
+        if not (record.policy.needs_responder and to.port == _DNS)
+    ]
+    return [
+        {"name": name, "address": address, "port": port, "connections": count}
+        for name, address, port, count in sorted(found)
+    ]
+
+
+def _show_service(to: Connection) -> str:
+    """Return e.g. `443/tcp`; the number of a protocol without ports."""
+    known = to.protocol in {Protocol.TCP, Protocol.UDP}
+    return f"{to.port}/{Protocol(to.protocol).name.lower()}" if known else str(to.protocol)
+
+
+def _name_of(names: Mapping[str, frozenset[IpAddress]], address: IpAddress) -> str:
     """Return a name that has led to an address; "" if the daemon knows none."""
-    return next((name for name, addresses in names.items() if opened.destination in addresses), "")
+    return next((name for name, addresses in names.items() if address in addresses), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +300,7 @@ def _check_address(
     here = [one for one in opened if one.destination == address]
     for one in here:
         if one.ports.covers(destination.protocol, destination.port):
-            name = _name_of(names, one) or "a name"
+            name = _name_of(names, one.destination) or "a name"
             return Answer(record, allowed=True, why=f"{name} has opened it, for {one.seconds:.0f} s from now on")
     if record.policy.audit:
         return Answer(record, allowed=True, why=_WATCHED)

@@ -42,6 +42,10 @@ def _show_network(network: JsonObject) -> str:
             f" for {use['seconds']} s"
             for use in get_objects(one, "open")
         ]
+        lines += [
+            f"    reached: {to.get('name') or '-'} {get_str(to, 'address')} {get_str(to, 'port')} ({to['connections']})"
+            for to in get_objects(one, "reached")
+        ]
     return "\n".join(lines)
 
 

@@ -45,6 +45,9 @@ def test_ls(agent: Container) -> None:
     """Policies, containers, the addresses that names have opened with their time, and refusals."""
     agent.addresses("www.example.com")
     agent.can_reach("11.9.0.1")
+    for _ in range(2):
+        assert agent.can_reach("11.1.0.1")
+    assert agent.can_reach("11.2.0.1")
     wait_until(lambda: ask("ls")[0]["attachments"][0]["refused"] > 0, "the refusal is in the log")
     (network,) = ask("ls", "--network", "agents")
     (attachment,) = network["attachments"]
@@ -61,10 +64,15 @@ def test_ls(agent: Container) -> None:
         ("www.example.com", "11.1.0.1", ["443/tcp", "443/udp", "80/tcp"]),
         ("www.example.com", "11.1.0.9", ["443/tcp", "443/udp", "80/tcp"]),
     ]
+    assert attachment["reached"] == [
+        {"name": "", "address": "11.2.0.1", "port": "443/tcp", "connections": 1},
+        {"name": "www.example.com", "address": "11.1.0.1", "port": "443/tcp", "connections": 2},
+    ]
     assert 600 < attachment["open"][0]["seconds"] <= 660
     assert ask("ls", "--network", "none") == []
     shown = run("ls").stdout
     assert "open: www.example.com 11.1.0.1 443/tcp, 443/udp, 80/tcp for 6" in shown
+    assert "reached: www.example.com 11.1.0.1 443/tcp (2)" in shown
     assert all(len(line) <= 100 for line in shown.splitlines())
 
 

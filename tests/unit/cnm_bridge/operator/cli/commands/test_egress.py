@@ -25,6 +25,7 @@ def attachment(container_id: str, address: str, *allow: str, opened: int = 0) ->
         "addresses": [address],
         "allow": list(allow),
         "open": [use] * opened,
+        "reached": [{"name": "", "address": "10.0.5.1", "port": "5432/tcp", "connections": 2}] * opened,
         "refused": 3,
     }
 
@@ -76,29 +77,32 @@ def test_all_networks(names: GuardedNames, capsys: pytest.CaptureFixture[str]) -
     assert printed(show_policies(names, [LISTED], None), capsys) == [
         "agents allows a.example, 10.0.5.0/24:5432/tcp.",
         "",
-        "CONTAINER  ADDRESSES  OPEN  REFUSED  ALSO ALLOWED",
-        "web        10.66.0.2  1     3        -",
-        "db         10.66.0.3  0     3        own.example",
+        "CONTAINER  ADDRESSES  OPEN  CONNECTIONS  REFUSED  ALSO ALLOWED",
+        "web        10.66.0.2  1     2            3        -",
+        "db         10.66.0.3  0     0            3        own.example",
         "",
         "others allows a.example, 10.0.5.0/24:5432/tcp.",
         "",
-        "CONTAINER     ADDRESSES  OPEN  REFUSED",
-        "797979797979  10.66.0.4  0     3",
+        "CONTAINER     ADDRESSES  OPEN  CONNECTIONS  REFUSED",
+        "797979797979  10.66.0.4  0     0            3",
         "",
         "lan (of another runtime) allows a.example, 10.0.5.0/24:5432/tcp.",
         "",
-        "CONTAINER  ADDRESSES  OPEN  REFUSED",
-        "of-podman  10.66.0.5  0     3",
+        "CONTAINER  ADDRESSES  OPEN  CONNECTIONS  REFUSED",
+        "of-podman  10.66.0.5  0     0            3",
     ]
 
 
 def test_one_network(names: GuardedNames, capsys: pytest.CaptureFixture[str]) -> None:
-    """It also has the addresses that names have opened."""
+    """It also has the addresses that names have opened, and where connections went."""
     shown = show_policies(names, [LISTED], "agents")
-    assert printed(shown, capsys)[-3:] == [
+    assert printed(shown, capsys)[-6:] == [
         "",
         "CONTAINER  NAME       ADDRESS    PORTS           LEFT",
         "web        a.example  192.0.2.7  443/tcp 80/tcp  10m",
+        "",
+        "CONTAINER  NAME  ADDRESS   PORT      CONNECTIONS",
+        "web        -     10.0.5.1  5432/tcp  2",
     ]
     assert isinstance(shown.document, list)
     assert len(shown.document) == 1
