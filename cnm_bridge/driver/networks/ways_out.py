@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 _PATIENCE_S: Final = 10.0
 """How long Docker, which waits for the reply, is asked."""
+_PATIENCE_WITH_BOOT_S: Final = 2.0
+"""How long it is asked if it boots, as far as is known: the daemon may just have started."""
 _AT_ONCE: Final = 100
 """How many containers one query is about."""
 _LISTED_S: Final = 0.3
@@ -174,20 +176,24 @@ class WaysOut:
             Refused: The container can change the host's network; or the engine does not answer.
         """
         await self.version.wait_looked()
-        if not self.version.is_up:
-            log.info("container.networks_unknown", error="the Docker Engine is booting")
-            return ()
+        was_up = self.version.is_up
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_PATIENCE_S if was_up else _PATIENCE_WITH_BOOT_S):
                 network = await self.engine.find_network(record.network_id)
                 endpoint = network.endpoints.get(record.id) if network else None
                 container = await self.engine.find_container_named(endpoint.name) if endpoint else None
                 if container is None:
-                    raise EngineUnavailable(f"it lists no container with the endpoint {record.id}")
+                    raise Refused(
+                        f"the Docker Engine lists no container with the endpoint {record.id}, so it is not known "
+                        "whether it has a way past the allow-list; start the container again"
+                    )
                 if not self._options(record).allows_net_admin:
                     await self._refuse_privileges(container.id, record)
                 return tuple(other.name for other in await self._open_networks(container, {record.network_id}, {}))
         except (EngineUnavailable, TimeoutError) as exc:
+            if not was_up:
+                log.info("container.networks_unknown", error="the Docker Engine is booting")
+                return ()
             raise Refused(
                 f"the Docker Engine did not say which other networks the container has ({str(exc) or 'too late'}), and "
                 "one may be a way past the allow-list; start the container again"

@@ -228,10 +228,18 @@ async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, 
     await ways_out.refuse(guarded())
 
 
+async def test_a_daemon_that_has_just_started(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
+    """The engine is asked although it is not known to be up."""
+    version.lose()
+    engine.add("open", "o" * 64)
+    with pytest.raises(Refused, match="and on open, which"):
+        await ways_out.refuse(guarded())
+
+
 async def test_an_engine_that_does_not_list_the_endpoint(ways_out: WaysOut, engine: Known) -> None:
     """Nothing joins if it is not known which container that is."""
     engine.networks["agents"] = replace(engine.networks["agents"], endpoints={})
-    with pytest.raises(Refused, match=f"lists no container with the endpoint {ID}"):
+    with pytest.raises(Refused, match=f"lists no container with the endpoint {ID}, so"):
         await ways_out.refuse(guarded())
 
 
