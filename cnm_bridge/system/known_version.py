@@ -20,7 +20,7 @@ class KnownVersion:
         self._store = store
         stored = store.engine_version()
         self._current = None if stored is None else EngineVersion.parse(stored)
-        self._is_up = False
+        self._is_up: bool | None = None
         self._looked = asyncio.Event()
 
     async def wait_looked(self) -> None:
@@ -39,7 +39,12 @@ class KnownVersion:
     @property
     def is_up(self) -> bool:
         """Whether the engine answers. While it boots it does not, although it starts containers."""
-        return self._is_up
+        return self._is_up is True
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether the engine has answered, or has not, since the daemon's start."""
+        return self._is_up is not None
 
     def note(self, version: EngineVersion | None) -> None:
         """Remember what the engine reports now."""

@@ -60,7 +60,7 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
     assert (disk["path"], get_int(disk, "freeBytes") > 0) == (str(tmp_path / "state"), True)
     assert {key: value for key, value in shown.items() if key != "disk"} == {
         "runningPlugins": [],
-        "engine": {"isUp": False, "identity": None, "rounds": 0},
+        "engine": {"isUp": None, "identity": None, "rounds": 0},
         "networks": [
             {
                 "id": NETWORK,

@@ -45,6 +45,11 @@ class Reconciler:
         """Whether the daemon is connected to the engine's event stream."""
         return self.engine.is_up
 
+    @property
+    def engine_was_asked(self) -> bool:
+        """Whether the daemon has tried to connect to it since its start."""
+        return self.engine.version.was_asked
+
     async def run(self) -> None:
         """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:

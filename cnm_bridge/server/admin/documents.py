@@ -171,7 +171,7 @@ class Status:
             "runningPlugins": running,
             "disk": {"path": str(self.state_dir), "freeBytes": free_bytes},
             "engine": {
-                "isUp": self.reconcile.engine_is_up,
+                "isUp": self.reconcile.engine_is_up if self.reconcile.engine_was_asked else None,
                 "identity": self.store.engine_identity(),
                 "rounds": self.reconcile.rounds,
             },

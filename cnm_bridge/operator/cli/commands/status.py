@@ -161,10 +161,10 @@ def _has_teardowns(status: JsonObject) -> bool:
 
 def _verdict(status: JsonObject) -> str:
     """Return one line: what needs attention, else what there is."""
-    is_up = get_bool(get_object(status, "engine"), "isUp")
+    is_up = get_object(status, "engine")["isUp"]  # null right after the daemon's start
     not_published = sum(find_str(one, "notPublished") is not None for one in get_objects(status, "endpoints"))
     found = (
-        (not is_up, "the Docker Engine does not answer"),
+        (is_up is False, "the Docker Engine does not answer"),
         *(
             (number > 0, f"{count(number, noun)} {verb}".rstrip())
             for number, noun, verb in (
@@ -182,7 +182,8 @@ def _verdict(status: JsonObject) -> str:
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
     untried = len(get_strings(status, "untriedTeardowns"))
     under_way = f", {count(untried, 'teardown')} under way" if untried else ""
-    return f"fine: the Docker Engine answers; {networks}, {endpoints}{under_way}"
+    engine = "the Docker Engine answers" if is_up else "the daemon has just started"
+    return f"fine: {engine}; {networks}, {endpoints}{under_way}"
 
 
 def _find_on_host(status: JsonObject) -> Iterator[str]:
@@ -231,7 +232,7 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
     lists = get_strings(document, "lists")
     networks = get_objects(document, "networks")
     unclear = [one for one in networks if not find_str(one, "name") or not _has_list(one, lists)]
-    if not unclear or not get_bool(get_object(document, "engine"), "isUp"):
+    if not unclear or get_object(document, "engine")["isUp"] is not True:
         return document
     try:
         known = asyncio.run(_ask_engine(docker_host, [get_str(one, "id") for one in unclear]))

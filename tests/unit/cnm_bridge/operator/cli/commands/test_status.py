@@ -110,6 +110,10 @@ RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 
             "attention: the Docker Engine does not answer",
         ),
         (
+            {"engine": {"isUp": None, "identity": None, "rounds": 0}},
+            "fine: the daemon has just started; 1 network, 2 endpoints",
+        ),
+        (
             {"pendingTeardowns": [PENDING]},
             "attention: 1 teardown failed, and will be repeated",
         ),
