@@ -137,9 +137,9 @@ def test_what_it_shows_is_what_it_does(scene: Scene, make: Callable[..., str]) -
     refused = command(lab, "create", *given)
     assert refused.returncode == 1
     lines = refused.stderr.splitlines()
-    assert len(lines) == 2, refused.stderr  # the range of a list of the same name is not reported as well
-    assert "already exists" in lines[0]
-    assert "already has a list" in lines[1]
+    assert len(lines) == 1, refused.stderr  # neither its bridge nor its range is reported as well
+    assert f"already exists, with its list in {DIRECTORY}/{name}.conflist" in lines[0]
+    assert f"cni-bridge network rm --configuration {name}" in lines[0]
     second = scene.network(name)
     shared = command(lab, "rm", "--configuration", name)
     assert (shared.returncode, second in shared.stderr) == (1, True)

@@ -22,6 +22,8 @@ from cnm_bridge.operator.networks.wanted import WantedNetwork
 
 _Subnet = IPv4Network | IPv6Network
 
+PREDEFINED: Final = frozenset({"bridge", "host", "none"})
+"""The networks that Docker makes itself."""
 _BRIDGE: Final = "bridge"
 
 
@@ -59,16 +61,29 @@ def find_collisions(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
 
 def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     name = wanted.name
-    if name in host.docker_networks:
+    known = _find_list(wanted, host)
+    removal = f"cni-bridge network rm --configuration {name}"
+    if name in PREDEFINED:
+        yield f"Docker has a network {name} of its own, which cannot be removed; choose another NAME"
+    elif name in host.docker_networks and known is not None:
+        yield (
+            f"a Docker network {name} already exists, with its list in {known.source}; choose another NAME, or remove "
+            f"both, once no container is on it: {removal}"
+        )
+    elif name in host.docker_networks:
         yield f"a Docker network {name} already exists; choose another NAME, or remove it: docker network rm {name}"
-    known = next((one for one in host.lists if one.name == name), None)
-    if known is not None:
+    elif known is not None:
         yield (
             f"{known.source} already has a list {name}; choose another NAME, or make the Docker network of that list: "
-            f"cni-bridge network create {name}, without options of addresses and links"
+            f"cni-bridge network create {name}, without options of addresses and links; or remove it: {removal}"
         )
     for path in sorted(host.paths - {known.source if known is not None else None}):
         yield f"{path} exists, and would be taken for a part of {name}; choose another NAME, or move it away"
+
+
+def _find_list(wanted: WantedNetwork, host: HostFacts) -> NetworkConfigurationList | None:
+    """Return the list that has the name already."""
+    return next((one for one in host.lists if one.name == wanted.name), None)
 
 
 def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
@@ -88,7 +103,8 @@ def _find_bridge(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
         if other.name != wanted.name and name in bridges(other):
             yield f"the list {other.name} in {other.source} uses the bridge {name}; choose another NAME"
     link = host.links.get(name)
-    if link is None:
+    known = _find_list(wanted, host)
+    if link is None or (known is not None and name in bridges(known)):  # it goes with the list
         return
     remedy = f"choose another NAME, or remove the link if nothing uses it: ip link del {name}"
     if link.kind != _BRIDGE:

@@ -31,7 +31,7 @@ from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.operator.host import read_links, read_routes
-from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
+from cnm_bridge.operator.networks.collisions import PREDEFINED, HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
     NFTABLES_KEYS,
     Backend,
@@ -158,6 +158,8 @@ async def plan_docker_network(
     parse_options(given)
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
     version = await _version(engine)
+    if name in PREDEFINED:
+        raise Refused(f"Docker has a network {name} of its own, which cannot be removed; choose another name")
     if name in (await engine.network_names()).values():
         raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
     request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, version=version)

@@ -17,6 +17,7 @@ from cnm_bridge.core.lists.plugin_needs import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
+from cnm_bridge.operator.networks.collisions import PREDEFINED
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
 from cnm_bridge.operator.networks.list_document import bridge_name
 from cnm_bridge.system.engine import Engine
@@ -79,9 +80,9 @@ async def _refuse_unknown(engine: Engine, settings: Settings, name: str) -> None
 
 def _refuse_used(found: EngineNetwork, settings: Settings) -> None:
     if found.driver != settings.driver_name:
+        remedy = "" if found.name in PREDEFINED else f"; docker network rm {found.name} removes it"
         raise Refused(
-            f"the Docker network {found.name} is of driver {found.driver}, not of {settings.driver_name}; "
-            f"docker network rm {found.name} removes it"
+            f"the Docker network {found.name} is of driver {found.driver}, not of {settings.driver_name}{remedy}"
         )
     containers = sorted(endpoint.name for endpoint in found.endpoints.values())
     if containers:

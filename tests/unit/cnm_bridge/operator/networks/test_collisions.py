@@ -78,6 +78,12 @@ def test_an_overlap_that_is_allowed() -> None:
     assert list(find_collisions(replace(BLUE, may_overlap=True), host)) == []
 
 
+def test_a_name_of_dockers_own() -> None:
+    """Such a network cannot be removed."""
+    (found,) = find_collisions(replace(BLUE, name="bridge"), replace(HOST, docker_networks=frozenset({"bridge"})))
+    assert found == "Docker has a network bridge of its own, which cannot be removed; choose another NAME"
+
+
 def test_a_bridge_of_before() -> None:
     """The plugin leaves it behind, with its address and route; the same network can be made again."""
     former = replace(
@@ -96,7 +102,18 @@ def test_a_bridge_of_before() -> None:
         ({"docker_networks": frozenset({"blue"})}, ("blue already exists", "docker network rm blue")),
         (
             {"lists": (listed(ranged("10.9.0.0/16"), name="blue"),)},
-            ("/etc/cni/net.d/blue.conflist already has", "cni-bridge network create blue"),
+            ("/etc/cni/net.d/blue.conflist already has", "cni-bridge network rm --configuration blue"),
+        ),
+        (
+            {
+                "docker_networks": frozenset({"blue"}),
+                "lists": (listed({**ranged("10.9.0.0/16"), "type": "bridge", "bridge": "cni-blue"}, name="blue"),),
+                "links": {"cni-blue": link("10.9.0.1/16")},
+            },
+            (
+                "blue already exists, with its list in /etc/cni/net.d/blue.conflist",
+                "once no container is on it: cni-bridge network rm --configuration blue",
+            ),
         ),
         ({"paths": frozenset({Path("/etc/cni/net.d/blue")})}, ("/etc/cni/net.d/blue exists", "move it away")),
         (
