@@ -370,7 +370,7 @@ def test_net_admin_is_a_way_out(guarded: Guarded) -> None:
         error = scene.run_refusal(network, *guarded.flags, option)
         assert option.replace("=", " ") in error
         assert "cni.egress.net-admin=allow" in error
-    assert not get_objects(ask_status(guarded.lab), "endpoints")
+    wait_until(lambda: not get_objects(ask_status(guarded.lab), "endpoints"), "the end of the endpoints", 30)
     guarded.run(network, "--cap-add=NET_RAW").exec("ping", "-c", "1", "-w", "5", OPEN[0])
 
 
