@@ -50,7 +50,7 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert network in command(lab, "ls", "--networks").stdout
     branch, leaf = command(lab, "ls", "--tree", network).stdout.splitlines()[1:]
     assert branch == f"└── {subnet.bridge}  network {network}"
-    assert leaf.split()[1:] == ["└──", name, *get_strings(entry, "addresses"), "8601->80/tcp"]
+    assert leaf.split() == ["└──", name, *get_strings(entry, "addresses"), "8601->80/tcp"]
 
     described = inspect(lab, name)
     (address,) = get_strings(described, "addresses")
