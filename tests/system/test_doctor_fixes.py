@@ -37,7 +37,6 @@ NOT_TYPED = {
     "modules-directory-missing": "it starts the host again",
     "not-root": "it repeats the command as root",
     "guarded-incomplete": "the lab has no systemd; tests/system/test_guarded_commands.py compares the text",
-    "guarded-names-dropped": "its command is typed in test_guarded_commands.py",
     "guarded-no-daemon": "the lab has no systemd; tests/system/test_guarded_commands.py compares the command",
     "guarded-way-out": "the round that finds it takes minutes; its command is typed in test_guarded_networks.py",
 }

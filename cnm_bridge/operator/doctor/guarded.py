@@ -8,18 +8,14 @@ The command `cni-egress status` knows what the kernel has; here it becomes findi
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, get_int, get_objects, get_str, get_strings
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.guard import RESPONDER, is_guard, is_guarded
-from cnm_bridge.core.lists.plugin_needs import forwarding_links
+from cnm_bridge.core.lists.guard import is_guard, is_guarded
 from cnm_bridge.operator.doctor.facts import Facts, GuardFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
-from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 from cnm_bridge.operator.egress import EgressFailed, ask_egress
 from cnm_bridge.operator.host import read_lines
 
@@ -29,7 +25,6 @@ _ADDRESS: Final = re.compile(r"\[|[0-9.]+(/|:|$)|[0-9a-fA-F]*:[0-9a-fA-F]*:|host
 """How an entry begins that needs no daemon; every other one is a name, or a set that may have names."""
 _MARKS: Final = re.compile(r"-A (\S+) .*-j (?:MARK|CONNMARK) --set-xmark (0x[0-9a-f]+)/(0x[0-9a-f]+)")
 _SHORT: Final = 12
-_RESPONDER: Final = IPv4Network(RESPONDER)
 _RECORDS: Final = Path("/run/cni-egress/attachments")
 """What the plugin has made since the host was started: Docker networks may be guarded by their options."""
 
@@ -91,7 +86,6 @@ def _check_status(facts: Facts, guard: GuardFacts, status: JsonObject) -> Iterat
             f"containers: {first} is missing; another program has removed it",
             fix="systemctl restart cni-egress" if status["isRunning"] is True else _START,
         )
-    yield from _check_queries(facts)
     for conflict in (*get_strings(status, "conflicts"), *_find_marks(guard.mangle, get_int(status, "mark"))):
         yield warning(
             "guarded-mark",
@@ -99,30 +93,6 @@ def _check_status(facts: Facts, guard: GuardFacts, status: JsonObject) -> Iterat
             f"{conflict}, which has the bit of packets that guarded containers may send",
             advice='give the plugin egress another bit in all lists, such as "mark": "0x20000000"',
         )
-
-
-def _check_queries(facts: Facts) -> Iterator[Finding]:
-    """Find guarded networks whose containers ask the host for names, and are dropped by its firewall."""
-    table = FilterTable(facts.firewall.rules or ())
-    for network in (one.network for one in facts.networks if _needs_daemon(one.network)):
-        for subnet in dict.fromkeys(one.subnet for one in find_ranges(network)):
-            if not isinstance(subnet, IPv4Network):
-                continue
-            query = Packet(enters=next(iter(forwarding_links(network)), None), source=subnet, destination=_RESPONDER)
-            verdict = table.judge_query(query)
-            if verdict.is_accepted:
-                continue
-            has_ufw = any(chain.startswith("ufw") for chain in table.chains)
-            yield error(
-                "guarded-names-dropped",
-                f"network {network.name}",
-                f"{verdict.where} (iptables) drops what its containers ask {RESPONDER}, an address of the host: no "
-                "names resolve for them",
-                fix=f"ufw allow from {subnet} to {RESPONDER} port 53"
-                if has_ufw
-                else f"iptables -I INPUT -s {subnet} -d {RESPONDER} -p udp --dport 53 -j ACCEPT && "
-                f"iptables -I INPUT -s {subnet} -d {RESPONDER} -p tcp --dport 53 -j ACCEPT",
-            )
 
 
 def _needs_daemon(network: NetworkConfigurationList) -> bool:

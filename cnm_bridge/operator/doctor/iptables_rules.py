@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What iptables does with a packet of a network, by the output of `iptables-save`. Pure.
+"""What iptables does with a forwarded packet of a network, by the output of `iptables-save`. Pure.
 
 Only what is certain counts: a rule decides if it matches all packets of the network. A rule with a condition that is
 not understood (a protocol, a state, a link towards the outside) is ignored.
@@ -15,8 +15,6 @@ from typing import Final
 from cnm_bridge.core.saved_rules import parse_saved_rules
 
 _FORWARD: Final = "FORWARD"
-_INPUT: Final = "INPUT"
-_DNS: Final = "53"
 _OF_FIREWALL: Final = "CNI-FORWARD"
 """The chain of the plugin `firewall`."""
 _OF_USER: Final = "DOCKER-USER"
@@ -77,10 +75,7 @@ class FilterTable:
     @property
     def forward_policy(self) -> str:
         """The policy of the chain FORWARD; ACCEPT if the table was never used."""
-        return self._policy(_FORWARD)
-
-    def _policy(self, chain: str) -> str:
-        return self._policies.get(chain, _ACCEPT)
+        return self._policies.get(_FORWARD, _ACCEPT)
 
     @property
     def user_chain(self) -> str:
@@ -92,7 +87,7 @@ class FilterTable:
         return any(_parse(line)[1] == chain for line in self._rules.get(_FORWARD, ()))
 
     def judge(self, packet: Packet, *, has_firewall: bool = False) -> Verdict:
-        """Return what happens to the first packet of a connection that the host forwards.
+        """Return what happens to the first packet of a connection.
 
         Args:
             packet: The packet.
@@ -101,22 +96,11 @@ class FilterTable:
         """
         if has_firewall and not self._leads_to(_OF_FIREWALL):
             return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
-        return self._judge(_FORWARD, packet, has_firewall=has_firewall)
-
-    def judge_query(self, packet: Packet) -> Verdict:
-        """Return what happens to a DNS query to the host; a rule that accepts DNS accepts it, whatever else it says."""
-        for rule in (rule for rules in self._rules.values() for rule in rules):
-            conditions, target = _parse(rule)
-            if target == _ACCEPT and conditions.get("--dport") == _DNS:
-                return Verdict(is_accepted=True, where=f"the rule `{rule}`")
-        return self._judge(_INPUT, packet, has_firewall=False)
-
-    def _judge(self, chain: str, packet: Packet, *, has_firewall: bool) -> Verdict:
-        found = self._walk(chain, packet, has_firewall=has_firewall, depth=0)
+        found = self._walk(_FORWARD, packet, has_firewall=has_firewall, depth=0)
         if found is not None:
             return found
-        policy = self._policy(chain)
-        return Verdict(is_accepted=policy == _ACCEPT, where=f"the policy {policy} of chain {chain}")
+        policy = self.forward_policy
+        return Verdict(is_accepted=policy == _ACCEPT, where=f"the policy {policy} of chain {_FORWARD}")
 
     def _walk(self, chain: str, packet: Packet, *, has_firewall: bool, depth: int) -> Verdict | None:
         if chain == _OF_FIREWALL and has_firewall:

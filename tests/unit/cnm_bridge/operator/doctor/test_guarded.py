@@ -46,40 +46,6 @@ def test_a_healthy_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "fix"),
-    [
-        ((":INPUT DROP [0:0]",), "iptables -I INPUT -s 10.22.0.0/28 -d 169.254.53.53 -p udp --dport 53 -j ACCEPT && "),
-        ((":INPUT ACCEPT [0:0]", "-A INPUT -s 10.0.0.0/8 -j DROP"), "iptables -I INPUT -s 10.22.0.0/28"),
-        (
-            (":INPUT DROP [0:0]", ":ufw-before-input - [0:0]", "-A INPUT -j ufw-before-input"),
-            "ufw allow from 10.22.0.0/28 to 169.254.53.53 port 53",
-        ),
-    ],
-)
-def test_the_host_drops_queries(rules: tuple[str, ...], fix: str) -> None:
-    """Its firewall does not know that containers ask it for names; addresses need none."""
-    firewall = replace(HEALTHY.firewall, rules=rules)
-    (one,) = found(replace(host("a.example"), firewall=firewall))
-    assert (one.severity, one.code, one.fix.startswith(fix)) == (Severity.ERROR, "guarded-names-dropped", True)
-    assert found(replace(host("10.0.5.7"), firewall=firewall)) == []
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "-A ufw-user-input -s 10.22.0.0/28 -d 169.254.53.53/32 -p udp -m udp --dport 53 -j ACCEPT",
-        "-A INPUT -i cni-blue -j ACCEPT",
-        "-A INPUT -s 10.0.0.0/8 -j ACCEPT",
-    ],
-)
-def test_the_host_accepts_queries(rule: str) -> None:
-    """In whichever words."""
-    assert (
-        found(replace(host("a.example"), firewall=replace(HEALTHY.firewall, rules=(":INPUT DROP [0:0]", rule)))) == []
-    )
-
-
-@pytest.mark.parametrize(
     "facts",
     [
         host("10.0.5.7", "face.de", isRunning=False),
