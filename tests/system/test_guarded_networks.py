@@ -31,7 +31,7 @@ FOR_BEACONS: Final = ("-o", "cni.egress.net-admin=allow")
 """The option of a network whose containers have all capabilities."""
 NAMED: Final = "11.0.0.17"
 """The address of each name, which is public: others are taken out of answers."""
-UFW: Final = ("route allow from {subnet}", "allow from {subnet} to {responder} port 53")
+UFW: Final = "route allow from {subnet}"
 FIREWALLD: Final = ("--permanent --zone=trusted --add-source={subnet}", "--reload")
 """What their users type, after `ufw` and `firewall-cmd`; docs/firewalls.md has it."""
 OPEN_BY_NAME: Final = ("-o", f"cni.egress.allow={OPEN[0]} {ALLOW[1]} allowed.example:*")
@@ -451,10 +451,10 @@ def test_an_engine_that_boots(guarded: Guarded, beside_ours: Sequence[str]) -> N
 
 @pytest.mark.long
 def test_beside_ufw(guarded: Guarded) -> None:
-    """What it refuses stays refused, names included until it allows them; its reload and its end open nothing."""
+    """What it refuses stays refused, names included, until it forwards; its reload and its end open nothing."""
     _require("ufw")
     guarded.serve_names()
-    lab, subnet = guarded.lab, guarded.subnet
+    lab = guarded.lab
     container = guarded.run(guarded.scene.network(guarded.lan, *guarded.made, *OPEN_BY_NAME))
     before = guarded.seen()
     lab.run("ufw", "--force", "enable")
@@ -462,8 +462,7 @@ def test_beside_ufw(guarded: Guarded) -> None:
         container.exec("sh", "-c", f"! nc -w 1 {OPEN[0]} 443")
         container.exec("sh", "-c", "! ping -c 1 -w 9 allowed.example")
         assert guarded.seen() == before
-        for rule in UFW:
-            lab.run("ufw", *rule.format(subnet=subnet.ipv4, responder=RESPONDER).split())
+        lab.run("ufw", *UFW.format(subnet=guarded.subnet.ipv4).split())
         for then in ("status", "reload"):
             lab.run("ufw", then)
             _assert_guarded(guarded, container)
