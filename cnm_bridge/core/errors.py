@@ -69,6 +69,10 @@ class EngineUnavailable(BridgeError):
     """The Docker Engine API did not answer."""
 
 
+class EngineSilent(EngineUnavailable):
+    """It accepted the connection and did not answer in time, as while it boots."""
+
+
 class EngineRefused(EngineUnavailable):
     """It answered that it does not do what was asked: nothing has changed."""
 

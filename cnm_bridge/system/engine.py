@@ -37,7 +37,7 @@ from cnm_bridge.core.engine_facts import (
     is_on_this_host,
     is_unallocated,
 )
-from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
+from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.sockets import find_peer
 
@@ -315,7 +315,7 @@ class Engine:
         try:
             yield
         except TimeoutError as exc:
-            raise EngineUnavailable(f"{self._name} did not answer within {self._timeout_s:g} s") from exc
+            raise EngineSilent(f"{self._name} did not answer within {self._timeout_s:g} s") from exc
         except _NO_ANSWER as exc:
             is_refused = isinstance(exc, DockerError) and exc.status != _NOT_CONNECTED
             kind = EngineRefused if is_refused else EngineUnavailable

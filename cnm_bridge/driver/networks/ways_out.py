@@ -22,7 +22,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, find_privileges
-from cnm_bridge.core.errors import BridgeError, EngineUnavailable, Refused
+from cnm_bridge.core.errors import BridgeError, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
@@ -35,8 +35,10 @@ log = structlog.get_logger()
 
 _PATIENCE_S: Final = 10.0
 """How long Docker, which waits for the reply, is asked."""
-_PATIENCE_WITH_BOOT_S: Final = 2.0
-"""How long it is asked if it boots, as far as is known: the daemon may just have started."""
+_BOOTS_AFTER_S: Final = 2.0
+"""After how long without an answer an engine boots that is not known to be up."""
+_SILENT_FOR_S: Final = 5.0
+"""How long it is not asked again then."""
 _AT_ONCE: Final = 100
 """How many containers one query is about."""
 _LISTED_S: Final = 0.3
@@ -46,6 +48,19 @@ _REMEDY: Final = (
     "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
 )
 _ALLOW_NET_ADMIN: Final = "make the guarded network with -o cni.egress.net-admin=allow"
+
+
+@dataclass(slots=True)
+class _Boot:
+    """The question whether the engine boots.
+
+    Attributes:
+        lock: Held while it is asked.
+        silent_until: Until when its last silence counts, in the event loop's time.
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    silent_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,7 @@ class WaysOut:
     _guarded: set[EndpointId] = field(default_factory=set, init=False)
     _connected: asyncio.Queue[str] = field(default_factory=asyncio.Queue, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _boot: _Boot = field(default_factory=_Boot, init=False)
 
     def __post_init__(self) -> None:
         self.store.when_removed(self._forget)
@@ -175,10 +191,11 @@ class WaysOut:
         Raises:
             Refused: The container can change the host's network; or the engine does not answer.
         """
-        await self.version.wait_looked()
-        was_up = self.version.is_up
         try:
-            async with asyncio.timeout(_PATIENCE_S if was_up else _PATIENCE_WITH_BOOT_S):
+            if await self._is_booting():
+                log.warning("endpoint.ways_out_unknown", endpoint_id=record.id, reason="the Docker Engine boots")
+                return ()
+            async with asyncio.timeout(_PATIENCE_S):
                 network = await self.engine.find_network(record.network_id)
                 endpoint = network.endpoints.get(record.id) if network else None
                 container = await self.engine.find_container_named(endpoint.name) if endpoint else None
@@ -191,13 +208,32 @@ class WaysOut:
                     await self._refuse_privileges(container.id, record)
                 return tuple(other.name for other in await self._open_networks(container, {record.network_id}, {}))
         except (EngineUnavailable, TimeoutError) as exc:
-            if not was_up:
-                log.info("container.networks_unknown", error="the Docker Engine is booting")
-                return ()
             raise Refused(
                 f"the Docker Engine did not say which other networks the container has ({str(exc) or 'too late'}), and "
                 "one may be a way past the allow-list; start the container again"
             ) from exc
+
+    async def _is_booting(self) -> bool:
+        """Return whether the engine boots, as far as is known: it accepts connections, and does not answer.
+
+        An engine that is not known to be up is asked, because the daemon may just have started; once for all that wait.
+
+        Raises:
+            EngineUnavailable: It cannot be reached, or refuses the question.
+        """
+        await self.version.wait_looked()
+        boot = self._boot
+        async with boot.lock:
+            now = asyncio.get_running_loop().time()
+            if self.version.is_up or now < boot.silent_until:
+                return not self.version.is_up
+            try:
+                async with asyncio.timeout(_BOOTS_AFTER_S):
+                    await self.engine.version()
+            except (EngineSilent, TimeoutError):
+                boot.silent_until = asyncio.get_running_loop().time() + _SILENT_FOR_S
+                return not self.version.is_up
+            return False
 
     async def _refuse_privileges(self, container_id: str, record: EndpointRecord) -> None:
         """Refuse a container that can change the host's network.

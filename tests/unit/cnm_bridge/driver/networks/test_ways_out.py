@@ -23,7 +23,7 @@ from cnm_bridge.core.engine_facts import (
     EngineNetwork,
     EngineVersion,
 )
-from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
+from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.system.engine import Engine
@@ -43,7 +43,8 @@ class Known(Engine):
 
     def __init__(self, directory: Path) -> None:
         super().__init__("unix:///nowhere", 1.0)
-        self.answers = True
+        self.failure: EngineUnavailable | None = None
+        self.asked = 0
         self.refuses: tuple[str, ...] = ()
         self.directory = directory
         self.configure()
@@ -65,6 +66,13 @@ class Known(Engine):
         stored.mkdir(parents=True, exist_ok=True)
         (stored / "hostconfig.json").write_text(json.dumps(host_config))
 
+    async def version(self) -> EngineVersion | None:
+        """Return its version."""
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return EngineVersion(28, 5)
+
     async def describe(self) -> EngineDescription:
         """Return where it stores its data."""
         return EngineDescription(version="28.5.2", is_rootless=False, data_directory=str(self.directory))
@@ -80,8 +88,8 @@ class Known(Engine):
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network by ID or name."""
-        if not self.answers:
-            raise EngineUnavailable("it does not answer")
+        if self.failure is not None:
+            raise self.failure
         return next((one for one in self.networks.values() if network_id in {one.id, one.name}), None)
 
     async def find_container_named(self, name: str) -> EngineContainer | None:
@@ -221,11 +229,25 @@ async def test_a_container_without_record(ways_out: WaysOut, engine: Known) -> N
 
 async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
     """Nothing joins without its answer, unless it boots: then it starts what it had started before."""
-    engine.answers = False
+    engine.failure = EngineSilent("it does not answer")
     with pytest.raises(Refused, match="start the container again"):
         await ways_out.refuse(guarded())
     version.lose()
-    await ways_out.refuse(guarded())
+    with structlog.testing.capture_logs() as logged:
+        await asyncio.gather(*(ways_out.refuse(guarded()) for _ in range(9)))
+    assert [line["event"] for line in logged] == ["endpoint.ways_out_unknown"] * 9
+    assert engine.asked == 1
+
+
+@pytest.mark.parametrize("failure", [EngineUnavailable("no such file"), EngineRefused("forbidden")])
+async def test_an_engine_that_cannot_be_asked(
+    ways_out: WaysOut, engine: Known, version: KnownVersion, failure: EngineUnavailable
+) -> None:
+    """It does not boot: it is elsewhere, or a proxy before it refuses the question."""
+    version.lose()
+    engine.failure = failure
+    with pytest.raises(Refused, match=str(failure)):
+        await ways_out.refuse(guarded())
 
 
 async def test_a_daemon_that_has_just_started(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
@@ -252,10 +274,10 @@ async def test_a_network_that_is_connected_later(store: Store, ways_out: WaysOut
             await ways_out.look()
     assert [(line["event"], line["networks"]) for line in logged] == [("endpoint.way_out", ("open",))]
     assert ways_out.found == {ID: ("open",)}
-    engine.answers = False
+    engine.failure = EngineSilent("it does not answer")
     await ways_out.look()
     assert ways_out.found == {ID: ("open",)}
-    engine.answers = True
+    engine.failure = None
     del engine.networks["open"]
     await ways_out.look()
     assert ways_out.found == {}
