@@ -13,6 +13,10 @@ _FIRST_ANSWER_S: Final = 1.0
 """How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
 
 
+_GIVEN_UP_AFTER_S: Final = 10.0
+"""How long an engine is neither up nor down that neither answers nor refuses the connection."""
+
+
 class KnownVersion:
     """The version that the engine reported last, in this run of the daemon or in an earlier one."""
 
@@ -51,6 +55,12 @@ class KnownVersion:
         self._current = version
         self._is_up = True
         self._looked.set()
+
+    async def give_up(self) -> None:
+        """Take an engine that has not answered some time after the daemon's start for one that does not."""
+        await asyncio.sleep(_GIVEN_UP_AFTER_S)
+        if self._is_up is None:
+            self.lose()
 
     def lose(self) -> None:
         """Remember that the engine does not answer, or not any more."""

@@ -55,6 +55,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.engine.follow(self._begin_with_engine, self.ways_out.note_connected))
             tasks.create_task(self.ways_out.look_when_connected())
+            tasks.create_task(self.engine.version.give_up())
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.interval_s):

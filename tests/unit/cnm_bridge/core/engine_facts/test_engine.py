@@ -9,6 +9,7 @@ import pytest
 
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.system import known_version
 from cnm_bridge.system.known_version import KnownVersion
 
 
@@ -86,6 +87,20 @@ async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
     with pytest.raises(StopIteration):  # it has ended without a pause
         again.send(None)
     assert not known.is_up
+    store.close()
+
+
+async def test_an_engine_that_neither_answers_nor_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after the start nothing is known of it; some time later it does not answer."""
+    monkeypatch.setattr(known_version, "_GIVEN_UP_AFTER_S", 0.01)
+    store = Store.open(tmp_path)
+    known = KnownVersion(store)
+    assert not known.was_asked
+    await known.give_up()
+    assert (known.was_asked, known.is_up) == (True, False)
+    known.note(EngineVersion(28, 5))
+    await known.give_up()
+    assert known.is_up
     store.close()
 
 
