@@ -22,8 +22,8 @@ from cnm_bridge.operator.networks.wanted import WantedNetwork
 
 _Subnet = IPv4Network | IPv6Network
 
-PREDEFINED: Final = frozenset({"bridge", "host", "none"})
-"""The networks that Docker makes itself."""
+PREDEFINED: Final = frozenset({"bridge", "default", "host", "none"})
+"""Names of networks that Docker keeps for itself (moby `api/types/container`, NetworkMode)."""
 _BRIDGE: Final = "bridge"
 
 
@@ -35,6 +35,7 @@ class HostFacts:
         links: Its links, by name.
         routes: The routes of its main table.
         docker_networks: The names of Docker's networks.
+        is_network_of_list: Whether the Docker network of the wanted name is ours, and takes the list of that name.
         docker_subnets: The subnets of Docker's networks, each with the network's name.
         lists: The network configuration lists.
         paths: Those of the new list's paths that exist.
@@ -43,6 +44,7 @@ class HostFacts:
     links: Mapping[str, HostLink] = field(default_factory=dict)
     routes: Sequence[HostRoute] = ()
     docker_networks: frozenset[str] = frozenset()
+    is_network_of_list: bool = False
     docker_subnets: Sequence[tuple[str, _Subnet]] = ()
     lists: Sequence[NetworkConfigurationList] = ()
     paths: frozenset[Path] = frozenset()
@@ -64,8 +66,8 @@ def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     known = _find_list(wanted, host)
     removal = f"cni-bridge network rm --configuration {name}"
     if name in PREDEFINED:
-        yield f"Docker has a network {name} of its own, which cannot be removed; choose another NAME"
-    elif name in host.docker_networks and known is not None:
+        yield f"Docker keeps the name {name} for a network of its own; choose another NAME"
+    elif known is not None and host.is_network_of_list:
         yield (
             f"a Docker network {name} already exists, with its list in {known.source}; choose another NAME, or remove "
             f"both, once no container is on it: {removal}"

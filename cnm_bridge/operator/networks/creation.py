@@ -159,7 +159,7 @@ async def plan_docker_network(
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
     version = await _version(engine)
     if name in PREDEFINED:
-        raise Refused(f"Docker has a network {name} of its own, which cannot be removed; choose another name")
+        raise Refused(f"Docker keeps the name {name} for a network of its own; choose another name")
     if name in (await engine.network_names()).values():
         raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
     request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, version=version)
@@ -186,7 +186,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
             "and with --range addresses that its DHCP server does not give"
         )
     file = list_path(settings.cni_conf_dirs[0], wanted.name)
-    collisions = tuple(find_collisions(wanted, await _gather_host(settings, engine, file)))
+    collisions = tuple(find_collisions(wanted, await _gather_host(settings, engine, wanted.name, file)))
     if collisions:
         raise Refused("\n".join(collisions))
     network = await _make_valid(wanted, settings, file)
@@ -283,8 +283,8 @@ def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-async def _gather_host(settings: Settings, engine: Engine, file: Path) -> HostFacts:
-    """Return what could be in the way of a new list in `file`.
+async def _gather_host(settings: Settings, engine: Engine, name: str, file: Path) -> HostFacts:
+    """Return what could be in the way of a network with a new list in `file`.
 
     Raises:
         EngineUnavailable: The engine does not answer.
@@ -292,10 +292,14 @@ async def _gather_host(settings: Settings, engine: Engine, file: Path) -> HostFa
     """
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    same = await engine.find_network_named(name)
     return HostFacts(
         links=await read_links(kernel),
         routes=await read_routes(kernel),
         docker_networks=frozenset((await engine.network_names()).values()),
+        is_network_of_list=same is not None
+        and same.driver == settings.driver_name
+        and same.options.get(CONFIGURATION, name) == name,
         docker_subnets=await engine.subnets(),
         lists=tuple(map(index.find, index.names)),
         paths=find_taken_paths(file),

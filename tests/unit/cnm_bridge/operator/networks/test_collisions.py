@@ -81,7 +81,7 @@ def test_an_overlap_that_is_allowed() -> None:
 def test_a_name_of_dockers_own() -> None:
     """Such a network cannot be removed."""
     (found,) = find_collisions(replace(BLUE, name="bridge"), replace(HOST, docker_networks=frozenset({"bridge"})))
-    assert found == "Docker has a network bridge of its own, which cannot be removed; choose another NAME"
+    assert found == "Docker keeps the name bridge for a network of its own; choose another NAME"
 
 
 def test_a_bridge_of_before() -> None:
@@ -107,6 +107,7 @@ def test_a_bridge_of_before() -> None:
         (
             {
                 "docker_networks": frozenset({"blue"}),
+                "is_network_of_list": True,
                 "lists": (listed({**ranged("10.9.0.0/16"), "type": "bridge", "bridge": "cni-blue"}, name="blue"),),
                 "links": {"cni-blue": link("10.9.0.1/16")},
             },
