@@ -123,12 +123,14 @@ def bridge_of(plugin: JsonObject) -> str:
 def host_link(plugins: Iterable[JsonObject]) -> str | None:
     """Return the link of the host that a list's containers are behind: a bridge, or the parent of their links.
 
-    None if each of them has a veth to the host, as with `ptp`, or if the plugin is not known.
+    None if they have none in common, as with `ptp`, or if the list does not name it.
 
     Args:
         plugins: The list's plugins, e.g. `{"type": "macvlan", "master": "eth0"}`.
     """
     for plugin in plugins:
+        if plugin.get(_IN_CONTAINER) is True:
+            continue
         kind = _find_text(plugin, "type") or ""
         found = bridge_of(plugin) if kind == "bridge" else _find_text(plugin, _LINKS.get(kind, ""))
         if found:

@@ -33,7 +33,7 @@ from cnm_bridge.operator.cli.output import SHORT
 ENGINE_LIMIT_S: Final = 10.0
 """How long a command waits for an answer of the engine."""
 _CANDIDATES: Final = 10
-_RUNNING: Final = frozenset({"running", "paused", "restarting"})
+RUNNING: Final = frozenset({"running", "paused", "restarting"})
 """States in which a container may have endpoints."""
 
 
@@ -143,7 +143,7 @@ class Inventory:
 
 def _without_endpoint(container: EngineContainer) -> str:
     """Return why a container that exists is not found among those with an endpoint."""
-    if container.state in _RUNNING:
+    if container.state in RUNNING:
         return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
     return (
         f"container {container.name} exists and is not running ({container.state}), so it has no endpoint; "

@@ -7,17 +7,16 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_objects, get_str
 from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.operator.cli.containers import Inventory, all_addresses
+from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses
 from cnm_bridge.operator.cli.output import UNKNOWN, ports_text
 
 __all__ = ["draw_tree"]
 
-_VETH: Final = "a veth for each container"
+_NO_LINK: Final = "no common link"
 _OTHERS: Final = "other drivers"
 _ADDRESSES: Final = ("IPAddress", "GlobalIPv6Address")
 _WITHOUT_LINK: Final = frozenset({"host", "none"})
 """Docker's networks without a link."""
-_RUNNING: Final = "running"
 
 Branches = Mapping[str, Sequence[str]]
 Row = tuple[str, ...]
@@ -51,7 +50,7 @@ def _of_ours(inventory: Inventory, network_id: str | None) -> dict[str, Sequence
         on = get_str(endpoint, "networkId")
         if network_id in {None, on}:
             seen.add(on)
-            link = find_str(endpoint, "hostLink") or _VETH
+            link = find_str(endpoint, "hostLink") or _NO_LINK
             rows.setdefault((inventory.networks.get(on, on), link), []).append(_row(endpoint, inventory))
     empty = {
         f"network {name}  no containers": ()
@@ -72,9 +71,10 @@ def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:
     ours = inventory.networks
     rows: dict[str, list[Row]] = {}
     for container in inventory.all_containers:
-        for name, network_id in container.networks.items() if container.state == _RUNNING else ():
+        for key, network_id in container.networks.items() if container.state in RUNNING else ():
+            name = inventory.network_names.get(network_id, key)  # it may have been connected by an ID
             if network_id not in ours and name not in _WITHOUT_LINK:
-                rows.setdefault(name, []).append((container.name, _docker_addresses(container, name)))
+                rows.setdefault(name, []).append((container.name, _docker_addresses(container, key)))
     return {f"{_OTHERS}  network {name}": _aligned(found) for name, found in sorted(rows.items())}
 
 

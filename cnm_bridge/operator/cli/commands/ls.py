@@ -94,11 +94,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
         DaemonError: There is no such network.
     """
     network_id = None if network is None else _find_network(inventory, network)
-    found = [
-        one
-        for one in get_objects(inventory.document, "endpoints")
-        if network_id is None or get_str(one, "networkId") == network_id
-    ]
+    found = _endpoints(inventory, network_id)
     rows = [_row(one, inventory) for one in found]
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
     columns = [one for one in _ENDPOINTS if one not in _WHERE_NEEDED or any(row[one[1]] for row in rows)]
@@ -113,7 +109,7 @@ def show_tree(inventory: Inventory, network: str | None) -> Shown:
     """Return the picture of all networks, or of one of them; errors as in `show_endpoints`."""
     network_id = None if network is None else _find_network(inventory, network)
     return Shown(
-        document=_document(inventory, get_objects(inventory.document, "endpoints")),
+        document=_document(inventory, _endpoints(inventory, network_id)),
         parts=[draw_tree(inventory, network_id)],
         notes=inventory.notes,
     )
@@ -137,6 +133,12 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
+
+
+def _endpoints(inventory: Inventory, network_id: str | None) -> Sequence[JsonObject]:
+    """Return the endpoints, of one network if it is given."""
+    endpoints = get_objects(inventory.document, "endpoints")
+    return [one for one in endpoints if network_id in {None, get_str(one, "networkId")}]
 
 
 def _document(inventory: Inventory, endpoints: Sequence[JsonObject]) -> JsonObject:

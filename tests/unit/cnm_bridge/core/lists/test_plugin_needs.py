@@ -77,6 +77,7 @@ def test_a_name_that_no_link_can_have(name: str) -> None:
         ([{"type": "bridge", "bridge": "cni-blue"}], "cni-blue"),
         ([{"type": "macvlan", "master": "eth1"}, {"type": "tuning"}], "eth1"),
         ([{"type": "macvlan"}], None),
+        ([{"type": "ptp"}, {"type": "macvlan", "master": "eth0", "linkInContainer": True}], None),
         ([{"type": "tap", "bridge": "br0"}], "br0"),
         ([{"type": "host-device", "device": "eth2"}], "eth2"),
         ([{"type": "ptp"}], None),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.commands.ls import show_tree
@@ -29,7 +29,7 @@ def on_docker(name: str, state: str, **networks: str) -> EngineContainer:
 
 
 def host() -> Inventory:
-    """Return two containers on a bridge, one with a veth of its own, an empty network, and others of Docker."""
+    """Return two containers on a bridge, one without, an empty network, and others of Docker."""
     networks: list[JsonObject] = [
         {"id": one, "name": name, "configuration": name, "internal": False}
         for one, name in ((BLUE, "blue"), (RED, "red"), (GREEN, "green"))
@@ -63,7 +63,7 @@ def test_a_host() -> None:
         "├── cni-blue  network blue",
         "│   ├── db   10.1.2.14/24",
         "│   └── web  10.1.2.3/24   0.0.0.0:8080->80/tcp",
-        "├── a veth for each container  network red",
+        "├── no common link  network red",
         "│   └── web  10.9.9.9/24 fd09::9/64",
         "├── network green  no containers",
         "├── other drivers  network bridge",
@@ -77,8 +77,9 @@ def test_one_network() -> None:
     """By its name or ID; others are not drawn."""
     shown = show_tree(host(), "red")
     assert shown.parts == [
-        "host\n└── a veth for each container  network red\n    └── web  10.9.9.9/24 fd09::9/64",
+        "host\n└── no common link  network red\n    └── web  10.9.9.9/24 fd09::9/64",
     ]
+    assert [get_str(one, "id") for one in get_objects(as_object(shown.document, "it"), "endpoints")] == [OTHER]
     with pytest.raises(DaemonError, match="no network pink"):
         show_tree(host(), "pink")
 
