@@ -73,7 +73,7 @@ def egress() -> None:
 def ls(socket: Path, *, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show policies, containers, how many addresses names have opened, connections, and lines of the log.
 
-    Connections are those that the kernel tracks: they go on, or ended a minute or two ago at most. With NETWORK the
+    Connections are those that the kernel tracks: they go on, or ended minutes ago at most. With NETWORK the
     addresses are shown as well, how long they stay open for new connections, and where the connections went.
     """
     names = _ask_names(socket, docker_host)

@@ -10,7 +10,7 @@ import errno
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -47,10 +47,13 @@ class Connection:
     port: int
 
 
-def count_connections() -> Counter[tuple[IpAddress, Connection]]:
-    """Return how many tracked connections there are, by the address that began them and where they went.
+def count_connections(sources: Container[IpAddress]) -> Counter[tuple[IpAddress, Connection]]:
+    """Return how many tracked connections some addresses have begun, by the address and where they went.
 
-    A packet that was refused has none. One that has ended is tracked for some seconds to two minutes.
+    A packet that was refused has none. What has ended is tracked for seconds to minutes.
+
+    Args:
+        sources: The addresses.
 
     Raises:
         NetlinkError: The kernel has refused.
@@ -58,7 +61,8 @@ def count_connections() -> Counter[tuple[IpAddress, Connection]]:
     with Socket(NETFILTER) as netlink:
         heads = (struct.pack(">BBH", family, 0, 0) for family in (socket.AF_INET, socket.AF_INET6))
         messages = (message for head in heads for message in netlink.dump(_GET, head))
-        return Counter(_parse(dict(attributes(message[4:])), _ORIGINAL) for message in messages)
+        parsed = (_parse(dict(attributes(message[4:])), _ORIGINAL) for message in messages)
+        return Counter(one for one in parsed if one[0] in sources)
 
 
 def forget_connections(address: IpAddress, stays: Callable[[Connection], bool] | None = None) -> int:

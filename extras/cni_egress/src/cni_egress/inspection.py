@@ -86,7 +86,9 @@ def describe_networks(records: Records, network: str | None, lines: Iterable[Jso
         for one in Elements(nftables, records).opened(ports):
             opened.setdefault(one.source, []).append(one)
     reached: dict[IpAddress, dict[Connection, int]] = {}
-    for (source, connection), count in count_connections().items():
+    for (source, connection), count in count_connections(
+        frozenset(one for record in found for one in record.addresses)
+    ).items():
         reached.setdefault(source, {})[connection] = count
     networks: dict[str, list[Record]] = {}
     for record in found:
@@ -138,7 +140,7 @@ def _describe_reached(
     reached: Mapping[IpAddress, Mapping[Connection, int]],
     names: Mapping[str, frozenset[IpAddress]],
 ) -> list[JsonValue]:
-    """Return where a container has connections, or had some until a minute or two ago; not its queries of names."""
+    """Return where a container has connections, or had some until minutes ago; not its queries of names."""
     found = [
         (_name_of(names, to.destination), str(to.destination), _show_service(to), count)
         for source in record.addresses
