@@ -55,7 +55,7 @@ def plain_container() -> Iterator[Namespace]:
 
 @contextmanager
 def accepting(listener: socket.socket) -> Iterator[None]:
-    """Accept connections, and close them when the client has, for the length of the block."""
+    """Accept connections, and close them, for the length of the block."""
 
     def accept() -> None:
         while True:
@@ -159,4 +159,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    receive(int(sys.argv[2])) if "--sink" in sys.argv else main()
+    if "--sink" in sys.argv:
+        receive(int(sys.argv[2]))
+    else:
+        main()

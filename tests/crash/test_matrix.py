@@ -31,9 +31,9 @@ SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().ran
 PAIRS: Final = 8
 """How many pairs of boundaries are tried for each call and list."""
 KINDS: Final = [*LISTS] if WIDE else ["bridge"]
-"""The steps of the daemon are the same for all lists; it is the plugins that differ."""
+"""The daemon's own steps hardly depend on the list; `make crashfull` tries all."""
 CALLS: Final = tuple(call for call in Call if WIDE or call is not Call.DELETE_JOINED)
-"""Its steps are those of Leave and of DeleteEndpoint."""
+"""Nearly all of its steps are those of Leave and of DeleteEndpoint; `make crashfull` tries it, too."""
 IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp")] if WIDE else [])]
 LAN_MAC: Final = "02:00:00:00:00:01"
 """Without one, a bridge has the lowest of its links' MACs, and its neighbours lose it when links come and go."""

@@ -94,6 +94,7 @@ class Container:
         """Run one of busybox's commands in the container, as `docker exec` does, and return its stripped stdout.
 
         Raises:
+            OSError: It is silent for longer than `timeout_s`.
             CommandFailed: Its exit status is not 0.
         """
         return execute(self._namespaces, self.name, argv, timeout_s=timeout_s).strip()

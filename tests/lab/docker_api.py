@@ -27,6 +27,7 @@ def call(namespaces: Namespaces, method: str, target: str, body: JsonValue = Non
 
     Raises:
         OSError: It does not run, or does not answer in time.
+        http.client.HTTPException: It ended in the middle of its answer.
         LabError: It refuses; the message is its own.
     """
     status, found = unix_http.request(namespaces.path(DOCKER_SOCKET), method, target, body, timeout_s=_LIMIT_S)

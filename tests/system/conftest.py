@@ -199,13 +199,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         marker = item.get_closest_marker("representatives")
         if marker is None or not isinstance(item, pytest.Function):
             continue
+        if not hasattr(item, "callspec"):
+            raise pytest.UsageError(f"{item.nodeid} has no variants, and so no representatives")
         variant = item.callspec.id
         missing.setdefault(f"{item.path}::{item.originalname}", set(marker.args)).discard(variant)
         if variant not in marker.args:
             item.add_marker(pytest.mark.long)
-    is_whole = not any("::" in argument for argument in config.args)
+    is_part = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
     for test, variants in missing.items():
-        if variants and is_whole:
+        if variants and not is_part:
             raise pytest.UsageError(f"{test} has no variants {variants}, which its marker `representatives` names")
 
 

@@ -125,7 +125,6 @@ LINK_LOCAL = "169.254.0.0/16"
 
 
 @pytest.mark.smoke
-@pytest.mark.long
 def test_link_local_addresses(scene: Scene) -> None:
     """`--link-local-ip` has its effect in every mode, also after a restart; `firewall` needs a rule for them."""
     network, _ = scene.bridge_network()
