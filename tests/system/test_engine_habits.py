@@ -162,7 +162,6 @@ def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
     assert container.link().addresses
 
 
-@pytest.mark.long
 @pytest.mark.smoke
 def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
     """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.
