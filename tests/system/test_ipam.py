@@ -50,6 +50,11 @@ def reservations(lab: Lab, name: str) -> Sequence[str]:
     return sorted(one for one in found if one[0].isdigit() or ":" in one)
 
 
+def wait_released(lab: Lab, configuration: str) -> None:
+    """Wait until nothing is reserved: Docker does not wait for the plugin's release."""
+    wait_until(lambda: reservations(lab, configuration) == [], "the release of the addresses", 30)
+
+
 def address_of(container: Container) -> str:
     """Return the container's only IPv4 address, with its prefix length."""
     (address,) = (str(one) for one in container.link().addresses if one.version == 4)
@@ -97,7 +102,7 @@ def test_addresses_of_dockers_own_drivers(scene: Scene, driver: str) -> None:
     scene.lab.docker("rm", "-f", first.name)
     assert reservations(scene.lab, name) == [f"10.80.{subnet.number}.3"]
     scene.lab.docker("rm", "-f", second.name)
-    assert reservations(scene.lab, name) == []
+    wait_released(scene.lab, name)
 
 
 def test_the_section_of_a_list(scene: Scene) -> None:
@@ -165,7 +170,7 @@ def test_aux_addresses_and_a_gateway_in_the_range(scene: Scene) -> None:
     assert address_of(scene.run(made)) == f"{begin}3/24"
     scene.lab.docker("rm", "-f", *scene.lab.docker("ps", "-aq").split())
     scene.lab.docker("network", "rm", made)
-    assert reservations(scene.lab, name) == []
+    wait_released(scene.lab, name)
 
 
 def test_an_ip_range(scene: Scene) -> None:
@@ -189,7 +194,7 @@ def test_both_families(scene: Scene) -> None:
     assert addresses == {f"10.80.{subnet.number}.2/24", str(ip_interface(f"fd80:{subnet.number}::77/64"))}
     assert len(reservations(scene.lab, name)) == len(addresses)
     scene.lab.docker("rm", "-f", container.name)
-    assert reservations(scene.lab, name) == []
+    wait_released(scene.lab, name)
 
 
 def test_a_full_range(scene: Scene) -> None:
@@ -236,7 +241,7 @@ def test_refused_networks(scene: Scene, case: str) -> None:
     name = write_section(scene, make(scene.subnet()))
     refused = scene.creation_refusal(*IPAM, f"cni.ipam={name}", *options, "-d", "bridge")
     assert reason in refused
-    assert reservations(scene.lab, name) == []
+    wait_released(scene.lab, name)
 
 
 def test_overlapping_subnets_of_two_sections(scene: Scene) -> None:
@@ -306,7 +311,7 @@ def test_another_section_than_the_lists(scene: Scene) -> None:
     configuration = scene.configure(bridge(other))
     container = scene.run(own_network(scene, configuration, name))
     assert address_of(container) == f"10.80.{subnet.number}.2/24"
-    assert reservations(scene.lab, configuration) == []
+    wait_released(scene.lab, configuration)
     with released(scene.lab, name):
         scene.lab.docker("rm", "-f", container.name)
 
@@ -403,7 +408,7 @@ def test_containers_that_come_and_go_at_once(scene: Scene) -> None:
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(come_and_go, range(3)))
-    assert reservations(scene.lab, name) == []
+    wait_released(scene.lab, name)
 
 
 def wait_for_next_second() -> None:
