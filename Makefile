@@ -114,7 +114,7 @@ system: setup
 	@$(BIN)/python -m tests.lab.fetch_programs prometheus compose || true # without them the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 -m 'not long' tests/system
 
-test-long: setup # the system tests that take longest, and all variants, which `make test` leaves out (needs root)
+test-long: setup # the long system tests and the variants that `make test` leaves out (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true
 	$(BIN)/pytest --numprocesses 4 -m long tests/system
 

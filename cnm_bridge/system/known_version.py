@@ -11,10 +11,8 @@ from cnm_bridge.core.engine_facts import EngineVersion
 
 _FIRST_ANSWER_S: Final = 1.0
 """How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""
-
-
 _GIVEN_UP_AFTER_S: Final = 10.0
-"""How long an engine is neither up nor down that neither answers nor refuses the connection."""
+"""How long an engine may be silent after the daemon's start before it counts as down."""
 
 
 class KnownVersion:
@@ -47,7 +45,7 @@ class KnownVersion:
 
     @property
     def was_asked(self) -> bool:
-        """Whether the engine has answered, or has not, since the daemon's start."""
+        """Whether it is known, since the daemon's start, if the engine answers."""
         return self._is_up is not None
 
     def note(self, version: EngineVersion | None) -> None:
@@ -57,7 +55,7 @@ class KnownVersion:
         self._looked.set()
 
     async def give_up(self) -> None:
-        """Take an engine that has not answered some time after the daemon's start for one that does not."""
+        """Count the engine as down if it is still silent some time after the daemon's start."""
         await asyncio.sleep(_GIVEN_UP_AFTER_S)
         if self._is_up is None:
             self.lose()

@@ -507,7 +507,7 @@ def _require(*programs: str) -> None:
 
 
 def _assert_guarded(guarded: Guarded, container: Container) -> None:
-    """Refuse unless what is allowed is reached, by address and name, and nothing else."""
+    """Fail unless what is allowed is reached, by address and by name, and nothing else."""
     container.exec("ping", "-c", "1", "-w", "9", OPEN[0])
     container.exec("ping", "-c", "1", "-w", "9", "allowed.example")
     before = guarded.seen()

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 _PATIENCE_S: Final = 10.0
 """How long Docker, which waits for the reply, is asked."""
 _BOOTS_AFTER_S: Final = 2.0
-"""After how long without an answer an engine boots that is not known to be up."""
+"""An engine that is not known to be up, and is silent for this long, is booting."""
 _SILENT_FOR_S: Final = 5.0
 """How long it is not asked again then."""
 _AT_ONCE: Final = 100
@@ -52,7 +52,7 @@ _ALLOW_NET_ADMIN: Final = "make the guarded network with -o cni.egress.net-admin
 
 @dataclass(slots=True)
 class _Boot:
-    """The question whether the engine boots.
+    """Whether the engine is booting, as it was found last.
 
     Attributes:
         lock: Held while it is asked.
@@ -193,7 +193,7 @@ class WaysOut:
         """
         try:
             if await self._is_booting():
-                log.warning("endpoint.ways_out_unknown", endpoint_id=record.id, reason="the Docker Engine boots")
+                log.warning("endpoint.ways_out_unknown", endpoint_id=record.id, reason="the Docker Engine is booting")
                 return ()
             async with asyncio.timeout(_PATIENCE_S):
                 network = await self.engine.find_network(record.network_id)
@@ -214,7 +214,7 @@ class WaysOut:
             ) from exc
 
     async def _is_booting(self) -> bool:
-        """Return whether the engine boots, as far as is known: it accepts connections, and does not answer.
+        """Return whether the engine is booting, as far as is known: it accepts connections, and does not answer.
 
         An engine that is not known to be up is asked, because the daemon may just have started; once for all that wait.
 

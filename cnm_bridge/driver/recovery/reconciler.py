@@ -47,7 +47,7 @@ class Reconciler:
 
     @property
     def engine_was_asked(self) -> bool:
-        """Whether the daemon has tried to connect to it since its start."""
+        """Whether it is known, since the daemon's start, if the engine answers."""
         return self.engine.version.was_asked
 
     async def run(self) -> None:

@@ -86,9 +86,8 @@ def describe_networks(records: Records, network: str | None, lines: Iterable[Jso
         for one in Elements(nftables, records).opened(ports):
             opened.setdefault(one.source, []).append(one)
     reached: dict[IpAddress, dict[Connection, int]] = {}
-    for (source, connection), count in count_connections(
-        frozenset(one for record in found for one in record.addresses)
-    ).items():
+    sources = frozenset(address for record in found for address in record.addresses)
+    for (source, connection), count in count_connections(sources).items():
         reached.setdefault(source, {})[connection] = count
     networks: dict[str, list[Record]] = {}
     for record in found:
