@@ -18,7 +18,7 @@ from cni_invoker import Attachment, Execution, Limits, NetworkConfigurationList,
 from cnm_bridge.driver.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
-from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
+from tests.lab.fetched_plugins import FetchError, find_fetched_plugins
 from tests.lab.state import parse_rules
 
 __all__ = [

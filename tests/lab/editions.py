@@ -18,8 +18,8 @@ from typing import Final
 
 from tests.lab.debian import FetchError
 from tests.lab.errors import LabError
-from tests.lab.fetch_engines import SUITES, find_fetched_engine, known_sources
-from tests.lab.fetch_plugins import PACKAGE, find_fetched_plugins
+from tests.lab.fetched_engines import SUITES, find_fetched_engine, known_sources
+from tests.lab.fetched_plugins import PACKAGE, find_fetched_plugins
 from tests.lab.given_engines import VARIABLE
 from tests.lab.programs import SEARCH_PATH
 
