@@ -4,7 +4,7 @@
 The plugins are searched and asked for their versions, as by libcni's `ValidateNetworkList`, and so are their IPAM
 plugins. What a meta plugin (flannel, multus) executes is not searched. A problem makes ADD fail for certain; what may
 be correct is a warning: a list that libcni runs must run. Keys in another case are the exception: plugins written in Go
-read them, and this runtime does not (`plugin_keys.py`).
+read them, and this runtime does not (`known_plugins.py`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonObject, find_str
-from cni_invoker.documents.known_plugins import find_key_problems
+from cni_invoker.documents.known_plugins import find_key_doubts, find_key_problems
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
@@ -217,7 +217,10 @@ def _needed(plugin: PluginConfiguration) -> Iterator[tuple[PluginFinding, str]]:
     declared = document.get("capabilities")
     understood = declared.items() if isinstance(declared, Mapping) else ()
     reserved = ", ".join(filter(is_reserved, document))
-    warnings = (f"only a runtime may set {reserved}; that is not passed on",) if reserved else ()
+    warnings = (
+        *([f"only a runtime may set {reserved}; that is not passed on"] if reserved else ()),
+        *find_key_doubts(document),
+    )
     own = PluginFinding(
         type=plugin.type,
         role=Role.PLUGIN,
@@ -230,8 +233,10 @@ def _needed(plugin: PluginConfiguration) -> Iterator[tuple[PluginFinding, str]]:
     ipam_type = ipam.get("type") if isinstance(ipam, Mapping) else None
     if isinstance(ipam, Mapping) and isinstance(ipam_type, str) and ipam_type:
         is_executed = _is_executed(Role.IPAM, plugin.type) or plugin.type == ipam_type  # its own section, as alone
-        problems = tuple(find_key_problems(ipam, plugin.type)) if is_executed else ()
-        yield PluginFinding(type=ipam_type, role=Role.IPAM, problems=problems), plugin.type
+        problems, doubts = (
+            (tuple(find_key_problems(ipam, plugin.type)), tuple(find_key_doubts(ipam))) if is_executed else ((), ())
+        )
+        yield PluginFinding(type=ipam_type, role=Role.IPAM, problems=problems, warnings=doubts), plugin.type
 
 
 def _warnings_of_flannel(document: JsonObject) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the CNI project's plugins: the keys that they refuse, and which find their rules by address.
+"""What is known of the CNI project's plugins: the keys that they refuse or ignore, and which find rules by address.
 
-Only a key that every release from 1.1.1 to 1.9.1 refuses is a problem, so that ADD is not the first to refuse it.
+Only a key that every release from 1.1.1 to 1.9.1 refuses is a problem, so that ADD is not the first to refuse it. A key
+that none of them reads, and that is nearly one that they read, is in doubt: they ignore it.
 `tests/kernel/test_plugin_keys.py` has the plugins themselves refuse and accept each case. Other plugins are left alone.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -38,6 +40,30 @@ _KEYS: Final[Mapping[str, Mapping[type, tuple[str, ...]]]] = {
     "host-local": {str: (*_RANGE, "dataDir", "resolvConf"), list: ("ranges", "routes")},
 }
 """Plugin → type → its keys of that type, as in the plugin's Go structures. null stands for an absent key."""
+_FURTHER_KEYS: Final[Mapping[str, str]] = {
+    "bandwidth": "shapedSubnets unshapedSubnets",
+    "bridge": "disableContainerInterface enabledad ipMasqBackend mac macspoofchk portIsolation preserveDefaultVlan "
+    "vlanTrunk",
+    "dhcp": "daemonSocketPath priority provide request",
+    "dummy": "",
+    "firewall": "",
+    "host-device": "",
+    "host-local": "",
+    "ipvlan": "linkInContainer",
+    "macvlan": "bcqueuelen linkInContainer mac",
+    "portmap": "backend conditionsV4 conditionsV6 externalSetMarkChain masqAll",
+    "ptp": "ipMasqBackend",
+    "sbr": "addSourceHints gateways table",
+    "static": "addresses routes",
+    "tap": "bridge group mac mtu multiQueue owner selinuxContext",
+    "tuning": "txQLen",
+    "vlan": "linkInContainer",
+    "vrf": "table vrfname",
+}
+"""Plugin → the further keys that any release up to 1.9.1 reads. A plugin that is not here is not known."""
+_COMMON_KEYS: Final = ("args", "capabilities", "cniVersion", "dns", "ipam", "name", "runtimeConfig", "type")
+_NEARLY: Final = 0.75
+"""How similar a mistyped key is (`SequenceMatcher.ratio`); less so, it is a note of the operator's own."""
 _NAMES: Final = {bool: "true or false, without quotes", int: "a whole number", str: "a string", dict: "an object"}
 _HOST_LOCAL: Final = "host-local"
 _ROUTES_BY_GATEWAY: Final = frozenset({"bridge", "host-device", "ipvlan", "macvlan", "ptp", "vlan"})
@@ -75,6 +101,27 @@ def find_key_problems(document: JsonObject, user: str) -> Iterator[str]:
     ipam = document.get("ipam")
     if kind in _ROUTES_BY_GATEWAY and isinstance(ipam, Mapping) and ipam.get("type") == _HOST_LOCAL:
         yield from _problems_of_gateway(ipam, needs_default=document.get("isDefaultGateway") is True)
+
+
+def find_key_doubts(document: JsonObject) -> Iterator[str]:
+    """Yield the mistyped keys of a plugin's configuration, or of the part `ipam`: the plugin ignores them."""
+    kind = document.get("type")
+    further = _FURTHER_KEYS.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str) or further is None:
+        return
+    typed = (key for several in _KEYS.get(kind, {}).values() for key in several)
+    yield from _doubts(document, (*typed, *further.split(), *_COMMON_KEYS))
+    if kind == _HOST_LOCAL:
+        for one in _ranges(document):
+            yield from _doubts(one, _RANGE) if one is not document else ()
+
+
+def _doubts(document: JsonObject, known: Collection[str]) -> Iterator[str]:
+    lower = {key.lower(): key for key in known}
+    for key in document:
+        near = () if key.lower() in lower else get_close_matches(key.lower(), lower, n=1, cutoff=_NEARLY)
+        if near:
+            yield f'ignores the key "{key}"; did you mean "{lower[near[0]]}"?'
 
 
 def _problems_of_name(name: JsonValue) -> Iterator[str]:

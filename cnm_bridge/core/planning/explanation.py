@@ -40,6 +40,7 @@ class Explanation:
         requests: The plugins' requests for ADD, in the order of the list.
         paths: Plugin → its executable; None if it runs in process.
         docker_network: Name of the Docker network; None if a CNI configuration is explained.
+        problems: Why no container starts.
         warnings: Assumptions about the plugins, and options that have no effect.
     """
 
@@ -47,6 +48,7 @@ class Explanation:
     requests: Sequence[Request]
     paths: Mapping[str, Path | None] = field(hash=False)
     docker_network: str | None = None
+    problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
     def render_json(self) -> JsonObject:
@@ -76,6 +78,7 @@ class Explanation:
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
             "sandboxSync": [] if self.plan.attach.mode.in_sandbox else list(_preview_sandbox(self.plan)),
+            "problems": list(self.problems),
             "warnings": list(self.warnings),
         }
 
@@ -91,7 +94,9 @@ class Explanation:
     def _sentences(self) -> Iterator[str]:
         """Yield what a container gets: addresses, gateway, link, ports, names, plugins."""
         plan, configuration = self.plan, self.plan.configuration
-        yield f"A container on {self.docker_network or configuration.name} gets {self._address_words()}."
+        name = self.docker_network or configuration.name
+        yield from (f"No container starts on {name}: {problem}" for problem in self.problems)
+        yield f"A container on {name} gets {self._address_words()}."
         link = plan.options.ifname or f"{plan.options.ifname_prefix}N"
         how = "is made in it by the plugins" if plan.attach.mode.in_sandbox else "is moved into it by Docker"
         yield f"Its link {link} {how} (mode {plan.attach.mode.shown}), because {plan.attach.reason}."

@@ -163,7 +163,8 @@ async def plan_docker_network(
     if name in (await engine.network_names()).values():
         raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
     request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, version=version)
-    return PlannedNetwork(request=request, configuration=configuration, file=found.source)
+    doubts = (await run_preflight(_runtime(settings), found)).all_warnings  # what is wrong, the daemon refuses
+    return PlannedNetwork(request=request, configuration=configuration, file=found.source, notes=doubts)
 
 
 async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mapping[str, str]) -> PlannedNetwork:
@@ -236,6 +237,10 @@ async def make_network(planned: PlannedNetwork, settings: Settings) -> None:
         ) from exc
 
 
+def _runtime(settings: Settings) -> Runtime:
+    return Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
+
+
 async def _version(engine: Engine) -> EngineVersion:
     version = await engine.version()
     if version is None:
@@ -245,7 +250,7 @@ async def _version(engine: Engine) -> EngineVersion:
 
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
     """Return the list of a network, in the newest version that all its plugins support."""
-    runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
+    runtime = _runtime(settings)
     backend = Backend.IPTABLES if wanted.parent is not None else _find_backend()
 
     async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:

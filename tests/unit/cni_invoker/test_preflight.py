@@ -223,3 +223,18 @@ async def test_plugins_that_complete_the_link(plugins: FakePlugins, second: str)
         plugins.install(name, VERSION={"supportedVersions": ["1.0.0"]})
     device: JsonObject = {"type": "host-device", "pciBusID": "0000:3d:00.1"}
     assert (await preflight(plugins, {"type": "bridge"}, {"type": second}, device)).is_good
+
+
+async def test_mistyped_keys_of_known_plugins_are_warnings(plugins: FakePlugins) -> None:
+    """The plugin would ignore them; keys of newer releases and notes of the operator's own are no mistakes."""
+    ipam: JsonObject = {"type": "host-local", "subnt": "10.1.0.0/24", "ranges": [[{"rangeStat": "10.1.0.9"}]]}
+    bridge: JsonObject = {"type": "bridge", "isGatway": True, "ipMasqBackend": "nftables", "note": "", "ipam": ipam}
+    plugins.install("custom", VERSION={"supportedVersions": ["1.0.0"]})
+    report = await preflight(plugins, bridge, {"type": "custom", "isGatway": True}, {"type": "portmap", "snatt": True})
+    assert report.is_good
+    assert report.all_warnings == (
+        'bridge: ignores the key "isGatway"; did you mean "isGateway"?',
+        'host-local (ipam): ignores the key "subnt"; did you mean "subnet"?',
+        'host-local (ipam): ignores the key "rangeStat"; did you mean "rangeStart"?',
+        'portmap: ignores the key "snatt"; did you mean "snat"?',
+    )

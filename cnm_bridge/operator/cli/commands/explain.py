@@ -104,7 +104,8 @@ def explain(
     except (CniError, OSError) as exc:
         raise Refused(str(exc)) from exc
     document = found.render_json()
-    return Shown(document=document, parts=[found.render_text(with_plugins=plugins)]), ExitStatus.FINE
+    shown = Shown(document=document, parts=[found.render_text(with_plugins=plugins)])
+    return shown, ExitStatus.FINDINGS if found.problems else ExitStatus.FINE
 
 
 async def _explain(settings: Settings, name: str, given: dict[str, str], requested: RequestedInterface) -> Explanation:
@@ -121,7 +122,8 @@ async def _explain(settings: Settings, name: str, given: dict[str, str], request
     )
     runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
     ignored = (f"option {option} is not known to this version, and is ignored" for option in network.options.unknown)
-    warnings = (*(await run_preflight(runtime, plan_attachment(wanted).configuration)).all_warnings, *ignored)
+    preflight = await run_preflight(runtime, plan_attachment(wanted).configuration)
+    warnings = (*preflight.all_warnings, *ignored)
     try:
         version = await engine.version()
     except EngineUnavailable:
@@ -149,7 +151,14 @@ async def _explain(settings: Settings, name: str, given: dict[str, str], request
     paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
     requests = requests_for_add(plan.configuration, attachment, settings.cni_bin_dirs)
     docker_network = None if docker is None else docker.name
-    return Explanation(plan=plan, requests=requests, paths=paths, docker_network=docker_network, warnings=warnings)
+    return Explanation(
+        plan=plan,
+        requests=requests,
+        paths=paths,
+        docker_network=docker_network,
+        problems=preflight.all_problems,
+        warnings=warnings,
+    )
 
 
 def _split(option: str) -> tuple[str, str]:

@@ -140,6 +140,15 @@ def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) 
     assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
 
 
+def test_what_is_wrong_with_the_list(tmp_path: Path, plugins: FakePlugins) -> None:
+    """A missing IPAM plugin comes first."""
+    (plugins.directory / "host-local").unlink()
+    done = explain(tmp_path, "blue")
+    assert done.exit_code == 1
+    problem = f"host-local (ipam): not found in {tmp_path}/bin; it is one of the CNI project's own"
+    assert done.stdout.startswith(f"No container starts on blue: {problem}")
+
+
 def test_an_option_of_a_newer_engine_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
     """The daemon ignores it, too; one of the driver's own is refused."""
     option = "com.docker.network.endpoint.foo"
@@ -149,8 +158,8 @@ def test_an_option_of_a_newer_engine_is_a_warning(tmp_path: Path, plugins: FakeP
     assert plugins.commands
 
 
-def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlugins) -> None:
-    """Only the plugin can reject its own settings; the valid ones beside them are explained."""
+def test_malformed_plugin_settings(tmp_path: Path, plugins: FakePlugins) -> None:
+    """What known plugins reject is a problem; the valid settings beside it are explained."""
     ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": "none"}
     tuning = {"type": "tuning", "sysctl": ["net.core.somaxconn"]}
     document = {
@@ -161,7 +170,11 @@ def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlug
     (tmp_path / "conf" / "odd.conflist").write_text(json.dumps(document))
     plugins.install("sbr")
     done = explain(tmp_path, "--json", "odd")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
+    assert json.loads(done.stdout)["problems"] == [
+        'host-local (ipam): "routes" must be an array, not a string',
+        'tuning: "sysctl" must be an object, not an array',
+    ]
     assert json.loads(done.stdout)["sandboxSync"] == ["policy rules and routing tables of sbr"]
 
 
