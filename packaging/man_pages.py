@@ -15,7 +15,7 @@ from cni_egress.command import main as cni_egress
 from cni_invoker.cli import tool
 from cni_ipam_etcd.commands import commands as cni_ipam_etcd
 from cnm_bridge import __version__
-from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.operator.cli.command import MEANINGS, Command
 from cnm_bridge.operator.cli.main import main as cni_bridge
 
 TARGET = Path(__file__).parent / "man"
@@ -67,9 +67,8 @@ def further_sections(context: click.Context) -> Iterator[str]:
         yield from (escape(example) for example in command.examples)
         yield ".fi"
         yield ".SH EXIT STATUS"
-        for status, text in command.exits.items():
+        for status, text in MEANINGS.items():
             yield from (".TP", str(int(status)), escape(text))
-        related += [name for name in command.see_also if name not in related]
     for paragraph in command.epilog.split("\n\n") if command.epilog else ():
         title, _, text = paragraph.partition(": ")
         yield from (f".SH {title.upper()}", escape(text))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Commands whose help has examples, the exit status and related commands; the manual pages have the same.
+"""Commands whose help has examples and the exit status; the manual pages have the same.
 
 Nothing of a help is cut.
 """
@@ -64,11 +64,13 @@ def describe_failure(error: Exception) -> str:
     return f"run as root (sudo): {error.strerror}: {error.filename}"
 
 
-NO_DAEMON: Final[Mapping[int, str]] = {
-    ExitStatus.NO_DAEMON: "No daemon answers, or this user, who is not root, may not ask it."
+MEANINGS: Final[Mapping[ExitStatus, str]] = {
+    ExitStatus.FINE: "It was done, or shown, and all is well.",
+    ExitStatus.FINDINGS: "Something needs attention, was refused, or could not be done; the output says what.",
+    ExitStatus.USAGE: "A name or an option is wrong.",
+    ExitStatus.NO_DAEMON: "No daemon answers, or this user, who is not root, may not ask it.",
 }
-ASKS: Final[Mapping[int, str]] = {ExitStatus.USAGE: "A name or an option is wrong.", **NO_DAEMON}
-"""The exit status of commands that ask the daemon, besides 0 and 1."""
+"""What the exit status of each command means, for its help."""
 
 
 class Command(click.Command):
@@ -76,22 +78,16 @@ class Command(click.Command):
 
     Args:
         examples: Command lines, without the name of the program.
-        exits: When the command ends with an exit status.
-        see_also: Related commands, without the name of the program.
     """
 
     def __init__(
         self,
         *args: Any,  # noqa: ANN401 - click's own
         examples: Sequence[str] = (),
-        exits: Mapping[int, str] | None = None,
-        see_also: Sequence[str] = (),
         **attributes: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(*args, **attributes)
         self.examples: Final = tuple(f"{NAME} {example}" for example in examples)
-        self.exits: Final = dict(exits or {})
-        self.see_also: Final = tuple(f"{NAME} {name}" for name in see_also)
 
     def get_short_help_str(self, limit: int = _UNLIMITED) -> str:  # noqa: ARG002 - click's own
         """Return the first sentence, whole."""
@@ -103,12 +99,8 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for example in self.examples:  # a command that is wrapped cannot be pasted
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
-        if self.exits:
-            with formatter.section("Exit status"):
-                formatter.write_dl([(str(int(status)), text) for status, text in self.exits.items()])
-        if self.see_also:
-            with formatter.section("See also"):
-                formatter.write_text(", ".join(self.see_also))
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(int(status)), text) for status, text in MEANINGS.items()])
         super().format_epilog(ctx, formatter)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cnm_bridge import __version__
-from cnm_bridge.operator.cli.command import ASKS, NAME, CommandGroup, ExitStatus
+from cnm_bridge.operator.cli.command import NAME, CommandGroup
 
 _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Start": {
@@ -93,12 +93,6 @@ class _MainGroup(CommandGroup):
     cls=_MainGroup,
     commands=_Imported(),
     examples=("doctor", "network create blue --subnet 10.22.0.0/16", "status"),
-    exits={
-        ExitStatus.FINE: "It was done.",
-        ExitStatus.FINDINGS: "Something needs attention, or could not be done; the output says what.",
-        **ASKS,
-    },
-    see_also=("doctor", "network create", "status", "serve"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")

@@ -11,7 +11,7 @@ import click
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import Shown, Table, age, shows
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 
@@ -28,18 +28,7 @@ _EXAMINED: Final = (
 @click.command(
     "cleanup",
     cls=Command,
-    examples=(
-        "cleanup",
-        "cleanup --run",
-        "cleanup --run 77ad0a1b2c3d",
-    ),
-    exits={
-        ExitStatus.FINE: "Nothing is left.",
-        ExitStatus.FINDINGS: "Something is left, or was not released.",
-        ExitStatus.USAGE: "An ID is unknown, or an option is wrong.",
-        **NO_DAEMON,
-    },
-    see_also=("status", "inspect", "doctor"),
+    examples=("cleanup", "cleanup --run", "cleanup --run 77ad0a1b2c3d"),
 )
 @click.option("--run", "is_run", is_flag=True, help="Clean up; with ID, only what has one of these IDs.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)

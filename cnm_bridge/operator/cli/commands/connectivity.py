@@ -46,17 +46,7 @@ class _UnknownNetwork(Refused):
 @click.command(
     "test",
     cls=CommandWithSettings,
-    examples=(
-        "test blue",
-        "test --outside 192.0.2.1 blue",
-        "test --json blue",
-    ),
-    exits={
-        ExitStatus.FINE: "All steps succeeded.",
-        ExitStatus.FINDINGS: "A step failed.",
-        ExitStatus.USAGE: "NETWORK is unknown, or an option is wrong.",
-    },
-    see_also=("doctor", "inspect"),
+    examples=("test blue", "test --outside 192.0.2.1 blue", "test --json blue"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")

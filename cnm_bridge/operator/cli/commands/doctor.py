@@ -30,17 +30,7 @@ _LIMIT_S: Final = 10.0
 @click.command(
     "doctor",
     cls=CommandWithSettings,
-    examples=(
-        "doctor",
-        "doctor --quick",
-        "doctor --json",
-    ),
-    exits={
-        ExitStatus.FINE: "There are only notes.",
-        ExitStatus.FINDINGS: "There are errors or warnings.",
-        ExitStatus.USAGE: "An option is wrong.",
-    },
-    see_also=("status", "inspect"),
+    examples=("doctor", "doctor --quick", "doctor --json"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")

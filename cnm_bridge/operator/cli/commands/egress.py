@@ -29,7 +29,7 @@ from cni_bridge_spec import (
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.command import ASKS, Command, CommandGroup, ExitStatus, exits
+from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, exits
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.guarded_names import GuardedNames
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, count, duration, shows, with_json
@@ -51,21 +51,22 @@ _REACHED: Final = (
     *(("CONTAINER", "container"), ("NAME", "name"), ("ADDRESS", "address"), ("PORT", "port")),
     ("CONNECTIONS", "connections"),
 )
-_EXITS: Final = {ExitStatus.FINE: "It was done.", ExitStatus.FINDINGS: "It was refused.", **ASKS}
 
 
 @click.group(
     "egress",
     cls=CommandGroup,
     examples=("egress ls agents", "egress allow agents files.example.com", "egress check web api.example.com:443"),
-    exits=_EXITS,
-    see_also=("network create", "test", "doctor"),
 )
 def egress() -> None:
     """Show and change what containers of guarded networks reach."""
 
 
-@egress.command("ls", cls=Command, examples=("egress ls", "egress ls agents"), exits=_EXITS, see_also=("egress log",))
+@egress.command(
+    "ls",
+    cls=Command,
+    examples=("egress ls", "egress ls agents"),
+)
 @click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
@@ -136,7 +137,9 @@ def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *,
 
 
 @egress.command(
-    "log", cls=Command, examples=("egress log agents", "egress log --follow"), exits=_EXITS, see_also=("egress ls",)
+    "log",
+    cls=Command,
+    examples=("egress log agents", "egress log --follow"),
 )
 @click.argument("network", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is refused from now on, until Ctrl-C.")
@@ -178,8 +181,6 @@ def _changes_list(name: str, text: str) -> Callable[..., click.Command]:
             name,
             cls=CommandWithSettings,
             examples=(f"egress {name} agents files.example.com",),
-            exits=_EXITS,
-            see_also=("egress ls", "egress check"),
             help=text,
         )
         @with_settings(*SETTINGS, ignores_mistakes=True)
@@ -246,8 +247,6 @@ def _show_change(network: str, known: AllowList, verb: str, number: int, done: J
     "check",
     cls=Command,
     examples=("egress check web api.example.com:443", "egress check web 10.0.5.7:53/udp"),
-    exits={ExitStatus.FINE: "It may connect.", ExitStatus.FINDINGS: "It is refused.", **ASKS},
-    see_also=("egress ls", "egress log"),
 )
 @click.argument("container")
 @click.argument("destination", metavar="DESTINATION:PORT[/PROTOCOL]")
@@ -274,7 +273,11 @@ def check(socket: Path, *, container: str, destination: str, docker_host: str) -
     return shown, ExitStatus.FINE if is_allowed else ExitStatus.FINDINGS
 
 
-@egress.command("learn", cls=Command, examples=("egress learn probe",), exits=_EXITS, see_also=("network create",))
+@egress.command(
+    "learn",
+    cls=Command,
+    examples=("egress learn probe",),
+)
 @click.argument("network")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon

@@ -13,7 +13,7 @@ import click
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import SHORT, with_json
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 
@@ -23,16 +23,7 @@ _INDENT: Final = 30
 @click.command(
     "events",
     cls=Command,
-    examples=(
-        "events",
-        "events --last 50 --no-follow",
-        "events --no-follow --json",
-    ),
-    exits={
-        ExitStatus.FINE: "It was shown.",
-        **ASKS,
-    },
-    see_also=("status", "inspect"),
+    examples=("events", "events --last 50 --no-follow", "events --no-follow --json"),
 )
 @click.option(
     "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many earlier ones first."

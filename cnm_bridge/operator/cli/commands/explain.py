@@ -50,17 +50,7 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
 @click.command(
     "explain",
     cls=CommandWithSettings,
-    examples=(
-        "explain blue",
-        "explain --option cni.ips=10.22.0.9 blue",
-        "explain --plugins blue",
-    ),
-    exits={
-        ExitStatus.FINE: "It was shown.",
-        ExitStatus.FINDINGS: "A container on NETWORK would be refused.",
-        ExitStatus.USAGE: "NETWORK or an option is unknown.",
-    },
-    see_also=("inspect", "network create"),
+    examples=("explain blue", "explain --option cni.ips=10.22.0.9 blue", "explain --plugins blue"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(

@@ -23,7 +23,7 @@ from cni_bridge_spec import (
 )
 from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import NO_DAEMON, Command, ExitStatus
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, age, count, ports_text, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
@@ -48,13 +48,6 @@ _HOST: Final = "host"
         "inspect --check",
         "inspect --json web",
     ),
-    exits={
-        ExitStatus.FINE: "It was shown; with --check: nothing differs.",
-        ExitStatus.FINDINGS: "With --check: something differs.",
-        ExitStatus.USAGE: "NAME is unknown or has no endpoint, or an option is wrong.",
-        **NO_DAEMON,
-    },
-    see_also=("ls", "doctor"),
 )
 @click.option("--check", is_flag=True, help="Show only what differs from what the plugins made; without NAME, of all.")
 @click.option("--rules", is_flag=True, help="Show also rules, arguments of plugins, and what was synced.")

@@ -12,7 +12,7 @@ import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
     Inventory,
     dynamic_addresses,
@@ -45,18 +45,7 @@ _NETWORKS: Final = (
 @click.command(
     "ls",
     cls=Command,
-    examples=(
-        "ls",
-        "ls blue",
-        "ls --networks",
-        "ls --tree",
-        "ls --json",
-    ),
-    exits={
-        ExitStatus.FINE: "It was shown.",
-        **ASKS,
-    },
-    see_also=("inspect", "status"),
+    examples=("ls", "ls blue", "ls --networks", "ls --tree", "ls --json"),
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--tree", is_flag=True, help="Draw the host, its links, and the containers behind each.")

@@ -18,7 +18,7 @@ from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
-from cnm_bridge.operator.cli.command import ASKS, NO_DAEMON, CommandGroup, ExitStatus, exits
+from cnm_bridge.operator.cli.command import CommandGroup, ExitStatus, exits
 from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings, warn_of_mistakes
@@ -50,8 +50,6 @@ class _NetworkGroup(CommandGroup):
     "network",
     cls=_NetworkGroup,
     examples=("network create blue --subnet 10.22.0.0/16", "network rm --configuration blue"),
-    exits={ExitStatus.FINE: "It was done.", ExitStatus.FINDINGS: "It was refused.", **ASKS},
-    see_also=("network create", "network rm", "ls"),
 )
 def network() -> None:
     """Make and remove Docker networks; `docker network` does everything else with them."""
@@ -68,13 +66,6 @@ def network() -> None:
         "network create agents --subnet 10.26.0.0/16 --allow api.example.com --allow 10.0.5.7:5432",
         "network create --dry-run --json green --subnet 10.24.0.0/16",
     ),
-    exits={
-        ExitStatus.FINE: "The network was made, or shown.",
-        ExitStatus.FINDINGS: "It cannot be made.",
-        ExitStatus.USAGE: "An option is wrong.",
-        **NO_DAEMON,
-    },
-    see_also=("network rm", "explain", "test"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
@@ -197,17 +188,7 @@ def create(
 @network.command(
     "rm",
     cls=CommandWithSettings,
-    examples=(
-        "network rm blue",
-        "network rm --configuration blue",
-    ),
-    exits={
-        ExitStatus.FINE: "It was removed.",
-        ExitStatus.FINDINGS: "Something is in use.",
-        ExitStatus.USAGE: "NAME is unknown, or an option is wrong.",
-        **NO_DAEMON,
-    },
-    see_also=("network create",),
+    examples=("network rm blue", "network rm --configuration blue"),
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")

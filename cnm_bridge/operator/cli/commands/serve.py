@@ -10,7 +10,7 @@ import click
 
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BridgeError
-from cnm_bridge.operator.cli.command import Command, ExitStatus, describe_failure
+from cnm_bridge.operator.cli.command import Command, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.process import locked_run_directory
@@ -35,20 +35,14 @@ class _SettingsCommand(Command):
 @click.command(
     "serve",
     cls=_SettingsCommand,
-    examples=(
-        "serve",
-        "serve --attach fast --log-level debug",
-    ),
-    exits={
-        ExitStatus.FINE: "It was stopped by SIGTERM.",
-        ExitStatus.FINDINGS: "An error ended it, or it did not start.",
-        os.EX_CONFIG: "The settings are invalid; a restart is useless.",
-    },
-    see_also=("status", "doctor"),
+    examples=("serve", "serve --attach fast --log-level debug"),
 )
 @with_settings(*SETTINGS)
 def serve(**given: object) -> None:
-    """Run the network driver, until SIGTERM."""
+    """Run the network driver, until SIGTERM.
+
+    With invalid settings the exit status is 78, and a restart is useless.
+    """
     settings = settings_from(given)
     try:
         with (

@@ -43,12 +43,6 @@ _WORTH_SEEING: Final = ("phase", "name", "configuration", "address", "gateway", 
     "state",
     cls=CommandGroup,
     examples=("state show", "state export backup.json"),
-    exits={
-        ExitStatus.FINE: "It was done.",
-        ExitStatus.FINDINGS: "It was not done.",
-        ExitStatus.USAGE: "An option is wrong.",
-    },
-    see_also=("state show", "state export", "state import"),
 )
 def state() -> None:
     """Show, export and import the stored state. `import` needs a stopped daemon."""
@@ -57,17 +51,7 @@ def state() -> None:
 @state.command(
     "show",
     cls=Command,
-    examples=(
-        "state show",
-        "state show 77ad0a1b2c3d",
-        "state show --json",
-    ),
-    exits={
-        ExitStatus.FINE: "It was shown.",
-        ExitStatus.FINDINGS: "The state cannot be read, or has no such ID.",
-        ExitStatus.USAGE: "An option is wrong.",
-    },
-    see_also=("state export", "status"),
+    examples=("state show", "state show 77ad0a1b2c3d", "state show --json"),
 )
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
 @click.argument("prefix", metavar="[ID]", default="")
@@ -89,16 +73,7 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: s
 @state.command(
     "export",
     cls=Command,
-    examples=(
-        "state export backup.json",
-        "state export --force backup.json",
-    ),
-    exits={
-        ExitStatus.FINE: "It was written.",
-        ExitStatus.FINDINGS: "The state cannot be read or written.",
-        ExitStatus.USAGE: "An option is wrong, or FILE exists.",
-    },
-    see_also=("state import",),
+    examples=("state export backup.json", "state export --force backup.json"),
 )
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -124,16 +99,7 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: 
 @state.command(
     "import",
     cls=Command,
-    examples=(
-        "state import backup.json",
-        "state import --replace backup.json",
-    ),
-    exits={
-        ExitStatus.FINE: "It was imported.",
-        ExitStatus.FINDINGS: "Nothing was imported.",
-        ExitStatus.USAGE: "An option is wrong.",
-    },
-    see_also=("state export",),
+    examples=("state import backup.json", "state import --replace backup.json"),
 )
 @with_settings(STATE_DIR)
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")

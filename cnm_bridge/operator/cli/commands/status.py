@@ -26,7 +26,7 @@ from cnm_bridge.core.engine_facts import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.command import ASKS, Command, ExitStatus
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, changed_text, count, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
@@ -77,20 +77,7 @@ _ENGINE_LIMIT_S: Final = 2.0
 @click.command(
     "status",
     cls=Command,
-    examples=(
-        "status",
-        "status --wait 30",
-        "status --json",
-    ),
-    exits={
-        ExitStatus.FINE: "All is well.",
-        ExitStatus.FINDINGS: (
-            "Teardowns or releases failed, a network has no list, a DHCP lease or space on the disk is missing, or "
-            "after --wait teardowns are pending."
-        ),
-        **ASKS,
-    },
-    see_also=("ls", "cleanup", "doctor"),
+    examples=("status", "status --wait 30", "status --json"),
 )
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon

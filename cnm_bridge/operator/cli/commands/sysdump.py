@@ -60,16 +60,7 @@ _COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 @click.command(
     "sysdump",
     cls=Command,
-    examples=(
-        "sysdump",
-        "sysdump report.tar.gz",
-    ),
-    exits={
-        ExitStatus.FINE: "The file was written.",
-        ExitStatus.FINDINGS: "It was not written.",
-        ExitStatus.USAGE: "An option is wrong.",
-    },
-    see_also=("doctor",),
+    examples=("sysdump", "sysdump report.tar.gz"),
 )
 @click.argument("file", type=File(), required=False)
 @asks_daemon
