@@ -55,12 +55,10 @@ class HostRoute:
     Attributes:
         destination: Its destination.
         link: The name of its link, "" if it has none.
-        has_next_hop: Whether another host forwards the packets.
     """
 
     destination: IpNetwork
     link: str
-    has_next_hop: bool = False
 
     def occupies(self, subnet: IpNetwork, links: Mapping[str, HostLink]) -> bool:
         """Return whether packets to a new network with this subnet could be meant for others.
@@ -116,7 +114,7 @@ def _is_mac_given(bridge: str) -> bool:
 async def read_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
     """Return the routes of the host; errors as in `read_links`."""
     found = await kernel.host_destinations()
-    return tuple(HostRoute(destination=one, link=link, has_next_hop=has_hop) for one, link, has_hop in found)
+    return tuple(HostRoute(destination=one, link=link) for one, link in found)
 
 
 async def read_lines(*command: str) -> tuple[str, ...] | None:

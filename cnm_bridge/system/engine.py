@@ -35,7 +35,6 @@ from cnm_bridge.core.engine_facts import (
     has_name,
     has_other_network,
     is_on_this_host,
-    is_unallocated,
 )
 from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
@@ -111,11 +110,6 @@ class Engine:
         async with self._asked() as docker:
             found = await _networks(docker, driver)
             return tuple(get_str(network, "Id") for network in found)
-
-    async def unallocated_networks(self) -> tuple[str, ...]:
-        """Return the names of the swarm's networks that have no subnet; only a manager shows them."""
-        async with self._asked() as docker:
-            return tuple(get_str(one, "Name") for one in await _networks(docker) if is_unallocated(one))
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network with its endpoints, None if the engine's host does not have it.

@@ -19,7 +19,6 @@ from cnm_bridge.core.engine_facts.network import (
     find_pools,
     has_ipam_driver,
     is_on_this_host,
-    is_unallocated,
 )
 from cnm_bridge.core.engine_facts.privileges import find_privileges
 
@@ -41,6 +40,5 @@ __all__ = [
     "has_other_network",
     "is_on_this_host",
     "is_only_network",
-    "is_unallocated",
     "link_local_addresses",
 ]

@@ -106,7 +106,6 @@ class EngineNetwork:
         pools: The address pools of Docker's own IPAM, without those of a family that is switched off; none with the
             null driver. Their gateway is None if Docker chose it: it shows only what the user gave.
         endpoints: Its endpoints on this host, by ID.
-        is_of_swarm: Whether it is a swarm's, so that other nodes have endpoints on it too.
     """
 
     id: str
@@ -117,7 +116,6 @@ class EngineNetwork:
     pools: tuple[PoolRecord, ...]
     endpoints: Mapping[str, EngineEndpoint]
     compose_name: str | None = None
-    is_of_swarm: bool = False
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -140,18 +138,12 @@ class EngineNetwork:
             pools=find_pools(document),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
             compose_name=find_str(find_object(document, "Labels") or {}, _COMPOSE_NAME),
-            is_of_swarm=document.get("Scope") == _SWARM,
         )
 
 
 def is_on_this_host(document: JsonObject) -> bool:
     """Return whether an answer describes a network of the host, and not one that only the swarm has."""
     return document.get("Scope") != _SWARM or document.get("Containers") is not None
-
-
-def is_unallocated(document: JsonObject) -> bool:
-    """Return whether an answer describes a network of a swarm without subnet and driver: the managers gave it none."""
-    return document.get("Scope") == _SWARM and not find_str(document, "Driver")
 
 
 def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:

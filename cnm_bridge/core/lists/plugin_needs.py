@@ -61,11 +61,6 @@ def packet_filters(network: NetworkConfigurationList) -> frozenset[str]:
     return frozenset(commands)
 
 
-def is_masqueraded(network: NetworkConfigurationList) -> bool:
-    """Return whether packets of containers leave the host with its address."""
-    return any(plugin.document.get("ipMasq") is True for plugin in network.plugins)
-
-
 def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
     """Return the links of the host through which it forwards the packets of containers; `` stands for any veth.
 

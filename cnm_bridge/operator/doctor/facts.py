@@ -88,14 +88,12 @@ class DockerNetwork:
         name: Its name.
         configuration: The name of its network configuration list; None if the list is in the network's own options.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
-        is_of_swarm: Whether it is a swarm's.
         containers: The names of its containers on this host that run.
     """
 
     name: str
     configuration: str | None
     pools: Sequence[PoolRecord] = ()
-    is_of_swarm: bool = False
     containers: Sequence[str] = ()
 
 
@@ -111,7 +109,6 @@ class EngineFacts:
         is_hidden: Whether its processes, and those of containers, are not visible from here.
         networks: Its networks of our driver.
         unstarted: The containers whose last start failed because the driver did not answer.
-        unallocated: The networks of a swarm without a subnet, in an instance of global scope.
         needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
             not forward (seen with 29.7).
         test_containers: The containers of `cni-bridge test` whose process has ended.
@@ -125,7 +122,6 @@ class EngineFacts:
     is_hidden: bool = False
     networks: Sequence[DockerNetwork] = ()
     unstarted: Sequence[str] = ()
-    unallocated: Sequence[str] = ()
     needs_forwarding: bool = False
     test_containers: Sequence[str] = ()
     namesake: str = ""

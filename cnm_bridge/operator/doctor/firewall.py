@@ -14,7 +14,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_str, get_objects, parse_json
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.plugin_needs import forwarding_links, has_plugin, packet_filters
+from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
@@ -110,6 +110,7 @@ def check_firewall(facts: Facts) -> Iterator[Finding]:
         links = forwarding_links(configured.network)
         if links:
             yield from _check_forwarding(facts, configured, links[0])
+        yield from _check_bridged(facts, configured)
 
 
 def _check_commands(facts: Facts) -> Iterator[Finding]:
@@ -162,6 +163,27 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
                 advice="" if has_firewall else _add_firewall(network),
             )
     yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
+
+
+def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
+    """Examine a bridge that is stretched over hosts: with br_netfilter, what it forwards passes iptables."""
+    links = {name: facts.links.get(name) for name in bridges(configured.network)}
+    stretched = [name for name, link in links.items() if link is not None and link.is_stretched]
+    for subnet in dict.fromkeys(one.subnet for one in find_ranges(configured.network)) if stretched else ():
+        command, bridge = _FAMILIES[subnet.version], stretched[0]
+        lines = facts.firewall.rules if subnet.version == _IPV4 else facts.firewall.rules_ipv6
+        if lines is None or facts.kernel.sysctls.get(f"net.bridge.bridge-nf-call-{command}") != "1":
+            continue
+        table = FilterTable(lines)
+        verdict = table.judge(Packet(source=subnet, destination=subnet, enters=bridge, leaves=bridge))
+        if not verdict.is_accepted:
+            yield warning(
+                "bridged-dropped",
+                f"network {configured.network.name}",
+                f"{verdict.where} ({command}) drops what other hosts on bridge {bridge} send to its containers, "
+                "because br_netfilter passes bridged packets to it: names resolve, and connections time out",
+                fix=f"{command} -I {table.user_chain} -s {subnet} -d {subnet} -j ACCEPT",
+            )
 
 
 def _mend_forwarding(table: FilterTable, command: str, link: str, subnet: IPv4Network | IPv6Network) -> str:

@@ -15,7 +15,7 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.plugin_needs import needed_modules
 from cnm_bridge.core.options.cni_options import list_name
-from cnm_bridge.core.settings import Scope, Settings
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.connectivity.pair import find_left_behind
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
@@ -101,7 +101,6 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         containers = await engine.containers()
         names = {network.name for network in found_networks}
         errors = await engine.start_errors(frozenset(names.union(ids))) if ids else {}
-        unallocated = await engine.unallocated_networks() if settings.scope is Scope.GLOBAL else ()
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc), needs_forwarding=needs_forwarding)
         return silent, ()
@@ -112,7 +111,6 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         is_hidden=engine.is_hidden(),
         networks=tuple(_docker_network(network, lists) for network in found_networks),
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
-        unallocated=unallocated,
         needs_forwarding=needs_forwarding,
         test_containers=find_left_behind(one.name for one in containers),
         namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
@@ -144,7 +142,6 @@ def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNet
         name=network.name,
         configuration=list_name(network, lists),
         pools=network.pools,
-        is_of_swarm=network.is_of_swarm,
         containers=tuple(sorted(one.name for one in network.endpoints.values() if one.name)),
     )
 

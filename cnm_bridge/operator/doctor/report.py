@@ -19,13 +19,11 @@ from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 from cnm_bridge.operator.doctor.kernel import check_kernel
 from cnm_bridge.operator.doctor.links import check_links, check_uplinks
 from cnm_bridge.operator.doctor.networks import check_networks
-from cnm_bridge.operator.doctor.other_hosts import check_other_hosts
 
 _CHECKS: Final = (
     check_kernel,
     check_engine,
     check_firewall,
-    check_other_hosts,
     check_networks,
     check_guarded,
     check_links,

@@ -86,17 +86,14 @@ class KernelView:
             )
 
     @in_thread
-    def host_destinations(self) -> tuple[tuple[IpNetwork, str, bool], ...]:
-        """Return each route of the host namespace's main table: destination, link's name, whether it has a next hop.
+    def host_destinations(self) -> tuple[tuple[IpNetwork, str], ...]:
+        """Return each route of the host namespace's main table: destination and link's name.
 
         The name is "" if there is no link, or several.
         """
         with attempt("list", "routes"), self.host.netlink() as netlink:
             names = {link.index: link.state.name for link in list_links(netlink)}
-            return tuple(
-                (destination, names.get(index or 0, ""), has_hop)
-                for destination, index, has_hop in find_destinations(netlink)
-            )
+            return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
 
     @in_thread
     def links_in(self, sandbox: Path) -> tuple[Link, ...]:

@@ -86,13 +86,10 @@ def find_places(netlink: Netlink, link: Link) -> Places:
     return {table: frozenset(taken) for table, taken in places.items()}
 
 
-_NEXT_HOPS: Final = ("RTA_GATEWAY", "RTA_VIA", "RTA_MULTIPATH")
-
-
-def find_destinations(netlink: Netlink) -> tuple[tuple[IpNetwork, int | None, bool], ...]:
-    """Return destination, index of the link, and whether there is a next hop, of each route in the main table."""
+def find_destinations(netlink: Netlink) -> tuple[tuple[IpNetwork, int | None], ...]:
+    """Return the destination of each route in the main table, and the index of its link."""
     return tuple(
-        (_destination(message), message.number("RTA_OIF"), any(name in message for name in _NEXT_HOPS))
+        (_destination(message), message.number("RTA_OIF"))
         for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
         if message.field("family") in _DEFAULTS and _table(message) == MAIN_TABLE
     )

@@ -148,24 +148,6 @@ async def test_a_network_of_a_swarm(tmp_path: Path, containers: dict[str, object
     assert await ask(tmp_path / "s", networks) == name
 
 
-async def test_networks_to_which_a_swarm_gives_no_subnet(tmp_path: Path) -> None:
-    """They are the swarm's, and have no driver in the answer."""
-    networks = [
-        {"Id": "n1", "Name": "shared", "Scope": "swarm", "Driver": "cni-bridge-global:latest"},
-        {"Id": "n2", "Name": "refused", "Scope": "swarm", "Driver": ""},
-        {"Id": "n3", "Name": "settings", "Scope": "local", "Driver": ""},
-    ]
-
-    async def listed(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response(networks)
-
-    runner = await serve(tmp_path / "s", listed, path_of_networks="/{api}/networks")
-    try:
-        assert await Engine(f"unix://{tmp_path}/s", 5).unallocated_networks() == ("refused",)
-    finally:
-        await runner.cleanup()
-
-
 async def test_the_subnets_of_all_networks(tmp_path: Path) -> None:
     """Only what the IPAM of Docker uses counts: not the null driver, and not a family that is switched off."""
     networks = [

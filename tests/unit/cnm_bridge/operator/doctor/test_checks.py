@@ -20,6 +20,7 @@ from cnm_bridge.operator.doctor.facts import (
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
+from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, only, with_network
 
 
@@ -120,6 +121,45 @@ def test_a_missing_command(command: str) -> None:
     firewall = FirewallFacts(iptables=None if command == "iptables" else "iptables v1.8.9 (nf_tables)", has_nft=False)
     finding = only(replace(with_network(macvlan, plugin), firewall=firewall))
     assert (finding.code, finding.subject) == ("command-missing", f"command {command}")
+
+
+DOCKER = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]", "-A FORWARD -j DOCKER-USER")
+ACCEPTED = "-A DOCKER-USER -s 10.22.0.0/28 -d 10.22.0.0/28 -j ACCEPT"
+L2: JsonObject = {**BRIDGE, "isGateway": False, "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"}}
+
+
+def stretched(*rules: str, filtered: str = "1") -> Facts:
+    """Return a host whose bridge has a port to other hosts, without a gateway on it."""
+    facts = with_network(L2)
+    return replace(
+        facts,
+        links={"cni-blue": HostLink(mtu=1500, is_stretched=True)},
+        firewall=replace(facts.firewall, rules=(*DOCKER, *rules)),
+        kernel=replace(facts.kernel, sysctls={**facts.kernel.sysctls, "net.bridge.bridge-nf-call-iptables": filtered}),
+    )
+
+
+def test_a_stretched_bridge_whose_frames_are_dropped() -> None:
+    """The finding has the command that accepts them."""
+    finding = only(stretched())
+    assert (finding.code, finding.severity) == ("bridged-dropped", Severity.WARNING)
+    assert finding.fix == "iptables -I DOCKER-USER -s 10.22.0.0/28 -d 10.22.0.0/28 -j ACCEPT"
+    assert "the policy DROP of chain FORWARD (iptables) drops what other hosts on bridge cni-blue send" in finding.text
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        stretched(ACCEPTED),
+        stretched("-A DOCKER-USER -i cni-blue -o cni-blue -j ACCEPT"),
+        stretched(filtered="0"),
+        replace(stretched(), links={"br0": HostLink(mtu=1500, is_stretched=True)}),
+    ],
+    ids=["by subnet", "by bridge", "no br_netfilter", "not stretched"],
+)
+def test_a_bridge_whose_frames_pass(facts: Facts) -> None:
+    """A rule accepts them, iptables does not see them, or they come from this host only."""
+    assert codes(facts) == []
 
 
 # The kernel
