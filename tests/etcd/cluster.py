@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,9 @@ from tests.lab.fetch_programs import FetchError, fetch_program
 from tests.lab.waiting import wait_until
 
 __all__ = ["Cluster", "cluster"]
+
+_FIRST_GROUP: Final = 61_000
+"""The group of the first member's process; each has one of its own, by which its packets are known."""
 
 
 class Cluster:
@@ -55,14 +59,15 @@ class Cluster:
         }
         command = [str(fetch_program("etcd")), *(f"--{key}={value}" for key, value in words.items()), *self._options]
         with (self._directory / f"m{number}.log").open("ab") as log:
-            self._members[number] = subprocess.Popen(command, stdout=log, stderr=log)
+            self._members[number] = subprocess.Popen(command, stdout=log, stderr=log, group=_FIRST_GROUP + number)
 
     def wait_healthy(self, *numbers: int) -> None:
         """Wait until members serve, which needs a quorum."""
         for number in numbers:
-            wait_until(lambda number=number: self._is_healthy(number), f"etcd m{number}", poll_s=0.05)  # type: ignore[misc]
+            wait_until(lambda number=number: self.is_healthy(number), f"etcd m{number}", poll_s=0.05)  # type: ignore[misc]
 
-    def _is_healthy(self, number: int) -> bool:
+    def is_healthy(self, number: int) -> bool:
+        """Return whether a member serves."""
         connection = http.client.HTTPConnection(self._addresses[number], 2381, timeout=5)
         try:
             connection.request("GET", "/health")
@@ -91,19 +96,32 @@ class Cluster:
     @contextmanager
     def unreachable(self, number: int) -> Iterator[None]:
         """Drop all packets from and to a member's address for the body."""
-        rules = [("INPUT", side, self._addresses[number], "-j", "DROP") for side in ("-s", "-d")]
-        for rule in rules:
-            subprocess.run(["iptables", "-w", "-A", *rule], check=True)
-        try:
+        with _dropping(*(("INPUT", side, self._addresses[number]) for side in ("-s", "-d"))):
             yield
-        finally:
-            for rule in rules:
-                subprocess.run(["iptables", "-w", "-D", *rule], check=True)
+
+    @contextmanager
+    def cut_off(self, number: int) -> Iterator[None]:
+        """Drop all packets between a member and the others for the body: clients reach it, and it has no leader."""
+        incoming = ("INPUT", "-p", "tcp", "-d", self._addresses[number], "--dport", "2380")
+        of_member = ("-m", "owner", "--gid-owner", str(_FIRST_GROUP + number))  # all members connect from 127.0.0.1
+        with _dropping(incoming, ("OUTPUT", "-p", "tcp", "--dport", "2380", *of_member)):
+            yield
 
     def stop(self) -> None:
         """Kill all members."""
         for number in tuple(self._members):
             self.kill(number)
+
+
+@contextmanager
+def _dropping(*matches: Sequence[str]) -> Iterator[None]:
+    for match in matches:
+        subprocess.run(["iptables", "-w", "-A", *match, "-j", "DROP"], check=True)
+    try:
+        yield
+    finally:
+        for match in matches:
+            subprocess.run(["iptables", "-w", "-D", *match, "-j", "DROP"], check=True)
 
 
 @contextmanager

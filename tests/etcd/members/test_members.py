@@ -20,6 +20,7 @@ import pytest
 
 from cni_bridge_spec import render_json
 from cni_invoker.errors import ErrorCode, GcFailed
+from cni_invoker.plugin import CallError
 from cni_ipam_etcd.etcd import NO_ANSWER, put
 from cni_ipam_etcd.reservations import TAKEN
 from tests.certificates import certificates_script
@@ -30,6 +31,8 @@ from tests.lab import wait_until
 MEMBERS: Final = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
 ELECTION_S: Final = 20.0
 """A timeout within which three members elect another leader, also on a busy machine."""
+LEADERLESS_S: Final = 7.0
+"""After which a member without a leader gives up a transaction."""
 
 
 @pytest.fixture(name="etcd")
@@ -120,6 +123,27 @@ def test_a_member_that_cannot_be_reached(etcd: Cluster, node: Node) -> None:
             alone.add("c1")
     etcd.wait_healthy(0, 1, 2)
     alone.add("c1")
+
+
+def test_a_member_without_a_leader(etcd: Cluster, node: Node) -> None:
+    """It gives a transaction up after seven seconds: another member carries it out; alone, it is no answer of etcd.
+
+    ADD reads first, which leads it to another member at once; so the transactions here come without that.
+    """
+    alone = node.other("two")
+    alone.etcd |= {"endpoints": etcd.endpoints[:1], "timeout": LEADERLESS_S + 2}
+    node.etcd["timeout"] = LEADERLESS_S + ELECTION_S
+    with etcd.cut_off(0):
+        wait_until(lambda: not etcd.is_healthy(0), "a member without a leader", poll_s=0.1)
+        began = time.monotonic()
+        writing(node, put("/another", b"x"))
+        assert time.monotonic() - began > LEADERLESS_S - 1
+        with pytest.raises(CallError) as caught:
+            writing(alone, put("/another", b"y"))
+        assert caught.value.code == NO_ANSWER
+        node.add("c1")
+    etcd.wait_healthy(0, 1, 2)
+    alone.add("c2")
 
 
 class Proxy(http.server.BaseHTTPRequestHandler):
