@@ -218,6 +218,7 @@ class ConfigurationNotFound(CniError):
     Attributes:
         known: The existing names, most similar first.
         problems: The files that could not be used; the missing one may be among them.
+        own: Those of them that have the name in their file's: the text is about them alone.
     """
 
     code = ErrorCode.INVALID_CONFIGURATION
@@ -235,14 +236,17 @@ class ConfigurationNotFound(CniError):
         nearest = get_close_matches(name or "", known, n=len(known), cutoff=0.5) if known else []
         self.known = (*nearest, *(other for other in known if other not in nearest))
         self.problems = tuple(problems)
+        self.own = tuple(one for one in problems if name and one.file is not None and name in one.file.stem)
         searched = ", ".join(map(str, directories)) or "no directory at all"
         missing = "no net configurations found" if name is None else f'no net configuration with name "{name}"'
         text = f"{missing} in {searched}; there are: {', '.join(self.known) or 'none'}"
-        if not self.known:
+        if self.own:
+            text = f"{missing}: {'; '.join(map(str, self.own))}"
+        elif not self.known:
             text += "; put a .conflist file there"
         elif nearest:
             text += f"; did you mean {nearest[0]}?"
-        if problems:
+        if problems and not self.own:
             text += f"; unusable: {'; '.join(map(str, problems))}"
         super().__init__(text)
 

@@ -130,6 +130,8 @@ class Inventory:
         there = [one for one in self.all_containers if one.name == name or one.id.startswith(name)]
         if len(there) == 1:
             return _without_endpoint(there[0])
+        if name in self.networks.values():
+            return f"{name} is a network, not a container; `cni-bridge ls {name}` shows the containers on it"
         names = {container.name for container in self.containers.values()}
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         if near:

@@ -177,6 +177,7 @@ class ConfiguredNetwork:
     Attributes:
         network: The list; that of a section has the IPAM plugin as its only plugin.
         problems: What is sure to make ADD fail.
+        missing: Those of them that say that a plugin is not there.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
         stale: The files of its reservations that no container has; empty if no daemon answers.
@@ -187,6 +188,7 @@ class ConfiguredNetwork:
 
     network: NetworkConfigurationList
     problems: Sequence[str] = ()
+    missing: Sequence[str] = ()
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
     stale: Sequence[str] = ()

@@ -58,6 +58,7 @@ _USUAL: Final = tuple(
     )
 )
 """Where distributions, nerdctl, Podman and k3s install plugins."""
+_PACKAGE: Final = "containernetworking-plugins"
 _NEARLY_FULL: Final = 0.9
 
 
@@ -112,12 +113,14 @@ async def _gather(
     quick: bool,
 ) -> ConfiguredNetwork:
     problems: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     elsewhere: dict[str, Path] = {}
     warnings: tuple[str, ...] = ()
     if not quick:
         runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
         preflight = await run_preflight(runtime, network)
         missing = [one for one in preflight.plugins if one.path is None and not one.in_process]
+        absent = tuple(f"{one.label}: {text}" for one in missing for text in one.problems)
         elsewhere = {one.type: file for one in missing if (file := _find_elsewhere(one.type)) is not None}
         labels = tuple(f"{one.label}: " for one in missing if one.type in elsewhere)
         problems = tuple(text for text in preflight.all_problems if not text.startswith(labels))
@@ -137,6 +140,7 @@ async def _gather(
     return ConfiguredNetwork(
         network=network,
         problems=problems,
+        missing=absent,
         warnings=warnings,
         reserved=reserved,
         stale=() if used is None else find_stale(network, used),
@@ -287,13 +291,12 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     subject = configured.subject
     validate = "" if configured.is_section else f"cni-invoker validate {configured.network.name}"
     for problem in configured.problems:
-        yield error(
-            "plugin-unusable",
-            subject,
-            problem,
-            advice="apt-get install containernetworking-plugins, or put the plugin into one of "
-            f"{', '.join(map(str, facts.bin_dirs))}{validate and f'; then {validate}'}",
-        )
+        if problem in configured.missing:
+            install = f"apt-get install {_PACKAGE}, or " if _PACKAGE in problem else ""
+            remedy = f"{install}put the plugin into one of {', '.join(map(str, facts.bin_dirs))}"
+        else:
+            remedy = f"correct {configured.network.source or 'its list'}"
+        yield error("plugin-unusable", subject, problem, advice=f"{remedy}{validate and f'; then {validate}'}")
     if configured.dhcp is not None:
         fault = configured.dhcp
         yield error("dhcp-daemon", subject, fault.text, fix=fault.fix, advice=fault.advice)

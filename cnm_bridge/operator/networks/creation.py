@@ -153,7 +153,8 @@ async def plan_docker_network(
     try:
         found = index.find(configuration)
     except ConfigurationNotFound as exc:
-        raise Refused(f"{exc}; to make one, give its addresses, such as --subnet 10.22.0.0/16") from exc
+        make = "" if exc.own else "; to make one, give its addresses, such as --subnet 10.22.0.0/16"
+        raise Refused(f"{exc}{make}") from exc
     given = {CONFIGURATION: configuration, **options}
     parse_options(given)
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)

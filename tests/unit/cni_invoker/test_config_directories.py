@@ -226,6 +226,20 @@ def test_an_unknown_network_lists_the_known_ones(tmp_path: Path) -> None:
     )
 
 
+def test_a_broken_file_of_that_name_is_all_that_is_said(tmp_path: Path) -> None:
+    """What is wrong with it is not buried among other networks."""
+    write_list(tmp_path / "alpha.conflist", "alpha")
+    broken = tmp_path / "10-blue.conflist"
+    broken.write_text("{")
+    with pytest.raises(ConfigurationNotFound) as caught:
+        index(tmp_path).find("blue")
+    assert [problem.file for problem in caught.value.own] == [broken]
+    assert str(caught.value) == (
+        f'no net configuration with name "blue": error parsing configuration list: {broken}, line 1, column 2: '
+        "Expecting property name enclosed in double quotes"
+    )
+
+
 def test_an_empty_configuration_says_so(tmp_path: Path) -> None:
     """The error says that there are no networks, and where to put a file."""
     with pytest.raises(

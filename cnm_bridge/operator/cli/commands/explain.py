@@ -220,6 +220,8 @@ async def find_explained_network(
             raise
         if ours is not None:
             raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
+        if exc.own:
+            raise
         other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
         raise _UnknownNetwork(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
     return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

@@ -22,7 +22,10 @@ from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY
 
 def test_plugins_and_files() -> None:
     """What cni-invoker finds is passed on."""
-    network = configured(BRIDGE, FIREWALL, problems=("bridge: not found",), warnings=("firewall: reports no versions",))
+    lost = "bridge: not found"
+    network = replace(
+        configured(BRIDGE, FIREWALL, problems=(lost,), warnings=("firewall: no versions",)), missing=(lost,)
+    )
     facts = replace(
         HEALTHY,
         networks=(network,),
@@ -37,7 +40,28 @@ def test_plugins_and_files() -> None:
         "configuration-broken",
         "configuration-shadowed",
     }
-    assert "/opt/cni/bin" in next(finding.advice for finding in found if finding.code == "plugin-unusable")
+    advice = next(finding.advice for finding in found if finding.code == "plugin-unusable")
+    assert advice == "put the plugin into one of /opt/cni/bin; then cni-invoker validate blue"
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_missing", "advice"),
+    [
+        ("portmap: not found; Debian: containernetworking-plugins", True, "apt-get install containernet"),
+        (
+            'bridge: "mtu" must be a whole number',
+            False,
+            "correct /etc/cni/net.d/blue.conflist; then cni-invoker validate blue",
+        ),
+    ],
+)
+def test_what_to_do_about_a_plugin(problem: str, advice: str, *, is_missing: bool) -> None:
+    """Only the CNI project's own come with Debian's package; what is wrong in a list is corrected there."""
+    network = replace(configured(BRIDGE, problems=(problem,)), missing=(problem,) if is_missing else ())
+    (finding,) = (
+        one for one in Report.of(replace(HEALTHY, networks=(network,))).findings if one.code == "plugin-unusable"
+    )
+    assert finding.advice.startswith(advice)
 
 
 def test_ipam_sections() -> None:

@@ -209,6 +209,7 @@ def test_what_is_named_is_found(name: str, found: tuple[str, ...]) -> None:
     [
         ("wbe", "did you mean web"),
         ("10.1.2.99", "cni-bridge ls"),
+        ("blue", "blue is a network, not a container; `cni-bridge ls blue` shows"),
         ("7", r"ambiguous: endpoint 777777777777 \(web\), endpoint 787878787878 \(db\)"),
         ("a", r"container aaaaaaaaaaaa \(web\), container abababababab \(db\)"),
     ],
