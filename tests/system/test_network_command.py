@@ -239,6 +239,26 @@ def test_a_bridge_with_other_links_is_kept(scene: Scene, make: Callable[..., str
 
 
 @pytest.mark.long
+def test_isolation_goes_with_the_network(scene: Scene) -> None:
+    """The rules of its bridge are removed; those of another network stay."""
+    lab = scene.lab
+    policy: JsonObject = {"type": "firewall", "ingressPolicy": "same-bridge"}
+    subnets = (scene.subnet(), scene.subnet())
+    one, other = (scene.configure((bridge(subnet)[0], policy)) for subnet in subnets)
+    for name in (one, other):
+        assert command(lab, "create", name).returncode == 0
+        lab.docker("rm", "-f", scene.run(name).name)
+
+    def counted() -> list[int]:
+        saved = lab.run("iptables-save", "--table", "filter").stdout
+        return [saved.count(f" {subnet.bridge} ") for subnet in subnets]
+
+    assert counted() == [3, 3]  # two rules, one of which has the name twice
+    assert "2 rules in CNI-ISOLATION-STAGE-1 and" in command(lab, "rm", "--configuration", one).stdout
+    assert counted() == [0, 3]
+    assert command(lab, "rm", "--configuration", other).returncode == 0
+
+
 def test_collisions_change_nothing(scene: Scene) -> None:
     """What is taken is named with where it is, by the host, by Docker and by lists."""
     lab, subnet = scene.lab, scene.subnet()

@@ -3,8 +3,11 @@
 """Removes a Docker network, and its list if no other network uses it."""
 
 import asyncio
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -15,17 +18,24 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.core.lists.plugin_needs import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
+from cnm_bridge.operator.host import read_lines
 from cnm_bridge.operator.networks.collisions import PREDEFINED
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
 from cnm_bridge.operator.networks.list_document import bridge_name
+from cnm_bridge.system.commands import run_command
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 
 _EMPTY_LIMIT_S: Final = 10.0
 """For the links of containers that were removed just before: their teardown runs in the background."""
 _LOOK_EVERY_S: Final = 0.1
+_ISOLATION: Final = ("CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2")
+"""The chains of the plugin `firewall` with an `ingressPolicy`; its DEL leaves the rules of a bridge, for other
+containers (plugins 1.1.1 and 1.9.1, `ingresspolicy.go`)."""
+_RULE_LIMIT_S: Final = 10.0
 
 
 class UnknownNetwork(Refused):
@@ -64,6 +74,7 @@ async def remove_network(settings: Settings, name: str, *, with_list: bool) -> t
         done.append(f"{network.source} was removed")
         others = [index.find(other) for other in index.names if other != network.name]
         done += await _remove_bridge(settings, network, others)
+        done += await _remove_isolation(network, others)
     return tuple(done)
 
 
@@ -173,3 +184,31 @@ async def _remove_bridge(
             return [f"bridge {name} was kept, because it has links: {', '.join(ports)}; then: ip link del {name}"]
         await asyncio.sleep(_LOOK_EVERY_S)
         waited_s += _LOOK_EVERY_S
+
+
+async def _remove_isolation(network: NetworkConfigurationList, others: Sequence[NetworkConfigurationList]) -> list[str]:
+    """Remove the rules by which the plugin `firewall` keeps other networks off the bridges of a list."""
+    if not any(plugin.type == "firewall" and plugin.document.get("ingressPolicy") for plugin in network.plugins):
+        return []
+    names = set(bridges(network)).difference(*map(bridges, others))
+    removed = 0
+    for command in ("iptables", "ip6tables"):
+        for rule in isolation_rules(await read_lines(f"{command}-save", "--table", "filter") or (), names):
+            with suppress(OSError):  # it is missing, so it has made no rules
+                removed += (
+                    await run_command(command, "--wait", "5", "--delete", *rule, limit_s=_RULE_LIMIT_S)
+                ).succeeded
+    return [f"{removed} rules in {' and '.join(_ISOLATION)} were removed"] if removed else []
+
+
+def isolation_rules(saved: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the rules of some bridges in the chains of isolation, each as chain and arguments.
+
+    Args:
+        saved: The output of `iptables-save -t filter`.
+        names: The names of the bridges.
+    """
+    for rule in parse_saved_rules(saved).rules:
+        words = tuple(shlex.split(rule.text))[1:]
+        if rule.chain in _ISOLATION and any(flag in {"-i", "-o"} and name in names for flag, name in pairwise(words)):
+            yield words
