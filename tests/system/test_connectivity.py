@@ -5,6 +5,7 @@
 import json
 import signal
 import sys
+import time
 
 import pytest
 
@@ -90,6 +91,19 @@ def test_an_interrupted_test_cleans_up(scene: Scene, number: signal.Signals) -> 
     assert running.wait(60.0) == 1
     assert containers(scene.lab) == []
     assert "cleanup" in running.tail()
+
+
+def test_no_daemon(private_scene: Scene) -> None:
+    """The command says so at once, where Docker would look for the driver for 15 s."""
+    scene = private_scene
+    network = scene.network(scene.configure(bridge(scene.subnet())))
+    scene.lab.stop_daemon()
+    began_s = time.monotonic()
+    done = scene.lab.run(*TEST, network, check=False)
+    assert time.monotonic() - began_s < 10.0
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("cni-bridge: no daemon runs, so no container would start; start it: ")
+    scene.lab.start_daemon()
 
 
 def test_an_unknown_network(scene: Scene) -> None:

@@ -5,6 +5,7 @@
 import json
 import shutil
 import signal
+import socket
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
@@ -21,7 +22,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.output import with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
@@ -143,6 +144,7 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
 
     Raises:
         Refused: Docker has no such network, or does not answer.
+        DaemonError: No daemon runs.
     """
     shown = docker.run("network", "inspect", network)
     if not shown.succeeded:
@@ -155,6 +157,7 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
     document = json.loads(shown.output)[0]
     if document["Driver"] != settings.driver_name:
         return "", None
+    _refuse_without_daemon(docker, settings)
     options = document["Options"] or {}
     name = options.get("cni.network", document["Name"])
     try:
@@ -175,10 +178,35 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
     return "" if publishes else "no plugin of the list publishes ports", guard
 
 
-def _are_torn_down(socket: Path, endpoints: frozenset[str]) -> bool:
+def _refuse_without_daemon(docker: DockerCommand, settings: Settings) -> None:
+    """Refuse to test a network whose driver no program serves: Docker would look for it for 15 s.
+
+    Not if the engine is elsewhere, or has the driver as a managed plugin, whose sockets need not be on the host.
+    """
+    if not settings.docker_host.startswith("unix://") or any(map(_may_listen, (settings.socket, settings.admin_path))):
+        return
+    if not docker.run("plugin", "inspect", settings.driver_name).succeeded:
+        raise DaemonError(
+            f"no daemon runs, so no container would start; start it: {start_command()}", ExitStatus.NO_DAEMON
+        )
+
+
+def _may_listen(path: Path) -> bool:
+    """Return whether a program listens at a socket, as far as this user can see."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            pass
+        return True
+
+
+def _are_torn_down(admin_socket: Path, endpoints: frozenset[str]) -> bool:
     """Return whether the daemon knows none of these endpoints; without a daemon, Docker's own answer counts."""
     try:
-        status = AdminClient(socket).get("status")
+        status = AdminClient(admin_socket).get("status")
     except DaemonError:
         return True
     return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
