@@ -31,7 +31,7 @@ def test_a_port_of_a_program(scene: Scene, protocol: str) -> None:
     network, _ = port_network(scene)
     with serving(scene.lab, None, 8089, protocol=protocol):
         before = scene.lab.state()
-        assert "Address already in use" in scene.run_refusal(network, "-p", f"8089:89/{protocol}")
+        assert "Address already in use by python " in scene.run_refusal(network, "-p", f"8089:89/{protocol}")
         assert scene.lab.wait_clean(before) == ""
         assert ask(scene.lab, None, "127.0.0.1", 8089, protocol=protocol) == "host"
 
@@ -40,7 +40,9 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
     """A port that Docker itself has published is refused."""
     network, _ = port_network(scene)
     scene.run(scene.builtin_network(), "-p", "8095:95")
-    assert "Address already in use" in scene.run_refusal(network, "-p", "8095:95")
+    error = scene.run_refusal(network, "-p", "8095:95")
+    assert "Address already in use by a container that Docker itself has published" in error
+    assert scene.lab.docker("ps", "--quiet", "--filter", "publish=8095").strip()
 
 
 def test_the_same_port_twice(scene: Scene) -> None:
