@@ -123,19 +123,15 @@ def test_throughput(hosts: Sequence[Host], request: pytest.FixtureRequest, capsy
 
 @pytest.mark.parametrize("hosts", ["Stretched"], indirect=True)
 def test_what_the_doctor_finds(hosts: Sequence[Host]) -> None:
-    """It says what drops the packets of the other host, unless the rule of the recipe is there, and a lost session."""
-    host, other = hosts
+    """It says what drops the packets of the other host, unless the rule of the recipe is there."""
+    host, _ = hosts
     rule = "DOCKER-USER -s 10.61.0.0/24 -d 10.61.0.0/24 -j ACCEPT"
     dropped = "drops what other hosts on bridge br-lan send"
-    lost = "no BGP session with 10.99.0.2"
     shown = diagnose(host.lab)
     assert shown
     assert dropped not in shown
-    assert lost not in shown
     host.lab.run("iptables", "-D", *rule.split())
     assert dropped in diagnose(host.lab)
-    other.kill_engine()
-    wait_until(lambda: lost in diagnose(host.lab), "the finding of a lost session", LIMIT_S, poll_s=1.0)
 
 
 def diagnose(lab: Lab) -> str:
