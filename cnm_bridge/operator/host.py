@@ -3,9 +3,7 @@
 """What commands read of the host: its links and routes, and what its programs print."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
@@ -18,8 +16,6 @@ _VETH: Final = "veth"
 _INWARD: Final = frozenset({"tun", "dummy"})
 """Kinds of links behind which virtual machines of the host are. Behind a veth with the name that the plugin `bridge`,
 Docker and LXC give it, there is a container."""
-_GIVEN: Final = "3"
-"""NET_ADDR_SET, in /sys/class/net/NAME/addr_assign_type: the MAC was set. Otherwise a bridge takes that of a port."""
 _LIMIT_S: Final = 10.0
 
 
@@ -34,8 +30,6 @@ class HostLink:
         altnames: Its alternative names.
         is_stretched: Whether it is a bridge with a port that leads out of the host.
         has_ports: Whether other links are in it.
-        has_machines: Whether it is a bridge with a port that may lead to a virtual machine.
-        keeps_mac: Whether its MAC stays as it is when ports of a bridge come and go.
     """
 
     mtu: int
@@ -44,8 +38,6 @@ class HostLink:
     altnames: tuple[str, ...] = ()
     is_stretched: bool = False
     has_ports: bool = False
-    has_machines: bool = False
-    keeps_mac: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +76,6 @@ async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
     """
     links, addresses = await kernel.host_links(), await kernel.host_addresses()
     masters = {link.master for link in links}
-    machines = {link.master for link in links if link.state.kind in _INWARD}
     outward = {link.master for link in links if link.state.kind not in _INWARD and not _is_of_container(link)}
     return {
         link.state.name: HostLink(
@@ -94,8 +85,6 @@ async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
             altnames=link.altnames,
             is_stretched=link.state.kind == _BRIDGE and link.index in outward,
             has_ports=link.index in masters,
-            has_machines=link.state.kind == _BRIDGE and link.index in machines,
-            keeps_mac=link.state.kind != _BRIDGE or _is_mac_given(link.state.name),
         )
         for link in links
     }
@@ -103,12 +92,6 @@ async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
 
 def _is_of_container(link: Link) -> bool:
     return link.state.kind == _VETH and link.state.name.startswith(_VETH)
-
-
-def _is_mac_given(bridge: str) -> bool:
-    with suppress(OSError):  # /sys is that of another network namespace
-        return Path("/sys/class/net", bridge, "addr_assign_type").read_text("ascii").strip() == _GIVEN
-    return True
 
 
 async def read_routes(kernel: KernelView) -> tuple[HostRoute, ...]:

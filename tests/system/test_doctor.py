@@ -154,27 +154,6 @@ def test_a_device_that_is_gone(private_scene: Scene) -> None:
     assert "the host has no link nic0, the device of" in get_str(examine(lab)[1]["link-missing"], "text")
 
 
-@pytest.mark.long
-def test_a_bridge_that_lost_its_uplink(private_scene: Scene) -> None:
-    """Its containers run, and reach each other only."""
-    scene, lab = private_scene, private_scene.lab
-    subnet = scene.subnet()
-    mac = lab.run("cat", f"/sys/class/net/{scene.UPLINK}/address").stdout.strip()
-    lab.run("ip", "link", "add", "br0", "address", mac, "type", "bridge")
-    lab.run("ip", "link", "set", scene.UPLINK, "master", "br0")
-    lab.run("ip", "address", "add", f"10.80.{subnet.number}.99/24", "dev", "br0")
-    lab.run("iptables", "-I", "DOCKER-USER", "-i", "br0", "-o", "br0", "-j", "ACCEPT")
-    main, firewall = bridge(subnet)
-    lan: JsonObject = {**main, "bridge": "br0", "isGateway": False, "ipMasq": False}
-    scene.run(scene.network(scene.configure([lan, firewall])))
-    assert examine(lab) == (0, {})
-    lab.run("ip", "link", "set", scene.UPLINK, "nomaster")
-    status, found = examine(lab)
-    assert (status, list(found)) == (1, ["bridge-without-uplink"])
-    assert "its bridge br0 has no port that leads out of the host" in get_str(found["bridge-without-uplink"], "text")
-    lab.run("ip", "link", "del", "br0")
-
-
 def test_an_overlapping_range(scene: Scene) -> None:
     """A route of the host leads to the same addresses."""
     lab, subnet = scene.lab, scene.subnet()

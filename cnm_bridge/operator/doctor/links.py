@@ -7,16 +7,14 @@ from difflib import get_close_matches
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject, find_int, find_object, find_str
+from cni_bridge_spec import JsonError, JsonObject, find_int, find_str
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.checks import find_missing_rules
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.dhcp import find_dhcp
-from cnm_bridge.core.lists.plugin_needs import bridge_of, bridges, find_missing_links, forwarding_links, has_plugin
+from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links, forwarding_links, has_plugin
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
-from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
-from cnm_bridge.operator.host import HostLink
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error
 
 _IPV4: Final = 4
 _DEFAULT_MTU: Final = 1500
@@ -26,9 +24,10 @@ _FORWARDING: Final = frozenset({"bridge", "ptp"})
 
 
 def check_links(facts: Facts) -> Iterator[Finding]:
-    """Find bridges with other addresses, MTUs that are too large, and emptied chains."""
+    """Find bridges with other addresses, missing links, MTUs that are too large, and emptied chains."""
     for configured in facts.networks:
         yield from _check_bridges(facts, configured)
+        yield from _check_missing(facts, configured)
         yield from _check_mtu(facts, configured)
         yield from _check_rules(facts, configured)
 
@@ -136,19 +135,6 @@ def _missing_rules(facts: Facts, network: NetworkConfigurationList, endpoint: Jo
             yield f"the rule of firewall in CNI-FORWARD that accepts {address.ip}"
 
 
-def check_uplinks(facts: Facts) -> Iterator[Finding]:
-    """Find missing parents and devices, and bridges of the host that lead nowhere or change their MAC."""
-    for configured in facts.networks:
-        yield from _check_missing(facts, configured)
-        network = configured.network
-        for name in bridges(network):
-            link = facts.links.get(name)
-            if link is None or name in forwarding_links(network):  # the plugin sets the MAC of a bridge with a gateway
-                continue
-            yield from _check_mac(network, name, link)
-            yield from _check_uplink(facts, network, name, link)
-
-
 def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
     """Find a parent or a device that is not there, such as a NIC that was removed."""
     network = configured.network
@@ -164,34 +150,4 @@ def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             text=f"the host has no link {name}, the {what}: no container starts on it, and one that runs does not "
             "start again" + (f"; did you mean {near[0]}?" if near else ""),
             advice=f"bring {name} back, or correct its name in {network.source or 'the list'}; `ip link` shows all",
-        )
-
-
-def _check_mac(network: NetworkConfigurationList, name: str, link: HostLink) -> Iterator[Finding]:
-    """Find a bridge whose MAC the kernel chooses from those of its ports, also from those of containers' links."""
-    if link.is_stretched and not link.keeps_mac and any(not one.is_link_local for one in link.addresses):
-        yield warning(
-            "bridge-mac",
-            f"network {network.name}",
-            f"its bridge {name}, which has addresses of the host, takes the MAC of one of its ports: it may "
-            "change when a container starts or ends, and then others on the LAN lose the host",
-            fix=f"ip link set dev {name} address $(cat /sys/class/net/{name}/address)",
-            advice=f"set it where {name} is configured, for the next boot as well (systemd-networkd: MACAddress=)",
-        )
-
-
-def _check_uplink(facts: Facts, network: NetworkConfigurationList, name: str, link: HostLink) -> Iterator[Finding]:
-    """Find a bridge without a way to the router that its containers have."""
-    taken = {address.ip for one in facts.endpoints if one.configuration == network.name for address in one.addresses}
-    own = {address.ip for address in link.addresses}
-    routers = {one.gateway for one in find_ranges(network)}
-    ipam = find_object(network.plugins[0].document, "ipam") or {}
-    has_router = bool(ipam.get("routes")) or find_dhcp(network) is not None
-    if taken and has_router and not (link.is_stretched or link.has_machines or routers & (taken | own)):
-        yield warning(
-            "bridge-without-uplink",
-            f"network {network.name}",
-            f"its bridge {name} has no port that leads out of the host, and the list has a router there: its "
-            "containers reach only each other",
-            advice=f"add the host's link to the LAN: ip link set dev LINK master {name}",
         )

@@ -17,7 +17,7 @@ from cnm_bridge.operator.doctor.guarded import check_guarded
 from cnm_bridge.operator.doctor.installation import check_installation
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
 from cnm_bridge.operator.doctor.kernel import check_kernel
-from cnm_bridge.operator.doctor.links import check_links, check_uplinks
+from cnm_bridge.operator.doctor.links import check_links
 from cnm_bridge.operator.doctor.networks import check_networks
 
 _CHECKS: Final = (
@@ -27,7 +27,6 @@ _CHECKS: Final = (
     check_networks,
     check_guarded,
     check_links,
-    check_uplinks,
     check_installation,
 )
 

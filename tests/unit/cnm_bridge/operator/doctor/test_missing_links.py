@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Missing links of a LAN, and bridges of the host that lost their uplink or change their MAC, are found."""
+"""Missing links of a LAN are found."""
 
 from dataclasses import replace
 from ipaddress import ip_interface
@@ -8,18 +8,10 @@ from ipaddress import ip_interface
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts, JoinedEndpoint
+from cnm_bridge.operator.doctor.facts import DockerNetwork, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import HEALTHY, codes, configured, only
-
-IPAM: JsonObject = {
-    "type": "host-local",
-    "ranges": [[{"subnet": "10.22.0.0/28", "gateway": "10.22.0.1"}]],
-    "routes": [{"dst": "0.0.0.0/0"}],
-}
-LAN: JsonObject = {"type": "bridge", "bridge": "br0", "ipam": IPAM}
-BR0 = HostLink(mtu=1500, kind="bridge", addresses=(ip_interface("10.22.0.9/28"),), is_stretched=True)
 
 
 def joined(address: str) -> JoinedEndpoint:
@@ -55,32 +47,3 @@ def test_links_that_the_host_need_not_have() -> None:
     assert codes(replace(HEALTHY, networks=(device,), links=links, endpoints=(joined("10.22.0.2/28"),))) == []
     inner = configured({"type": "macvlan", "master": "eth0", "linkInContainer": True})
     assert codes(replace(HEALTHY, networks=(inner,), links=links)) == []
-
-
-def with_bridge(link: HostLink, *addresses: str) -> Facts:
-    """Return a host whose own bridge leads to a LAN, and its running containers."""
-    endpoints = tuple(map(joined, addresses))
-    return replace(HEALTHY, networks=(configured(LAN),), links={"br0": link}, endpoints=endpoints)
-
-
-def test_a_bridge_that_changes_its_mac() -> None:
-    """It matters if the host has an address on it, and others on the LAN reach it there."""
-    finding = only(with_bridge(replace(BR0, keeps_mac=False)))
-    assert finding.code == "bridge-mac"
-    assert finding.fix == "ip link set dev br0 address $(cat /sys/class/net/br0/address)"
-    assert codes(with_bridge(BR0)) == []
-    assert codes(with_bridge(replace(BR0, keeps_mac=False, addresses=()))) == []
-    assert codes(with_bridge(replace(BR0, keeps_mac=False, is_stretched=False))) == []
-
-
-def test_a_bridge_that_lost_its_uplink() -> None:
-    """The router may also be a virtual machine, a container or the host; and an isolated network has none."""
-    alone = replace(BR0, is_stretched=False)
-    assert only(with_bridge(alone, "10.22.0.2/28")).code == "bridge-without-uplink"
-    assert codes(with_bridge(alone)) == codes(with_bridge(BR0, "10.22.0.2/28")) == []
-    assert codes(with_bridge(replace(alone, has_machines=True), "10.22.0.2/28")) == []
-    assert codes(with_bridge(alone, "10.22.0.2/28", "10.22.0.1/28")) == []
-    own = (*alone.addresses, ip_interface("10.22.0.1/28"))
-    assert codes(with_bridge(replace(alone, addresses=own), "10.22.0.2/28")) == []
-    isolated = configured({**LAN, "ipam": {**IPAM, "routes": []}})
-    assert codes(replace(with_bridge(alone, "10.22.0.2/28"), networks=(isolated,))) == []
