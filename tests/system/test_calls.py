@@ -235,15 +235,12 @@ def test_a_caller_in_another_pid_namespace(fresh_lab: Lab) -> None:
 
 @pytest.mark.long
 def test_a_daemon_in_another_pid_namespace(fresh_lab: Lab) -> None:
-    """It says before its first clean-up that it does not see containers, and the doctor there says so too."""
+    """It says before its first clean-up that it does not see containers, where it runs."""
     lab = fresh_lab
     apart = ("unshare", "--pid", "--fork", "--kill-child")
     lab.stop_daemon()
     daemon = lab.start_daemon(command=[*apart, sys.executable, "-m", "cnm_bridge", "serve"])
     assert daemon.log().index("engine.hidden") < daemon.log().index("daemon.ready")
-    found = lab.run(*apart, sys.executable, "-m", "cnm_bridge", "doctor", "--json", check=False)
-    assert "engine-hidden" in found.stdout
-    assert "engine-hidden" not in lab.run(sys.executable, "-m", "cnm_bridge", "doctor", "--json", check=False).stdout
 
 
 _CALLS = """

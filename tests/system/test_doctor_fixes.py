@@ -4,7 +4,6 @@
 
 import ast
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -280,39 +279,3 @@ def codes_with_fix(module: ast.Module) -> Iterator[str]:
                 code = call.args[0] if call.args else given["code"]
                 constants = (one.value for one in ast.walk(code) if isinstance(one, ast.Constant))
                 yield from (one for one in constants if isinstance(one, str))
-
-
-@pytest.mark.engine_since("29", "has nftables as a backend")
-def test_an_engine_with_nftables(private_scene: Scene) -> None:
-    """While the kernel does not forward, dockerd refuses to start (IPv4 forwarding is disabled); then it does."""
-    lab = private_scene.lab
-    lab.stop_dockerd()
-    lab.write("/etc/docker/daemon.json", {"firewall-backend": "nftables"})
-    lab.run("sysctl", "-w", "net.ipv4.ip_forward=0")
-    _, found = examine(lab)
-    assert "engine-needs-forwarding" in found
-    lab.run("sh", "-c", get_str(found["engine-needs-forwarding"], "fix"))
-    lab.start_dockerd()
-    assert "engine-needs-forwarding" not in examine(lab)[1]
-
-
-@pytest.mark.long
-def test_a_killed_connectivity_test(private_scene: Scene) -> None:
-    """Its containers and its image are removed; those of a test that runs are no finding."""
-    lab = private_scene.lab
-    network, _ = private_scene.bridge_network()
-    images = lab.docker("images", "--quiet", "--no-trunc")
-    running = lab.spawn(sys.executable, "-m", "cnm_bridge", "test", network)
-    wait_until(lambda: len(left_containers(lab)) > 0, "a container of the test")
-    assert "test-left-behind" not in examine(lab)[1]
-    running.kill(signal.SIGKILL)
-    running.wait(60.0)
-    wait_until(lambda: len(left_containers(lab)) > 0, "what is left")
-    fix(lab, "test-left-behind")
-    assert left_containers(lab) == []
-    assert lab.docker("images", "--quiet", "--no-trunc") == images
-
-
-def left_containers(lab: Lab) -> list[str]:
-    """Return the names of the containers of `cni-bridge test`."""
-    return lab.docker("ps", "--all", "--filter", "name=cni-bridge-test", "--format", "{{.Names}}").split()

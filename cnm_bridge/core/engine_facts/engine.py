@@ -25,8 +25,6 @@ class EngineDescription:
         version: E.g. `28.5.2+dfsg3`.
         is_rootless: Whether it runs in a user namespace, without root's rights on the host.
         is_swarm_node: Whether it is in a swarm; None if it does not report it.
-        network_drivers: The names of its network drivers: those of enabled managed plugins with their tag, and those of
-            other plugins that it has called.
         data_directory: Where it stores containers and networks, e.g. `/var/lib/docker`.
         remaps_users: Whether containers are in a user namespace of their own, unless they choose the host's.
     """
@@ -34,7 +32,6 @@ class EngineDescription:
     version: str
     is_rootless: bool
     is_swarm_node: bool | None = None
-    network_drivers: tuple[str, ...] = ()
     data_directory: str = ""
     remaps_users: bool = False
 
@@ -51,7 +48,6 @@ class EngineDescription:
             version=get_str(document, "ServerVersion"),
             is_rootless=_ROOTLESS in security,
             is_swarm_node=None if state is None else state != _NO_SWARM,
-            network_drivers=get_strings(find_object(document, "Plugins") or {}, "Network"),
             data_directory=find_str(document, "DockerRootDir") or "",
             remaps_users=_REMAPS_USERS in security,
         )

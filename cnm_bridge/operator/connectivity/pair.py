@@ -5,14 +5,13 @@
 import io
 import json
 import os
-import re
 import secrets
 import socket
 import struct
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,6 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.system.commands import CompletedCommand
 
 MARK: Final = "cni-bridge-test"
-_NAME: Final = re.compile(rf"{MARK}-((\d+)-[0-9a-f]{{8}})-[ab]")
-_PROGRAMS: Final = (b"cni-bridge", b"cnm_bridge")
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
 _MAGIC: Final = b"\x7fELF"
@@ -38,26 +35,6 @@ def new_names() -> tuple[str, str, str]:
     """Return the names of the two containers and of the image of a test that this process runs."""
     suffix = f"{os.getpid()}-{secrets.token_hex(4)}"
     return f"{MARK}-{suffix}-a", f"{MARK}-{suffix}-b", f"{MARK}:{suffix}"
-
-
-def image_of(container: str) -> str:
-    """Return the image of a test's container."""
-    match = _NAME.fullmatch(container)
-    return f"{MARK}:{match[1]}" if match else ""
-
-
-def find_left_behind(containers: Iterable[str]) -> tuple[str, ...]:
-    """Return those names, in order, that are of a test whose process has ended."""
-    matches = (_NAME.fullmatch(name) for name in sorted(containers))
-    return tuple(match[0] for match in matches if match and not _runs(int(match[2])))
-
-
-def _runs(process: int) -> bool:
-    """Return whether a process runs our command; its ID may be another program's by now."""
-    try:
-        return any(name in Path(f"/proc/{process}/cmdline").read_bytes() for name in _PROGRAMS)
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +124,7 @@ def _is_dynamic(program: bytes) -> bool:
 
 
 class Pair:
-    """Two containers with a web server each, on one network, with names that `find_left_behind` finds.
+    """Two containers with a web server each, on one network.
 
     Args:
         network: The name of the network.

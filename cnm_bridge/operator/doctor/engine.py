@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cnm_bridge.core.lists.plugin_needs import fix_of_setting
-from cnm_bridge.operator.connectivity.pair import image_of
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.installation import start_daemon
@@ -19,7 +17,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def check_engine(facts: Facts) -> Iterator[Finding]:
-    """Find an engine that does not answer, is too old, crashes or has no rights, and what `cni-bridge test` left."""
+    """Find an engine that does not answer, is too old, crashes or has no rights, and unstarted containers."""
     engine = facts.engine
     subject = f"engine at {engine.address}"
     if engine.version is None:
@@ -31,7 +29,6 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             fix="" if facts.installation.units is None else "systemctl start docker",
             advice="start dockerd; or correct docker-host in /etc/cni-bridge/config.toml",
         )
-        yield from _check_forwarding(facts)
         return
     found = _VERSION.match(engine.version)
     version = (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
@@ -50,28 +47,12 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             "(moby #51558)",
             advice="install Docker Engine 29.0.3 or newer",
         )
-    if engine.is_hidden and not engine.is_rootless:
-        yield warning(
-            "engine-hidden",
-            subject,
-            "it is outside of this PID namespace. A daemon in here cannot see which containers run, so endpoints "
-            "that seem to be dead stay, as long as their sandboxes are mounted",
-            advice="run cni-bridge in the PID namespace of dockerd, e.g. with --pid=host",
-        )
     if engine.is_rootless:
         yield error(
             "engine-rootless",
             subject,
             "it runs without root, in namespaces of its own, which the daemon does not see",
             advice="use an engine that runs as root",
-        )
-    if engine.namesake:
-        yield error(
-            "plugin-of-same-name",
-            f"managed plugin {engine.namesake}",
-            "it has the name of this host's driver. Docker looks for a managed plugin first, so from its next restart "
-            "on it gives this driver's networks to the plugin, which does not know them",
-            advice="docker plugin disable it before dockerd restarts, and make it again with another name, such as cni",
         )
     if engine.unstarted:
         names = " ".join(engine.unstarted)
@@ -85,25 +66,4 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             else f"{start_daemon(facts)} sleep 5; {command}"
             if facts.installation.units is None
             else f"{start_daemon(facts)} && {command}",
-        )
-    if engine.test_containers:
-        names = " ".join(engine.test_containers)
-        images = " ".join(dict.fromkeys(map(image_of, engine.test_containers)))
-        yield warning(
-            "test-left-behind",
-            f"containers {names}",
-            "`cni-bridge test` was killed, and left them; they have addresses of their network",
-            fix=f"docker rm --force --volumes {names} && docker rmi --force {images}",
-        )
-
-
-def _check_forwarding(facts: Facts) -> Iterator[Finding]:
-    """Find a kernel that keeps a silent engine from starting."""
-    if facts.engine.needs_forwarding and facts.kernel.sysctls.get("net.ipv4.ip_forward") == "0":
-        start = "" if facts.installation.units is None else " && systemctl restart docker"
-        yield error(
-            "engine-needs-forwarding",
-            "setting net.ipv4.ip_forward",
-            "it is 0, and dockerd, which is configured to use nftables, does not start then",
-            fix=f"{fix_of_setting('net.ipv4.ip_forward', '1')}{start}",
         )

@@ -106,25 +106,16 @@ class EngineFacts:
         version: E.g. `28.5.2+dfsg3`, None if it did not answer.
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
-        is_hidden: Whether its processes, and those of containers, are not visible from here.
         networks: Its networks of our driver.
         unstarted: The containers whose last start failed because the driver did not answer.
-        needs_forwarding: Whether it is configured to use nftables, with which it does not start while the kernel does
-            not forward (seen with 29.7).
-        test_containers: The containers of `cni-bridge test` whose process has ended.
-        namesake: The managed plugin that has the name of our driver, "" if there is none.
     """
 
     address: str
     version: str | None = None
     silence: str = ""
     is_rootless: bool = False
-    is_hidden: bool = False
     networks: Sequence[DockerNetwork] = ()
     unstarted: Sequence[str] = ()
-    needs_forwarding: bool = False
-    test_containers: Sequence[str] = ()
-    namesake: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

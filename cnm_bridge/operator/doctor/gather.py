@@ -5,10 +5,9 @@
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
+from cni_bridge_spec import JsonObject
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineVersion
 from cnm_bridge.core.errors import EngineUnavailable
@@ -16,7 +15,6 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.plugin_needs import needed_modules
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.connectivity.pair import find_left_behind
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     ConfigurationFile,
@@ -41,7 +39,6 @@ from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
 _ENGINE_LIMIT_S: Final = 10.0
-_DOCKERD_FILE: Final = Path("/etc/docker/daemon.json")
 
 
 async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject | None, *, quick: bool) -> Facts:
@@ -93,7 +90,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
 
 async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[EngineFacts, Sequence[EngineContainer]]:
     engine = Engine(settings.docker_host, _ENGINE_LIMIT_S)
-    needs_forwarding = _uses_nftables()
     try:
         found = await engine.describe()
         ids = await engine.network_ids(settings.driver_name)
@@ -102,18 +98,14 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         names = {network.name for network in found_networks}
         errors = await engine.start_errors(frozenset(names.union(ids))) if ids else {}
     except EngineUnavailable as exc:
-        silent = EngineFacts(address=settings.docker_host, silence=str(exc), needs_forwarding=needs_forwarding)
+        silent = EngineFacts(address=settings.docker_host, silence=str(exc))
         return silent, ()
     facts = EngineFacts(
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
-        is_hidden=engine.is_hidden(),
         networks=tuple(_docker_network(network, lists) for network in found_networks),
         unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
-        needs_forwarding=needs_forwarding,
-        test_containers=find_left_behind(one.name for one in containers),
-        namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
     )
     return facts, containers
 
@@ -126,15 +118,6 @@ def _is_of_silence(error: str, settings: Settings) -> bool:
     """
     name = re.escape(settings.driver_name)
     return re.search(rf'/NetworkDriver\.\w+": |plugin "?{name}"? not found', error) is not None
-
-
-def _uses_nftables() -> bool:
-    """Return whether dockerd's configuration file chooses nftables."""
-    try:
-        document = as_object(parse_json(_DOCKERD_FILE.read_bytes()), str(_DOCKERD_FILE))
-        return find_str(document, "firewall-backend") == "nftables"
-    except (OSError, JsonError):
-        return False
 
 
 def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNetwork:

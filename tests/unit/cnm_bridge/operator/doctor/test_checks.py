@@ -42,16 +42,6 @@ def test_notes_do_not_count() -> None:
     assert report.is_good
 
 
-def test_what_a_killed_connectivity_test_left() -> None:
-    """Its containers and its image are removed by one command."""
-    names = ("cni-bridge-test-7-00112233-a", "cni-bridge-test-7-00112233-b")
-    finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, test_containers=names)))
-    assert (finding.severity, finding.code) == (Severity.WARNING, "test-left-behind")
-    assert finding.fix == (
-        f"docker rm --force --volumes {' '.join(names)} && docker rmi --force cni-bridge-test:7-00112233"
-    )
-
-
 # The firewall
 
 
@@ -225,20 +215,11 @@ def test_engines(version: str, expected: list[str]) -> None:
     assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, version=version))) == expected
 
 
-def test_a_managed_plugin_with_the_drivers_name() -> None:
-    """Docker would give this driver's networks to it."""
-    named = replace(HEALTHY.engine, namesake="cni-bridge:latest")
-    assert codes(replace(HEALTHY, engine=named)) == ["plugin-of-same-name"]
-
-
 def test_an_engine_that_cannot_be_used() -> None:
     """Without an answer nothing is known; without root there are other namespaces."""
     silent = EngineFacts(address="unix:///x", silence="no answer")
     assert codes(replace(HEALTHY, engine=silent)) == ["engine-silent"]
     assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_rootless=True))) == ["engine-rootless"]
-    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_hidden=True))) == ["engine-hidden"]
-    hidden = replace(HEALTHY.engine, is_rootless=True, is_hidden=True)
-    assert codes(replace(HEALTHY, engine=hidden)) == ["engine-rootless"]
 
 
 # The installation

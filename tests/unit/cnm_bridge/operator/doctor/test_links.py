@@ -129,14 +129,6 @@ def test_containers_that_did_not_start() -> None:
     assert fixes == {"daemon-stopped": start, "containers-not-started": f"{start} && docker start db web"}
 
 
-def test_an_engine_that_needs_forwarding() -> None:
-    """With nftables it does not start otherwise; the rule of a network is put into FORWARD, which it leaves alone."""
-    engine = replace(HEALTHY.engine, version=None, needs_forwarding=True)
-    kernel = replace(HEALTHY.kernel, sysctls={"net.ipv4.ip_forward": "0"})
-    assert codes(replace(HEALTHY, engine=engine)) == ["engine-silent"]
-    assert codes(replace(HEALTHY, engine=engine, kernel=kernel)) == ["engine-needs-forwarding", "engine-silent"]
-
-
 def test_a_rule_goes_where_forward_leads() -> None:
     """A chain DOCKER-USER that is left from another backend has no effect."""
     left = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]")
