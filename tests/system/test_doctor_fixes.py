@@ -27,7 +27,6 @@ ExecStart=/bin/sleep infinity
 WantedBy=lab.target
 """
 NOT_TYPED = {
-    "boot-order": "the package's units start before Docker",
     "command-missing": "it installs a package of the distribution",
     "dhcp-daemon": "it starts a unit of the package; tests/system/test_dhcp.py starts the daemon itself",
     "engine-silent": "dockerd is no unit in a lab",
@@ -171,17 +170,6 @@ def test_without_iptables(private_scene: Scene) -> None:
     assert get_str(found["command-missing"], "fix") == "apt-get install iptables"
 
 
-def test_a_recipe_with_vrf(private_scene: Scene) -> None:
-    """A list that no Docker network uses is no error, whatever the kernel lacks."""
-    lab = private_scene.lab
-    main, firewall = bridge(private_scene.subnet())
-    private_scene.configure([main, firewall, {"type": "vrf", "vrfname": "red"}], name="watched")
-    has_vrf = "NET_VRF=y" in lab.run("sh", "-c", "zcat /proc/config.gz || true").stdout
-    _, found = examine(lab)
-    kinds = {code: get_str(one, "severity") for code, one in found.items() if "module" in code}
-    assert kinds == ({} if has_vrf else {"module-missing": "warning"})
-
-
 @pytest.mark.long
 def test_settings_permissions_and_native_chains(private_scene: Scene) -> None:
     """What other programs and operators do to a host."""
@@ -223,7 +211,6 @@ def make_booted(engine: Engine) -> Iterator[tuple[Lab, Systemd]]:
         lab.write("/run/systemd/system/docker.service", DOCKER_UNIT)
         systemd = Systemd(lab)
         systemd.control("enable", "--now", "docker.service", "cni-bridge.socket", "cni-bridge.service")
-        systemd.control("enable", "cni-bridge-admin.socket")
         yield lab, systemd
         systemd.control("stop", "cni-bridge.service", "cni-bridge.socket")
 
@@ -237,8 +224,6 @@ def test_units_at_boot(booted: tuple[Lab, Systemd]) -> None:
     fix_unit(lab, "boot-disabled")
     systemd.control("disable", "cni-bridge.socket")
     fix_unit(lab, "socket-disabled")
-    systemd.control("disable", "cni-bridge-admin.socket")
-    fix_unit(lab, "admin-socket-disabled")
 
 
 def fix_unit(lab: Lab, code: str) -> None:

@@ -20,7 +20,6 @@ from cnm_bridge.operator.host import HostLink, HostRoute
 
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"
-ADMIN_SOCKET: Final = "cni-bridge-admin.socket"
 DOCKER: Final = "docker.service"
 
 
@@ -212,19 +211,6 @@ class PathFacts:
     leads_to: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitFacts:
-    """A unit of systemd.
-
-    Attributes:
-        state: As `systemctl is-enabled`, e.g. `enabled`; "" if there is no such unit.
-        before: The units before which it starts.
-    """
-
-    state: str
-    before: frozenset[str] = frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigurationFile:
     """The daemon's configuration file.
@@ -244,22 +230,20 @@ class InstallationFacts:
 
     Attributes:
         is_root: Whether the doctor itself runs as root.
-        units: The units by name; None without systemd.
+        units: The state of each unit as `systemctl is-enabled`, "" if there is no such unit; None without systemd.
         paths: Files and directories that the daemon trusts.
         free_bytes: Free space by directory.
         daemon_pid: The process ID of the running daemon, None if none runs.
-        selinux: `enforcing` or `permissive`, "" without SELinux.
         mistakes: What is wrong in the daemon's configuration file.
         broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.
         shadowed_files: Configuration files that an earlier one hides.
     """
 
     is_root: bool = True
-    units: Mapping[str, UnitFacts] | None = None
+    units: Mapping[str, str] | None = None
     paths: Sequence[PathFacts] = ()
     free_bytes: Mapping[Path, int] = field(default_factory=dict)
     daemon_pid: int | None = None
-    selinux: str = ""
     mistakes: Sequence[str] = ()
     broken_files: Sequence[str] = ()
     shadowed_files: Sequence[str] = ()

@@ -30,7 +30,6 @@ from cnm_bridge.operator.doctor.installation import (
     gather_paths,
     gather_space,
     gather_units,
-    read_selinux,
 )
 from cnm_bridge.operator.doctor.kernel import gather_kernel
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
@@ -78,7 +77,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
             paths=gather_paths(settings, file.path),
             free_bytes=gather_space(settings),
             daemon_pid=find_daemon(settings.state_dir),
-            selinux=read_selinux(),
             mistakes=file.mistakes,
             broken_files=(*map(str, index.problems), *broken_sections),
             shadowed_files=tuple(

@@ -2,31 +2,26 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the daemon is installed safely, starts before Docker, and has space."""
 
+import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.facts import (
-    ADMIN_SOCKET,
     DOCKER,
     SERVICE,
     SOCKET,
     Facts,
     PathFacts,
-    UnitFacts,
 )
-from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
+from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
 from cnm_bridge.operator.host import read_lines
 
-_UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, DOCKER)
+_UNITS: Final = (SERVICE, SOCKET, DOCKER)
 _SYSTEMD: Final = Path("/run/systemd/system")
-_ENFORCING: Final = Path("/sys/fs/selinux/enforce")
-_DROP_IN: Final = f"/etc/systemd/system/{SOCKET}.d/before-docker.conf"
 _LITTLE_BYTES: Final = 16 << 20
 
 
@@ -43,63 +38,37 @@ def find_daemon(state_dir: Path) -> int | None:
     return int(text) if b"\0serve\0" in command else None
 
 
-async def gather_units() -> dict[str, UnitFacts] | None:
-    """Return the units; None if systemd does not run here."""
+async def gather_units() -> dict[str, str] | None:
+    """Return the state of each unit, see `InstallationFacts`; None if systemd does not run here."""
     if not _SYSTEMD.exists():
         return None
     found = {}
     for name in _UNITS:
-        lines = await read_lines("systemctl", "show", "--property=UnitFileState,Before", name)
-        values = dict(line.split("=", 1) for line in lines or () if "=" in line)
-        found[name] = UnitFacts(
-            state=values.get("UnitFileState", ""), before=frozenset(values.get("Before", "").split())
-        )
+        lines = await read_lines("systemctl", "show", "--property=UnitFileState", "--value", name)
+        found[name] = lines[0] if lines else ""
     return found
 
 
 def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ...]:
     """Return the owners and permissions of what the daemon runs and reads as root, and of all directories to it."""
     private = (settings.state_dir, settings.socket, settings.admin_path)
-    trusted = {
-        **dict.fromkeys(_with_content(settings.cni_bin_dirs)),
-        **dict.fromkeys(_with_content(settings.cni_conf_dirs, levels=2)),
-        **dict.fromkeys((configuration, settings.run_dir, *private)),
+    trusted = dict.fromkeys(
+        (
+            *(path for one in settings.cni_bin_dirs for path in (one, *one.glob("*"))),
+            # `NAME/*.conf` has further plugins of a list.
+            *(path for one in settings.cni_conf_dirs for path in (one, *one.glob("*"), *one.glob("*/*"))),
+            *(configuration, settings.run_dir, *private),
+        )
+    )
+    leading = {
+        directory: path
+        for path in reversed(trusted)
+        for directory in (*path.absolute().parents, *Path(os.path.realpath(path)).parents)  # it may be a link
     }
-    leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}
     return (
         *(facts for path in trusted for facts in _describe(path, is_private=path in private)),
         *(facts for one, path in leading.items() if one not in trusted for facts in _describe(one, leads_to=path)),
     )
-
-
-def _with_content(directories: Iterable[Path], levels: int = 1) -> Iterator[Path]:
-    """Yield directories and what is in them, in configurations with the further plugins of a list (`NAME/*.conf`)."""
-    for directory in directories:
-        yield directory
-        try:
-            content = sorted(directory.iterdir())
-        except OSError:  # it is missing, or a file
-            continue
-        yield from content
-        if levels > 1:
-            for inner in content:
-                yield from islice(_with_content((inner,)), 1, None)
-
-
-def _directories_to(path: Path) -> Iterator[Path]:
-    """Yield the directories through which a path leads, those of symbolic links included."""
-    seen: set[Path] = set()
-    waiting = [path.absolute()]
-    while waiting:
-        one = waiting.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        if one != path.absolute() and not one.is_symlink():
-            yield one
-        waiting.extend([one.parent] if one != one.parent else [])
-        with suppress(OSError):  # it is not a link
-            waiting.append(one.parent / one.readlink())
 
 
 def _describe(path: Path, *, is_private: bool = False, leads_to: Path | None = None) -> Iterator[PathFacts]:
@@ -117,14 +86,6 @@ def gather_space(settings: Settings) -> dict[Path, int]:
         for directory in (settings.state_dir, settings.run_dir)
         if directory.is_dir()
     }
-
-
-def read_selinux() -> str:
-    """Return `enforcing` or `permissive`, "" without SELinux."""
-    try:
-        return "enforcing" if _ENFORCING.read_text("ascii").strip() == "1" else "permissive"
-    except OSError:
-        return ""
 
 
 def check_installation(facts: Facts) -> Iterator[Finding]:
@@ -147,13 +108,6 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
     yield from _check_units(facts)
     yield from _check_permissions(facts)
     yield from _check_space(facts)
-    if facts.installation.selinux == "enforcing":
-        yield note(
-            "selinux-enforcing",
-            "SELinux",
-            "it is enforcing; cni-bridge has no policy of its own and was not tested with one",
-            advice="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
-        )
 
 
 def _check_daemon(facts: Facts) -> Iterator[Finding]:
@@ -180,43 +134,24 @@ def start_daemon(facts: Facts) -> str:
 
 def _check_units(facts: Facts) -> Iterator[Finding]:
     units = facts.installation.units
-    if units is None or SERVICE not in units:
+    if units is None:
         return
-    service, socket, docker = (units.get(name) for name in (SERVICE, SOCKET, DOCKER))
-    if service is None or not service.state:
+    service, socket, docker = (units.get(name, "") for name in (SERVICE, SOCKET, DOCKER))
+    if not service:
         return  # not installed as a unit
-    starts = [unit for unit in (service, socket) if unit is not None and unit.state.startswith("enabled")]
-    if docker is not None and docker.state == "enabled" and not starts:
+    if docker == "enabled" and not service.startswith("enabled") and not socket.startswith("enabled"):
         yield error(
             "boot-disabled",
             "boot",
             "Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
             fix=f"systemctl enable --now {SOCKET} {SERVICE}",
         )
-    elif starts and not any(DOCKER in unit.before for unit in starts):
-        yield error(
-            "boot-order",
-            "boot",
-            f"no unit of cni-bridge starts before {DOCKER}: Docker starts containers before their driver exists",
-            fix=f"mkdir -p {_DROP_IN.rpartition('/')[0]} && printf '[Unit]\\nBefore={DOCKER}\\n' >{_DROP_IN} && "
-            "systemctl daemon-reload",
-        )
-    elif socket is not None and not socket.state.startswith("enabled"):
+    elif socket and not socket.startswith("enabled"):
         yield warning(
             "socket-disabled",
             "boot",
             f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
             fix=f"systemctl enable --now {SOCKET}",
-        )
-    admin = units.get(ADMIN_SOCKET)
-    if starts and admin is not None and admin.state == "disabled":
-        yield note(
-            "admin-socket-disabled",
-            "boot",
-            f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
-            "daemon restarts",
-            fix=f"systemctl enable {ADMIN_SOCKET}",
-            advice="restart the host: it is used from the next boot on",
         )
 
 

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the kernel is new enough, has the modules that plugins need, and forwards packets."""
 
-import gzip
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -21,19 +20,6 @@ _SYSCTLS: Final = (
     "net.bridge.bridge-nf-call-iptables",
     "net.bridge.bridge-nf-call-ip6tables",
 )
-_OPTIONS: Final = {
-    "bridge": "BRIDGE",
-    "veth": "VETH",
-    "macvlan": "MACVLAN",
-    "ipvlan": "IPVLAN",
-    "8021q": "VLAN_8021Q",
-    "dummy": "DUMMY",
-    "vrf": "NET_VRF",
-    "tun": "TUN",
-    "ifb": "IFB",
-    "sch_tbf": "NET_SCH_TBF",
-}
-"""The option of the kernel's configuration that makes each module."""
 _LISTS: Final = ("modules.builtin", "modules.dep")
 _NAME: Final = re.compile(r"([^/\s]+)\.ko")
 _NEEDED: Final = (5, 5)
@@ -56,7 +42,6 @@ def _modules(needed: Iterable[str], release: str, root: Path) -> dict[str, Modul
         known |= {
             found[1].replace("-", "_") for found in map(_NAME.search, _read(directory / name).splitlines()) if found
         }
-    configuration = _read_configuration(release, root)
     states = {}
     for module in needed:
         if module in known or (root / "sys/module" / module).exists():
@@ -65,25 +50,8 @@ def _modules(needed: Iterable[str], release: str, root: Path) -> dict[str, Modul
             states[module] = ModuleState.MISSING
         elif is_modular:
             states[module] = ModuleState.UNREACHABLE
-        elif _is_configured(module, configuration) is False:
-            states[module] = ModuleState.MISSING
-        # Otherwise all of this kernel is built in, and nothing lists it.
+        # Otherwise the kernel has no modules, and nothing lists what is built in.
     return states
-
-
-def _read_configuration(release: str, root: Path) -> str:
-    """Return the kernel's configuration, "" if it is not published."""
-    try:
-        return gzip.decompress((root / "proc/config.gz").read_bytes()).decode("utf-8", "replace")
-    except (OSError, EOFError):
-        return _read(root / "boot" / f"config-{release}")
-
-
-def _is_configured(module: str, configuration: str) -> bool | None:
-    """Return whether a kernel's configuration has a module, None if that is not known."""
-    if not configuration or module not in _OPTIONS:
-        return None
-    return re.search(rf"^CONFIG_{_OPTIONS[module]}=[ym]$", configuration, re.MULTILINE) is not None
 
 
 def _sysctls(root: Path) -> dict[str, str]:

@@ -17,7 +17,6 @@ from cnm_bridge.operator.doctor.facts import (
     InstallationFacts,
     KernelFacts,
     ModuleState,
-    UnitFacts,
 )
 from cnm_bridge.operator.doctor.finding import Finding
 from cnm_bridge.operator.doctor.report import Report
@@ -66,9 +65,9 @@ HEALTHY = Facts(
     installation=InstallationFacts(
         daemon_pid=812,
         units={
-            "cni-bridge.service": UnitFacts(state="enabled", before=frozenset({"docker.service"})),
-            "cni-bridge.socket": UnitFacts(state="enabled", before=frozenset({"docker.service"})),
-            "docker.service": UnitFacts(state="enabled"),
+            "cni-bridge.service": "enabled",
+            "cni-bridge.socket": "enabled",
+            "docker.service": "enabled",
         },
     ),
 )

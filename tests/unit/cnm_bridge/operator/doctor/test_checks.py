@@ -16,7 +16,6 @@ from cnm_bridge.operator.doctor.facts import (
     KernelFacts,
     ModuleState,
     PathFacts,
-    UnitFacts,
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
@@ -225,30 +224,16 @@ def test_an_engine_that_cannot_be_used() -> None:
 # The installation
 
 
-def with_units(**states: UnitFacts) -> Facts:
-    """Return the host with other units."""
-    units = {
-        **(HEALTHY.installation.units or {}),
-        **{f"cni-bridge.{suffix}": unit for suffix, unit in states.items()},
-    }
-    return replace(HEALTHY, installation=replace(HEALTHY.installation, units=units))
-
-
-def test_the_order_at_boot() -> None:
-    """The driver must exist before Docker starts containers."""
-    before = frozenset({"docker.service"})
-    off, late = UnitFacts(state="disabled", before=before), UnitFacts(state="enabled")
-    assert codes(with_units(service=off, socket=off)) == ["boot-disabled"]
-    assert codes(with_units(service=late, socket=late)) == ["boot-order"]
-    assert codes(with_units(socket=off)) == ["socket-disabled"]
-
-
-def test_the_admin_socket_is_held_by_systemd() -> None:
-    """Without its unit the daemon works, and the operator's commands fail while it restarts."""
-    admin = UnitFacts(state="disabled")
-    units = {**(HEALTHY.installation.units or {}), "cni-bridge-admin.socket": admin}
-    finding = only(replace(HEALTHY, installation=replace(HEALTHY.installation, units=units)))
-    assert (finding.severity, finding.code) == (Severity.NOTE, "admin-socket-disabled")
+def test_what_starts_at_boot() -> None:
+    """The driver must exist when Docker starts containers, and its socket while the daemon restarts."""
+    units = HEALTHY.installation.units or {}
+    for off, expected in (
+        (("cni-bridge.service", "cni-bridge.socket"), ["boot-disabled"]),
+        (("cni-bridge.socket",), ["socket-disabled"]),
+        (("cni-bridge.service",), []),
+    ):
+        installation = replace(HEALTHY.installation, units={**units, **dict.fromkeys(off, "disabled")})
+        assert codes(replace(HEALTHY, installation=installation)) == expected
 
 
 def test_a_stopped_daemon() -> None:
@@ -302,6 +287,3 @@ def test_space_and_rights() -> None:
     installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
     assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
     assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
-    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, selinux="enforcing"))) == [
-        "selinux-enforcing"
-    ]
