@@ -64,20 +64,6 @@ def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
         assert reaches(container, subnet.gateway)
 
 
-def test_a_static_address_without_prefix(scene: Scene) -> None:
-    """host-local adds the prefix of its subnet; the option of a network is the default of its containers."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)), "-o", f"cni.ips=10.80.{subnet.number}.33")
-    first = scene.run(network)
-    assert_addresses(first, network, f"10.80.{subnet.number}.33/24")
-    assert_addresses(
-        scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.34"),
-        network,
-        f"10.80.{subnet.number}.34/24",
-    )
-    assert "10.80" in scene.run_refusal(network)  # the first container has the address
-
-
 @pytest.mark.parametrize("kind", ["endpoint", "other driver"])
 def test_a_taken_address(scene: Scene, kind: str) -> None:
     """The refusal names the container that has the address, and the next command, in every attach mode."""
@@ -167,14 +153,6 @@ def test_dual_stack(scene: Scene) -> None:
     assert len(other.link().addresses) == 2
 
 
-def test_ipv6_only(scene: Scene) -> None:
-    """An address can be requested on an IPv6-only network."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(list_of(subnet, host_local(subnet, ipv4=False, ipv6=True))), "--internal")
-    container = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::46")
-    assert_addresses(container, network, f"fd80:{subnet.number}::46/64")
-
-
 def test_an_ipv4_pool_that_docker_adds(scene: Scene, attach: AttachOption) -> None:
     """A list without IPv4 takes it as not asked for: only the IPv6 addresses are those of the plugins."""
     subnet = scene.subnet()
@@ -221,16 +199,6 @@ def test_dockers_own_ipam(scene: Scene, way: str) -> None:
     assert reaches(chosen, f"10.80.{subnet.number}.99")
 
 
-def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
-    """`--ip6` works on a network whose two pools are the list's two subnets."""
-    subnet = scene.subnet()
-    options = (f"--subnet={subnet.ipv4}", "--ipv6", f"--subnet={subnet.ipv6}")
-    network = scene.docker_network(scene.configure(bridge(subnet, ipv6=True)), *options)
-    container = scene.run(network, f"--ip6=fd80:{subnet.number}::99")
-    assert ip_interface(f"fd80:{subnet.number}::99/64") in container.link().addresses
-    assert len(container.endpoint(network).addresses) == 2
-
-
 def test_addresses_for_network_connect(scene: Scene) -> None:
     """`docker network connect` takes the same options: `--ip`, `--ip6`, and `--driver-opt`."""
     container = scene.run(scene.bridge_network()[0])
@@ -259,29 +227,6 @@ def test_several_networks_at_once(scene: Scene) -> None:
     for network, subnet in zip(networks, subnets, strict=True):
         assert [str(address) for address in container.endpoint(network).addresses] == [f"10.80.{subnet.number}.96/24"]
     assert len(container.links()) == 2
-
-
-def test_dockers_ipam_must_agree_with_the_list(scene: Scene) -> None:
-    """A network whose pool or gateway differs from the list's is refused."""
-    subnet = scene.subnet()
-    name = scene.configure(bridge(subnet))
-    error = scene.creation_refusal("--subnet=10.99.0.0/24", "-o", f"cni.network={name}")
-    assert subnet.ipv4 in error
-    assert "--ipam-driver null" in error
-    error = scene.creation_refusal(
-        f"--subnet={subnet.ipv4}", f"--gateway=10.80.{subnet.number}.9", "-o", f"cni.network={name}"
-    )
-    assert f"--gateway {subnet.gateway}" in error
-
-
-def test_dockers_ipam_and_ptp(scene: Scene) -> None:
-    """Docker would configure a moved link differently from `ptp`: this is refused, and nothing is left behind."""
-    subnet = scene.subnet()
-    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}", "-o", "cni.attach=move")
-    network = scene.docker_network(scene.configure(ptp(subnet)), *options)
-    before = scene.lab.state()
-    assert "--ipam-driver null" in scene.run_refusal(network)
-    assert scene.lab.wait_clean(before) == ""
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
@@ -316,14 +261,6 @@ def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_an_address_outside_the_subnet(scene: Scene) -> None:
-    """The IPAM plugin refuses it, and nothing is left behind."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    assert "10.99.0.9" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.99.0.9")
-    assert scene.lab.wait_clean(before) == ""
-
-
 @pytest.mark.parametrize("text", ["10.1.0.300", "", "10.1.0.9,10.1.0.9/24"])
 def test_an_invalid_address(scene: Scene, text: str) -> None:
     """A network with an invalid value is refused; the error names the option."""
@@ -353,16 +290,3 @@ def test_a_teardown_is_not_stopped_by_the_arguments_that_add_refused(scene: Scen
     wait_torn_down(scene.lab)
     assert scene.lab.read("/run/picky-ran").startswith("DEL ")
     scene.lab.remove("/run/picky-ran")
-
-
-def test_whereabouts_reserves_no_requested_address(scene: Scene) -> None:
-    """A request is refused, and the plugin does not run."""
-    subnet = scene.subnet()
-    scene.plugin("whereabouts", "echo ran > /run/whereabouts-ran; exit 1")
-    main: JsonObject = {"type": "bridge", "bridge": subnet.bridge, "ipam": {"type": "whereabouts"}}
-    name, address = scene.configure([main], cni_version="0.4.0"), subnet.ipv4.replace("0/24", "9")
-    options = ("--ipam-driver", "null", "-o", f"cni.network={name}", "-o", f"cni.ips={address}")
-    assert "whereabouts would not reserve it" in scene.creation_refusal(*options)
-    network = scene.network(name)
-    assert "leave out cni.ips" in scene.run_refusal(f"name={network},driver-opt=cni.ips={address}")
-    assert scene.lab.run("ls", "/run/whereabouts-ran", check=False).returncode != 0

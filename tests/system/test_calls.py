@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cni_bridge_spec import JsonValue, as_object, get_object, get_str, parse_json
+from cni_bridge_spec import JsonValue, get_object, get_str
 from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import Settings
@@ -40,6 +40,7 @@ def test_every_call_may_be_repeated(scene: Scene) -> None:
     assert get_str(get_object(created, "Interface"), "Address")
     assert create_endpoint(lab) == created
     assert lab.state() == after_create
+    assert call(lab, "Leave", BOTH) == {}  # before any Join
     join = {**BOTH, "SandboxKey": SANDBOX, "Options": {}}
     joined = call(lab, "Join", join)
     assert get_str(get_object(joined, "InterfaceName"), "SrcName") == f"cnib{ENDPOINT[:11]}"
@@ -51,33 +52,6 @@ def test_every_call_may_be_repeated(scene: Scene) -> None:
     for _ in range(2):
         assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
     assert lab.wait_clean(before) == ""
-
-
-def test_delete_without_leave(scene: Scene) -> None:
-    """DeleteEndpoint tears down an endpoint completely, joined or not, if Docker did not call Leave."""
-    lab = scene.lab
-    create_network(lab, scene.configure(bridge(scene.subnet())))
-    for join in (False, True):
-        before = lab.state()
-        create_endpoint(lab)
-        if join:
-            call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
-        delete_endpoint(lab)
-        assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def test_delete_without_the_link(scene: Scene) -> None:
-    """A replacement for the destroyed link lets plugins remove rules and reservations all the same."""
-    lab = scene.lab
-    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
-    before = lab.state()
-    joined_name = f"cnib{ENDPOINT[:11]}"
-    create_endpoint(lab)
-    lab.run("ip", "link", "del", joined_name)
-    delete_endpoint(lab)
-    assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def test_unknown_network_and_endpoint(lab: Lab) -> None:
@@ -155,38 +129,6 @@ def test_delete_during_create(scene: Scene) -> None:
         assert get_object(created.result(), "Interface")
     lab.remove("/run/adding")
     assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
-    """If Docker did not move the link back, the daemon moves it from the sandbox that Join named."""
-    lab = scene.lab
-    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
-    before = lab.state()
-    create_endpoint(lab)
-    lab.run("ip", "netns", "add", "box")
-    call(lab, "Join", {**BOTH, "SandboxKey": "/run/netns/box", "Options": {}})
-    lab.run("ip", "link", "set", f"cnib{ENDPOINT[:11]}", "netns", "box", "name", "eth0")
-    delete_endpoint(lab)
-    assert "eth0" not in lab.run("ip", "-n", "box", "link").stdout
-    lab.run("ip", "netns", "del", "box")
-    assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def test_the_mac_that_docker_chose(scene: Scene) -> None:
-    """A plugin that declares the capability `mac` receives it, and the answer leaves setting it to the plugin."""
-    lab = scene.lab
-    obey = '[ "$CNI_COMMAND" != ADD ] || nsenter --net="$CNI_NETNS" ip link set eth0 address 02:00:00:00:0b:01'
-    scene.plugin("curious", f"{obey}; tee /run/stdin | {PASS}")
-    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "curious", "capabilities": {"mac": True}}]))
-    interface = {"Address": "", "AddressIPv6": "", "MacAddress": "02:00:00:00:0b:01"}
-    created = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
-    assert "MacAddress" not in get_object(created, "Interface")
-    received = get_object(as_object(parse_json(lab.read("/run/stdin").encode()), "stdin"), "runtimeConfig")
-    assert received == {"mac": "02:00:00:00:0b:01"}
-    delete_endpoint(lab)
-    lab.remove("/run/stdin")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
@@ -282,7 +224,11 @@ def test_the_caller_of_an_endpoint_is_stored(private_scene: Scene, processes: in
 def test_a_second_daemon_is_refused(lab: Lab) -> None:
     """A second daemon on the same run or state directory does not start; the first one keeps running."""
     sockets = ("--socket", "/run/other.sock", "--admin-socket", "/run/other-admin.sock")
-    for options, reason in (((), "is used by another"), (("--run-dir", "/run/other"), "in use by process")):
+    for options, reason in (
+        (("--socket", PLUGIN_SOCKET), "is served by another process"),
+        ((), "is used by another"),
+        (("--run-dir", "/run/other"), "in use by process"),
+    ):
         done = lab.run(*DAEMON_COMMAND, *sockets, *options, check=False)
         assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
     lab.remove("/run/other")

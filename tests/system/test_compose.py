@@ -9,8 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.core.settings import AttachOption
+from cni_bridge_spec import get_objects
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_programs import find_program
 from tests.pages import RECIPES, read_blocks
@@ -102,43 +101,6 @@ def test_a_driver_and_nothing_else(scene: Scene, program: str) -> None:
         pass
 
 
-@pytest.mark.long
-def test_a_project_that_grows(scene: Scene, program: str) -> None:
-    """Several containers of a service, a profile, fixed addresses and a network of another project take effect."""
-    front, shared = scene.subnet(), scene.subnet()
-    scene.configure(bridge(front), name="front")
-    other = scene.network(scene.configure(bridge(shared)))
-    text = f"""
-        services:
-          web: {{ image: busybox, command: sleep 3600, networks: [front] }}
-          db:
-            image: busybox
-            command: sleep 3600
-            networks: {{ front: {{ driver_opts: {{ cni.ips: 10.80.{front.number}.40 }} }} }}
-          shell: {{ image: busybox, command: sleep 3600, networks: [front], profiles: [debug] }}
-          peer: {{ image: busybox, command: sleep 3600, networks: [shared] }}
-        networks:
-          front: {{ driver: cni-bridge, ipam: {{ driver: "null" }} }}
-          shared: {{ external: true, name: {other} }}
-    """
-    with up(scene, program, dedent(text), "web", "db", "peer", options=("--scale", "web=3")) as (first, db, peer):
-        webs = [first, *(scene.lab.container(f"shop-web-{number}") for number in (2, 3))]
-        addresses = [str(address.ip) for web in webs for address in web.link().addresses]
-        assert len(set(addresses)) == 3
-        assert f"10.80.{front.number}.40" in {str(address.ip) for address in db.link().addresses}
-        for address in addresses:
-            assert reaches(db, address)
-        assert reaches(webs[2], "db")
-        assert reaches(peer, shared.gateway)
-        assert "shop-shell-1" not in scene.lab.docker("ps", "--format", "{{.Names}}").split()
-        compose(scene, program, "--profile", "debug", "up", "--detach", "--no-recreate", "shell")
-        assert reaches(scene.lab.container("shop-shell-1"), f"10.80.{front.number}.40")
-        compose(scene, program, "up", "--detach", "--no-recreate", "--scale", "web=1")
-        assert not scene.lab.docker("ps", "--quiet", "--filter", "name=shop-web-2")
-        assert reaches(first, f"10.80.{front.number}.40")
-    assert other in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
-
-
 def test_every_option_of_a_services_networks(scene: Scene, program: str, engine: Engine) -> None:
     """Names, aliases, fixed addresses, ports, a MAC, an internal network and priorities take effect."""
     front, back, home = scene.subnet(), scene.subnet(), scene.subnet()
@@ -190,47 +152,4 @@ def test_every_option_of_a_services_networks(scene: Scene, program: str, engine:
             assert db.endpoint("shop_back").mac == "02:11:22:33:44:66"
         with serving(scene.lab, web, 80):
             assert ask(scene.lab, None, "127.0.0.1", 8110) == web.name
-    assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.engine_since("28", "has interface_name")
-def test_interface_name(scene: Scene, program: str, attach: AttachOption) -> None:
-    """A link that Docker moves cannot have it: the container does not start, and the error names our option."""
-    scene.configure(bridge(scene.subnet()), name="front")
-    text = """
-        services:
-          web: { image: busybox, command: sleep 3600, networks: { front: { interface_name: lan7 } } }
-        networks:
-          front: { driver: cni-bridge, driver_opts: { cni.network: front }, enable_ipv4: false }
-    """
-    if attach is AttachOption.MOVE:
-        with pytest.raises(CommandFailed, match=r"cni\.ifname-prefix"), up(scene, program, dedent(text), "web"):
-            pass
-        return
-    with up(scene, program, dedent(text), "web") as (web,):
-        assert [link.name for link in web.links()] == ["lan7"]
-
-
-def test_addresses_of_another_driver(scene: Scene, program: str) -> None:
-    """Docker's own bridge takes its addresses from an IPAM section; `ipv4_address` is the same after a re-creation."""
-    number = scene.subnet().number
-    ipam: JsonObject = {"type": "host-local", "subnet": f"10.80.{number}.0/24"}
-    scene.file("shop.ipam", {"cniVersion": "1.0.0", "name": "shop", "ipam": ipam})
-    text = f"""
-        services:
-          web: {{ image: busybox, command: sleep 3600, networks: {{ lan: {{ ipv4_address: 10.80.{number}.77 }} }} }}
-          db: {{ image: busybox, command: sleep 3600, networks: [lan] }}
-        networks:
-          lan:
-            driver: bridge
-            ipam:
-              driver: cni-bridge
-              config: [{{ subnet: 10.80.{number}.0/24 }}]
-    """
-    before = scene.lab.state()
-    with up(scene, program, dedent(text), "web", "db") as (web, db):
-        assert [str(one) for one in web.link().addresses] == [f"10.80.{number}.77/24"]
-        assert reaches(db, f"10.80.{number}.77")
-        compose(scene, program, "up", "--detach", "--force-recreate", "--timeout", "0")
-        assert [str(one) for one in web.link().addresses] == [f"10.80.{number}.77/24"]
     assert scene.lab.wait_clean(before) == ""

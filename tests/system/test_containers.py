@@ -69,14 +69,6 @@ def test_ptp_has_the_routes_that_ptp_made(scene: Scene) -> None:
     assert routes == {("default", subnet.gateway), (subnet.ipv4, subnet.gateway), (subnet.gateway, None)}
 
 
-def test_containers_know_each_other_by_name(scene: Scene) -> None:
-    """Docker's embedded DNS knows the addresses that the plugins gave."""
-    network, _ = scene.bridge_network()
-    alice, bob = scene.run(network), scene.run(network)
-    assert reaches(alice, bob.name)
-    assert str(bob.link().addresses[0].ip) in alice.exec("nslookup", bob.name)
-
-
 @pytest.mark.smoke
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     """A running container joins a second CNI network and leaves it again, twice."""
@@ -101,19 +93,6 @@ def test_disconnect_from_the_only_network(scene: Scene) -> None:
     assert container.links() == ()
     scene.lab.docker("network", "connect", network, container.name)
     assert reaches(container, subnet.gateway)
-
-
-def test_two_cni_networks_at_start(scene: Scene) -> None:
-    """A container made with two CNI networks starts on both."""
-    first, one = scene.bridge_network()
-    second, two = scene.bridge_network()
-    container = scene.run(first)
-    scene.lab.docker("stop", "-t", "0", container.name)
-    scene.lab.docker("network", "connect", second, container.name)
-    scene.lab.docker("start", container.name)
-    assert len(container.links()) == 2
-    assert reaches(container, one.gateway)
-    assert reaches(container, two.gateway)
 
 
 @pytest.mark.smoke
@@ -168,16 +147,6 @@ def test_stop_start_restart(scene: Scene) -> None:
     assert len(reservations) == 1
 
 
-def test_remove_by_force(scene: Scene) -> None:
-    """`docker rm -f` of a running container leaves nothing behind, and its network can be removed at once."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    container = scene.run(network)
-    scene.lab.docker("rm", "-f", container.name)
-    assert scene.lab.wait_clean(before) == ""
-    scene.lab.docker("network", "rm", network)
-
-
 def test_a_container_that_ends_by_itself(scene: Scene) -> None:
     """`docker run --rm` cleans up after a process that ends at once."""
     network, _ = scene.bridge_network()
@@ -193,15 +162,6 @@ def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
     before = scene.lab.state()
     scene.refusal("run", "--rm", "--net", network, "busybox", "/no/such/program")
     assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.smoke
-def test_mac_address(scene: Scene) -> None:
-    """The link has the MAC of `--mac-address`, and Docker shows it."""
-    network, _ = scene.bridge_network()
-    container = scene.run(network, "--mac-address", "02:00:00:00:0a:01")
-    assert container.link().mac == "02:00:00:00:0a:01"
-    assert_inspect_is_right(container, network)
 
 
 @pytest.mark.smoke

@@ -105,33 +105,6 @@ def test_docker_does_not_wait_for_del(slow: Scene) -> None:
     assert order(lab) == ["ADD", "ADD"]
 
 
-def test_the_last_address_of_a_network(slow: Scene) -> None:
-    """The plugins refuse it to the next endpoint, which receives it as soon as DEL has completed."""
-    lab = slow.lab
-    create_network(lab, slow.configure([*_with_one_address(slow.subnet()), SLOW]))
-    address = get_str(get_object(create_endpoint(lab), "Interface"), "Address")
-    with ThreadPoolExecutor() as threads:
-        assert call(lab, "DeleteEndpoint", BOTH) == {}
-        following = begin_waiting(lab, threads, create_next, lab)
-        lab.remove(GATE)
-        assert get_str(get_object(following.result(), "Interface"), "Address") == address
-    assert call(lab, "DeleteEndpoint", NEXT) == {}
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-@pytest.mark.long
-def test_the_wait_for_an_address_is_limited(slow: Scene) -> None:
-    """If the former owner's DEL hangs, the next endpoint fails after some seconds with the IPAM plugin's error."""
-    lab = slow.lab
-    create_network(lab, slow.configure([*_with_one_address(slow.subnet()), SLOW]))
-    create_endpoint(lab)
-    assert call(lab, "DeleteEndpoint", BOTH) == {}
-    assert "no IP addresses available" in get_str(create_next(lab), "Err")
-    lab.remove(GATE)
-    wait_torn_down(lab)
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
 @pytest.mark.long
 def test_a_hanging_add_is_not_repeated(private_slow: Scene) -> None:
     """ADD is not repeated after a time-out, even if an endpoint has left meanwhile: Docker would wait twice as long."""
@@ -317,13 +290,6 @@ def test_a_stop_is_limited_by_the_drain_timeout(private_slow: Scene) -> None:
     lab.start_daemon()
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def _with_one_address(subnet: Subnet) -> Sequence[JsonObject]:
-    main, *others = bridge(subnet)
-    single = f"10.80.{subnet.number}.9"
-    ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": single, "rangeEnd": single}
-    return {**main, "ipam": {"type": "host-local", "ranges": [[ranges]]}}, *others
 
 
 def _rules_of(lab: Lab, address: str) -> list[str]:

@@ -149,20 +149,6 @@ def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
 
 
 @pytest.mark.long
-def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
-    """The last address is given; the next container does not start, and nothing is left of it."""
-    scene = private_scene
-    lan.start_daemon()
-    lan.start_server(first=10, last=10)
-    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
-    container = scene.run(network)
-    before = scene.lab.state()
-    assert NO_LEASE in scene.run_refusal(network)
-    assert scene.lab.wait_clean(before) == ""
-    assert lan.leases() == [address(container)]
-
-
-@pytest.mark.long
 def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None:
     """It has its own limits, and no server answers: the start fails before Docker gives up its call, and says why."""
     scene = private_scene

@@ -53,16 +53,6 @@ def test_name_servers_are_replaced(private_scene: Scene, configuration: str) -> 
 
 
 @pytest.mark.long
-def test_a_result_without_name_servers(private_scene: Scene) -> None:
-    """Docker's stays, although it is to be replaced, and the log says so."""
-    scene = private_scene
-    name = scene.configure(bridge(scene.subnet()))
-    network = scene.network(name, "-o", "cni.dns=replace")
-    assert "nameserver 127.0.0.11" in scene.run(network).exec("cat", "/etc/resolv.conf")
-    assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("option", ["search", "replace"])
 def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, option: str) -> None:
     """Those in daemon.json are defaults, and the network's are more; those of a container (`--dns`) stay."""
@@ -75,45 +65,6 @@ def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, op
     assert ("nameserver 10.99.0.53" in text) == (option == "replace")
     assert "lan.example" not in scene.run(network, "--dns=192.0.2.2").exec("cat", "/etc/resolv.conf")
     assert "for the container" in wait_logged(scene.lab, "endpoint.file_not_edited")
-
-
-@pytest.mark.long
-def test_a_running_container_keeps_its_file(private_scene: Scene, configuration: str) -> None:
-    """After a restart of the daemon it is not edited again, whatever the container has made of it."""
-    scene = private_scene
-    container = scene.run(scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move"))
-    assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
-    container.exec("sh", "-c", "grep -v lan.example /etc/resolv.conf >/new; cat /new >/etc/resolv.conf")
-    scene.lab.restart_daemon()
-    scene.lab.docker("network", "connect", scene.builtin_network(), container.name)  # asks about each endpoint
-    assert "lan.example" not in container.exec("cat", "/etc/resolv.conf")
-
-
-@pytest.mark.long
-def test_a_passing_failure(private_scene: Scene, configuration: str) -> None:
-    """While the file cannot be written it stays; Docker's next call brings the name servers into the container."""
-    scene, lab = private_scene, private_scene.lab
-    container = scene.run(scene.builtin_network())
-    path = lab.docker("inspect", "--format", "{{.ResolvConfPath}}", container.name)
-    network = scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move")
-    lab.run("chattr", "+i", path)
-    lab.docker("network", "connect", network, container.name)
-    assert "not permitted" in wait_logged(lab, "endpoint.file_not_edited")
-    lab.run("chattr", "-i", path)
-    lab.docker("network", "connect", scene.builtin_network(), container.name)
-    assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
-
-
-@pytest.mark.long
-def test_a_container_that_shares_the_sandbox(private_scene: Scene, configuration: str) -> None:
-    """The name servers reach the container that is connected to the network, and so the other one."""
-    scene = private_scene
-    owner = scene.run(scene.builtin_network())
-    partner = scene.run(f"container:{owner.name}")
-    network = scene.network(configuration, "-o", "cni.dns=search", "-o", "cni.attach=move")
-    scene.lab.docker("network", "connect", network, owner.name)
-    for container in (owner, partner):
-        assert "search lan.example" in container.exec("cat", "/etc/resolv.conf")
 
 
 def test_a_read_only_container(private_scene: Scene, configuration: str) -> None:

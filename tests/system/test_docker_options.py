@@ -5,7 +5,6 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge, reaches
 
@@ -124,18 +123,3 @@ def test_options_of_other_tools_do_not_refuse_a_container(scene: Scene) -> None:
     logged = [line for line in scene.lab.daemon.log().splitlines() if "endpoint.option_unknown" in line]
     assert sum(network in line for line in logged) == 1
     assert "did you mean cni.ips?" in scene.run_refusal(f"name={network},driver-opt=cni.ip=10.0.0.9")
-
-
-def test_the_whole_name_of_a_link(scene: Scene, attach: AttachOption) -> None:
-    """It is the user's where plugins make the link in the sandbox; otherwise it is refused with another way."""
-    network, subnet = scene.bridge_network()
-    own = f"name={network},driver-opt=com.docker.network.endpoint.ifname=wan7"
-    if attach is AttachOption.MOVE:
-        assert "cni.ifname-prefix" in scene.run_refusal(own)
-        return
-    container = scene.run(own)
-    assert [link.name for link in container.links()] == ["wan7"]
-    assert reaches(container, subnet.gateway)
-    builtin = scene.builtin_network()
-    scene.lab.docker("network", "connect", builtin, container.name)  # Docker calls its own link eth0
-    assert {link.name for link in container.links()} == {"wan7", "eth0"}

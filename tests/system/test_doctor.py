@@ -9,7 +9,6 @@ import pytest
 from cni_invoker.documents.jsontypes import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge, macvlan
 
 DOCTOR = (sys.executable, "-m", "cnm_bridge", "doctor")
@@ -54,14 +53,6 @@ def test_a_healthy_network(scene: Scene) -> None:
     assert f"network {name}" in done.stdout
 
 
-def test_a_container_without_ports(scene: Scene) -> None:
-    """A list with `portmap` has no rules of it for a container that publishes nothing, and none are missed."""
-    scene.run(scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP])))
-    done = scene.lab.run(*DOCTOR)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert examine(scene.lab) == (0, {})
-
-
 @pytest.mark.long
 def test_ipam_sections(scene: Scene) -> None:
     """A file with nothing but a section is examined as a list is; one that no network can have is an error."""
@@ -103,18 +94,6 @@ def test_a_docker_network_with_a_subnet_that_is_not_used(scene: Scene) -> None:
 
 
 @pytest.mark.long
-def test_a_missing_plugin(scene: Scene) -> None:
-    """It is named with the directories of the daemon, which the running one was given."""
-    lab, subnet = scene.lab, scene.subnet()
-    main, firewall = bridge(subnet)
-    scene.configure((main, firewall, {"type": "bandwith"}), name="watched")
-    status, found = examine(lab)
-    assert status == 1
-    assert "bandwith" in get_str(found["plugin-unusable"], "text")
-    assert "plugin-unusable" not in examine(lab, "--quick")[1]
-
-
-@pytest.mark.long
 def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     """Doctor, check and the error of a start name it; none advises to restart the container, which runs on."""
     scene, lab = private_scene, private_scene.lab
@@ -137,31 +116,6 @@ def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the DELs that had failed")
     lab.run("ip", "link", "del", "nic0")
-
-
-@pytest.mark.long
-def test_a_device_that_is_gone(private_scene: Scene) -> None:
-    """One that a container has is not; the same device cannot be given to another one, and the error says so."""
-    scene, lab = private_scene, private_scene.lab
-    lab.run("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "nic0-end")
-    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": scene.subnet().ipv4}]]}
-    network = scene.network(scene.configure([{"type": "host-device", "device": "nic0", "ipam": ipam}]))
-    container = scene.run(network)
-    assert examine(lab) == (0, {})
-    assert lab.run("cni-bridge", "inspect", "--check", container.name).returncode == 0
-    lab.docker("rm", "-f", container.name)
-    lab.run("ip", "link", "del", "nic0-end")
-    assert "the host has no link nic0, the device of" in get_str(examine(lab)[1]["link-missing"], "text")
-
-
-def test_an_overlapping_range(scene: Scene) -> None:
-    """A route of the host leads to the same addresses."""
-    lab, subnet = scene.lab, scene.subnet()
-    scene.configure(bridge(subnet), name="watched")
-    lab.run("ip", "route", "add", f"10.80.{subnet.number}.128/25", "dev", scene.UPLINK)
-    status, found = examine(lab)
-    assert status == 1
-    assert scene.UPLINK in get_str(found["addresses-overlap-route"], "text")
 
 
 @pytest.mark.long

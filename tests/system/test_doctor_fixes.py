@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.lab import Engine, Lab, wait_until
 from tests.lab.systemd import Systemd
-from tests.system.scene import Scene, bridge, ptp
+from tests.system.scene import Scene, bridge
 from tests.system.test_doctor import DOCTOR, examine
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
@@ -109,18 +109,6 @@ def test_containers_that_did_not_start(private_scene: Scene) -> None:
     assert lab.docker("inspect", "--format", "{{.State.Running}}", name).strip() == "true"
 
 
-def test_an_mtu_above_the_uplinks(private_scene: Scene) -> None:
-    """The advice has the uplink's."""
-    lab, subnet = private_scene.lab, private_scene.subnet()
-    container = private_scene.run(private_scene.network(private_scene.configure(bridge(subnet))))
-    lab.run("ip", "link", "set", private_scene.UPLINK, "mtu", "1400")
-    lab.run("ip", "address", "add", "192.0.2.1/24", "dev", private_scene.UPLINK)
-    lab.run("ip", "route", "add", "default", "via", "192.0.2.254")
-    finding = examine(lab)[1]["mtu-above-uplink"]
-    assert '"mtu": 1400' in get_str(finding, "advice")
-    assert get_str(finding, "advice").endswith(f"docker restart {container.name}")
-
-
 def test_a_stretched_bridge(private_scene: Scene) -> None:
     """With br_netfilter Docker's policy drops what others on the LAN send."""
     lab, subnet = private_scene.lab, private_scene.subnet()
@@ -143,16 +131,6 @@ def test_emptied_chains(private_scene: Scene, table: str) -> None:
     private_scene.run(network, "-p", "8611:80")
     assert examine(lab) == (0, {})
     lab.run("iptables", "-t", table, "-F")
-    fix(lab, "rules-missing")
-
-
-@pytest.mark.long
-def test_emptied_chains_of_ptp(private_scene: Scene) -> None:
-    """As for a bridge."""
-    lab = private_scene.lab
-    private_scene.run(private_scene.network(private_scene.configure(ptp(private_scene.subnet()))))
-    assert examine(lab) == (0, {})
-    lab.run("iptables", "-t", "nat", "-F")
     fix(lab, "rules-missing")
 
 

@@ -21,7 +21,6 @@ from tests.system.calls import (
     call,
     create_endpoint,
     create_network,
-    delete_endpoint,
     wait_torn_down,
 )
 from tests.system.plugin_lists import PORTMAP, simple
@@ -29,25 +28,6 @@ from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
 _BEYOND_S = 120
 """Longer than dockerd waits for an absent driver: 15 seconds for each call of a removal."""
-
-
-def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
-    """Leave without Join, and again and again after it, changes nothing that DeleteEndpoint needs."""
-    lab = scene.lab
-    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
-    before = lab.state()
-    created = create_endpoint(lab)
-    attached = lab.state()
-    assert call(lab, "Leave", BOTH) == {}
-    call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
-    for _ in range(3):
-        assert call(lab, "Leave", BOTH) == {}
-    assert lab.state() == attached
-    assert create_endpoint(lab) == created
-    delete_endpoint(lab)
-    assert call(lab, "Leave", BOTH) == {}
-    assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 @pytest.mark.long

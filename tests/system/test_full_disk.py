@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
-from tests.lab import Lab, LabError, wait_until
+from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
 from tests.system.scene import Scene, bridge, reaches
 
@@ -129,27 +129,6 @@ def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool)
 
 
 @pytest.mark.long
-def test_networks_on_a_full_disk(full_disk_scene: Scene) -> None:
-    """A network that cannot be stored is not made; Docker forgets a removed network although DeleteNetwork fails."""
-    lab = full_disk_scene.lab
-    configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
-    network = full_disk_scene.network(configuration)
-    error = fail_a_write(lab, configuration)
-    assert f"cannot write the state in {STATE}" in error
-    assert "cannot write the state" in full_disk_scene.creation_refusal(
-        "--ipam-driver", "null", "-o", f"cni.network={configuration}"
-    )
-    lab.docker("network", "rm", network)
-    refused = [event for event in log_events(lab) if event["event"] == "rpc.refused"]
-    assert refused[-1]["rpc"] == "NetworkDriver.DeleteNetwork"
-    assert f"cannot write the state in {STATE}" in str(refused[-1]["error"])
-    free(lab)
-    remove_fillers(lab)
-    assert lab.docker("network", "ls", "-q", "--filter", "driver=cni-bridge") == ""
-    full_disk_scene.run(full_disk_scene.network(configuration))
-
-
-@pytest.mark.long
 def test_a_container_removed_on_a_full_disk(full_disk_scene: Scene) -> None:
     """Its addresses and rules are removed although nothing can be written, and its record when there is space."""
     lab = full_disk_scene.lab
@@ -168,37 +147,3 @@ def test_a_container_removed_on_a_full_disk(full_disk_scene: Scene) -> None:
     lab.stop_daemon()
     assert stored_endpoints(lab) == []
     lab.start_daemon()
-
-
-@pytest.mark.long
-def test_a_container_stopped_on_a_full_disk(full_disk_scene: Scene) -> None:
-    """It stops, cannot start while the disk is full, and starts when there is space again."""
-    lab = full_disk_scene.lab
-    network, subnet = full_disk_scene.bridge_network()
-    configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
-    container = full_disk_scene.run(network)
-    fail_a_write(lab, configuration)
-    lab.docker("stop", "-t", "0", container.name)
-    assert f"cannot write the state in {STATE}" in full_disk_scene.refusal("start", container.name)
-    free(lab)
-    remove_fillers(lab)
-    lab.docker("start", container.name)
-    assert reaches(container, subnet.gateway)
-    lab.docker("rm", "-f", container.name)
-
-
-@pytest.mark.long
-def test_no_start_on_a_full_disk(full_disk_scene: Scene) -> None:
-    """The daemon reports why it does not start; containers keep their networks, and nothing is lost."""
-    lab = full_disk_scene.lab
-    network, subnet = full_disk_scene.bridge_network()
-    container = full_disk_scene.run(network)
-    lab.stop_daemon(signal.SIGKILL)
-    fill(lab)
-    with pytest.raises(LabError, match=f"cannot open the state in {STATE}"):
-        lab.start_daemon()
-    assert reaches(container, subnet.gateway)
-    free(lab)
-    lab.start_daemon()
-    assert not [event for event in log_events(lab) if event["event"] == "state.damaged"]
-    lab.docker("rm", "-f", container.name)

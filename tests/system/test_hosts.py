@@ -102,15 +102,6 @@ def test_what_the_container_made_of_the_file_stays(scene: Scene) -> None:
     assert scene.lab.read("/run/own.hosts") == "::ffff:192.0.2.3\tbox\n"
 
 
-def test_a_container_that_shares_the_sandbox(scene: Scene) -> None:
-    """It has the file of the container whose sandbox it shares, and sees the networks that this one is connected to."""
-    one, two = dual_stack(scene), dual_stack(scene)
-    owner = scene.run(one, "--hostname", _NAME)
-    partner = scene.run(f"container:{owner.name}")
-    scene.lab.docker("network", "connect", two, owner.name)
-    assert sorted(own_lines(partner.exec("cat", "/etc/hosts"))) == sorted(expected(owner, one, two))
-
-
 @pytest.mark.parametrize("ipam", ["docker", "cni-bridge"])
 def test_addresses_of_an_ipam_driver(scene: Scene, ipam: str) -> None:
     """Those of Docker's own IPAM, and of this driver's."""

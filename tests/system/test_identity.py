@@ -45,18 +45,6 @@ if os.environ["CNI_COMMAND"] == "ADD":
     print(json.dumps(document["prevResult"]))'
 """
 """A plugin at the end of a list that stores what its ADD received."""
-VERBS = ("ADD", "DEL")
-RESERVE = """
-python3 -c 'import json, os, sys
-document = json.load(sys.stdin)
-document.pop("prevResult", None)
-with open("/run/" + os.environ["CNI_COMMAND"], "w") as file:
-    json.dump({"args": os.environ.get("CNI_ARGS", ""), "stdin": document}, file)
-if os.environ["CNI_COMMAND"] == "ADD":
-    address = {"address": "10.97.3.2/24", "gateway": "10.97.3.1"}
-    print(json.dumps({"cniVersion": document["cniVersion"], "ips": [address]}))'
-"""
-"""An IPAM plugin that stores what its ADD and its DEL received."""
 
 pytestmark = pytest.mark.usefixtures("sandbox_before_join")
 
@@ -127,34 +115,6 @@ def test_selected_labels(private_scene: Scene, network: str) -> None:
     stdin = as_object(record["stdin"], "configuration")
     cni = as_object(as_object(stdin["args"], "args")["cni"], "cni")
     assert list(get_objects(cni, "labels")) == [{"key": "app", "value": "shop"}]
-
-
-def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
-    """On several networks, its plugins run in the staging namespace, and receive the identity all the same."""
-    scene = private_scene
-    name = scene.network(network, "-o", "cni.attach=sandbox", "-o", "cni.identity=docker")
-    container = scene.run(name, "--network", scene.builtin_network())
-    (record,) = received(scene)
-    assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_the_ipam_plugin_of_a_reservation(private_scene: Scene, is_moved: bool) -> None:
-    """It runs before the container is known, so its DEL does not learn it either."""
-    scene = private_scene
-    scene.plugin("whereabouts", RESERVE)
-    plugin: JsonObject = {"type": "ptp", "ipam": {"type": "whereabouts"}}
-    options = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker", "-o", "cni.identity-labels=tier")
-    name = scene.network(scene.configure([plugin]), *options)
-    further = ("--network", scene.builtin_network()) if is_moved else ()
-    before = scene.lab.state()
-    container = scene.run(name, "--label", "tier=front", *further)
-    scene.lab.docker("rm", "--force", container.name)
-    assert scene.lab.wait_clean(before) == ""
-    added, deleted = (as_object(json.loads(scene.lab.run("cat", f"/run/{verb}").stdout), verb) for verb in VERBS)
-    assert deleted == added
-    assert "DOCKER" not in str(added["args"])
 
 
 @pytest.mark.long

@@ -84,30 +84,6 @@ def test_two_instances_on_one_configuration(private_scene: Scene, second: list[P
     lab.docker("network", "rm", blue_network)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("second")
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ((), f"{SOCKET} is served by another process"),
-        (("--socket", "/run/third.sock"), "admin.sock is served by another process"),
-        (("--socket", "/run/third.sock", "--admin-socket", "/run/third-admin.sock"), "another --run-dir"),
-        (
-            ("--socket", "/run/third.sock", "--run-dir", "/run/third"),
-            "another --state-dir",
-        ),
-    ],
-)
-def test_what_a_third_daemon_must_not_share(private_scene: Scene, options: tuple[str, ...], error: str) -> None:
-    """A socket, a run directory or a state of a live daemon is refused, and that daemon goes on."""
-    lab = private_scene.lab
-    done = lab.run(*SECOND, *options, check=False)
-    assert done.returncode == 1
-    assert error in done.stderr
-    assert ask_status(lab, ADMIN)["endpoints"] == []
-    lab.remove("/run/third")
-
-
 def _start(lab: Lab) -> Process:
     process = lab.spawn(*SECOND)
     process.wait_ready(lambda: is_answering(lab.path(SOCKET), "POST", "/Plugin.Activate"), 30.0)

@@ -244,29 +244,6 @@ def test_refused_networks(scene: Scene, case: str) -> None:
     wait_released(scene.lab, name)
 
 
-def test_overlapping_subnets_of_two_sections(scene: Scene) -> None:
-    """Docker's own IPAM refuses them; parts of one subnet without a common address are possible."""
-    subnet = scene.subnet()
-    first = write_section(scene, section(subnet, rangeEnd=f"10.80.{subnet.number}.99"))
-    network(scene, first, "--subnet", subnet.ipv4)
-    same = write_section(scene, section(subnet))
-    refused = scene.creation_refusal(*IPAM, f"cni.ipam={same}", "-d", "bridge")
-    assert f"{subnet.ipv4} overlaps {subnet.ipv4} of IPAM section {first}" in refused
-    apart = write_section(scene, section(subnet, rangeStart=f"10.80.{subnet.number}.100"))
-    parent = ("-o", f"parent={Scene.UPLINK}", "--subnet", subnet.ipv4)
-    made = scene.builtin_network("-d", "macvlan", *parent, *IPAM, f"cni.ipam={apart}")
-    assert address_of(scene.run(made)) == f"10.80.{subnet.number}.100/24"
-
-
-def test_an_unknown_section(scene: Scene) -> None:
-    """The error names the sections that there are; without the option it names the option."""
-    name = write_section(scene, section(scene.subnet()))
-    refused = scene.creation_refusal(*IPAM, f"cni.ipam={name}x")
-    assert f"there is no IPAM section {name}x in /etc/cni/net.d; there are: " in refused
-    assert f"did you mean {name}?" in refused
-    assert "--ipam-opt cni.ipam=NAME" in scene.creation_refusal("-d", "bridge", "--ipam-driver", "cni-bridge")
-
-
 def test_a_pool_that_overlaps_the_hosts_routes(scene: Scene) -> None:
     """Docker would repeat its request without end: it is refused with `--subnet` as the remedy, which works."""
     subnet = scene.subnet()
@@ -302,18 +279,6 @@ def test_addresses_of_this_driver(scene: Scene) -> None:
     assert reaches(again, subnet.gateway)
     with released(scene.lab, name):
         scene.lab.docker("rm", "-f", first.name, again.name)
-
-
-def test_another_section_than_the_lists(scene: Scene) -> None:
-    """The section replaces the IPAM section of the list, which assigns nothing."""
-    subnet, other = scene.subnet(), scene.subnet()
-    name = write_section(scene, section(subnet))
-    configuration = scene.configure(bridge(other))
-    container = scene.run(own_network(scene, configuration, name))
-    assert address_of(container) == f"10.80.{subnet.number}.2/24"
-    wait_released(scene.lab, configuration)
-    with released(scene.lab, name):
-        scene.lab.docker("rm", "-f", container.name)
 
 
 def test_a_restart_on_a_full_range(scene: Scene) -> None:

@@ -8,7 +8,6 @@ from pwd import getpwuid
 
 import pytest
 
-from tests.lab import Container, LabError, wait_until
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.namespace_view import View
 from tests.system.plugin_lists import commands, dual, write_wrapper
@@ -41,55 +40,6 @@ def test_a_shared_network(scene: Scene) -> None:
     assert_equivalent(scene.lab, owner, wanted)
     scene.lab.docker("rm", "-f", owner.name)
     assert scene.lab.wait_clean(before) == ""
-
-
-def addresses_of(container: Container, name: str) -> set[str]:
-    """Return the addresses that the container finds for a name; none if it is unknown."""
-    done = container.exec("sh", "-c", f"nslookup {name} 127.0.0.11 || true")
-    _, _, answer = done.partition("Name:")
-    return {line.split()[-1] for line in answer.splitlines() if line.startswith("Address")}
-
-
-def assert_resolves(client: Container, name: str, wanted: set[str]) -> None:
-    """Assert that a name has these addresses; Docker knows a container's names only a moment after its start."""
-    try:
-        wait_until(lambda: addresses_of(client, name) == wanted, name)
-    except LabError:
-        pytest.fail(f"{name} is {addresses_of(client, name)}, not {wanted}")
-
-
-@pytest.mark.long
-def test_container_names_and_aliases(scene: Scene) -> None:
-    """Name, short ID and aliases resolve on the network for which they were given, in both families, and no other."""
-    blue, _ = scene.bridge_network(ipv6=True)
-    green, _ = scene.bridge_network()
-    server = scene.run(blue, "--network-alias", "db", "--network-alias", "store")
-    scene.lab.docker("network", "connect", "--alias", "backup", green, server.name)
-    # Docker forwards unknown names to this server, which does not exist and so fails at once
-    on_blue, on_green = scene.run(blue, "--dns", "127.0.0.1"), scene.run(green, "--dns", "127.0.0.1")
-    of_blue = {str(address.ip) for address in server.endpoint(blue).addresses}
-    of_green = {str(address.ip) for address in server.endpoint(green).addresses}
-    assert len(of_blue) == 2
-    identity = str(server.inspect()["Id"])[:12]
-    for name in (server.name, identity, "db", "store"):
-        assert_resolves(on_blue, name, of_blue)
-    for name in (server.name, identity, "backup"):
-        assert_resolves(on_green, name, of_green)
-    assert_resolves(on_blue, "backup", set())
-    assert_resolves(on_green, "db", set())
-    assert_resolves(on_blue, on_green.name, set())
-    assert reaches(on_blue, "db")
-    assert reaches(on_green, "backup")
-    scene.lab.docker("network", "disconnect", green, server.name)
-    assert_resolves(on_green, "backup", set())
-
-
-def test_an_alias_of_two_containers(scene: Scene) -> None:
-    """An alias that several containers share resolves to all of their addresses."""
-    network, _ = scene.bridge_network()
-    servers = [scene.run(network, "--network-alias", "web") for _ in range(2)]
-    found = {str(address.ip) for server in servers for address in server.endpoint(network).addresses}
-    assert_resolves(scene.run(network), "web", found)
 
 
 def test_a_read_only_unprivileged_container(scene: Scene) -> None:

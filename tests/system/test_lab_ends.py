@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab import Engine, Lab, LabError, wait_until
+from tests.lab import Engine, Lab, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -31,13 +30,6 @@ with Lab(engine=find_engine(sys.argv[1])) as lab:
         print(json.dumps({"name": lab.namespaces.name, "init": lab.namespaces.init_pid, "child": child}), flush=True)
     time.sleep(600)
 """
-
-
-@pytest.fixture
-def bare_lab() -> Iterator[Lab]:
-    """A lab's namespaces, without Docker and without the daemon."""
-    with Lab(dockerd=False) as lab:
-        yield lab
 
 
 def machine() -> dict[str, str]:
@@ -139,25 +131,4 @@ def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
                 os.kill(found["child"], signal.SIGKILL)
 
 
-def test_nothing_outlives_the_keeper(bare_lab: Lab) -> None:
-    """If the keeper itself is killed, the lab's processes end too."""
-    name, namespaces = bare_lab.namespaces.name, namespaces_of(bare_lab.namespaces.init_pid)
-    sleeper = bare_lab.spawn("sleep", "600")
-    keeper = bare_lab.namespaces._keeper
-    keeper.kill()
-    assert sleeper.wait() == -signal.SIGKILL
-    wait_until(lambda: not traces_of(name, namespaces), "the end of the lab")
-    with pytest.raises(LabError, match=r"keeper of .* ended with status -9"):
-        bare_lab.close()
-
-
 # On the command line
-
-
-def command_line(
-    *arguments: str, cwd: Path = REPOSITORY, prefix: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Run `python -m tests.lab`."""
-    command = [*prefix, sys.executable, "-m", "tests.lab", *arguments]
-    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)

@@ -28,6 +28,7 @@ WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.representatives("bridge", "capability")
 def test_mac_address(scene: Scene, way: str) -> None:
@@ -169,17 +170,3 @@ def test_a_mac_for_each_network(scene: Scene) -> None:
     assert macs(container, first, second) == [MAC, OTHER]
     scene.lab.docker("restart", "-t", "0", container.name)
     assert macs(container, first, second) == [MAC, OTHER]
-
-
-@pytest.mark.long
-def test_a_containers_mac_and_two_networks(scene: Scene) -> None:
-    """`--mac-address` applies to the network of `docker run` only, not to one that is connected later."""
-    first, second = (scene.bridge_network()[0] for _ in range(2))
-    container = scene.run(first, "--mac-address", MAC)
-    scene.lab.docker("network", "connect", second, container.name)
-    found, other = macs(container, first, second)
-    assert found == MAC
-    for _ in range(2):
-        scene.lab.docker("restart", "-t", "0", container.name)
-        assert macs(container, first, second)[0] == MAC
-    del other

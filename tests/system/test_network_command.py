@@ -259,43 +259,6 @@ def test_isolation_goes_with_the_network(scene: Scene) -> None:
     assert command(lab, "rm", "--configuration", other).returncode == 0
 
 
-def test_collisions_change_nothing(scene: Scene) -> None:
-    """What is taken is named with where it is, by the host, by Docker and by lists."""
-    lab, subnet = scene.lab, scene.subnet()
-    docker, other = scene.subnet(), scene.subnet()
-    lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", scene.UPLINK)
-    network = scene.builtin_network("--subnet", docker.ipv4)
-    configuration = scene.configure(bridge(other))
-    lab.run("ip", "link", "add", "cni-taken", "type", "bridge")
-    lab.run("ip", "address", "add", "203.0.113.1/24", "dev", "cni-taken")
-    before = seen(lab)
-    for name, chosen, reason in (
-        ("free", subnet.ipv4, f"overlaps the host's route to {subnet.ipv4} through uplink0"),
-        ("free", docker.ipv4, f"overlaps {docker.ipv4} of the Docker network {network}"),
-        ("free", other.ipv4, f"overlaps {other.ipv4} of the list {configuration}"),
-        ("taken", scene.subnet().ipv4, "the bridge cni-taken exists with the address 203.0.113.1/24"),
-        (network, scene.subnet().ipv4, f"a Docker network {network} already exists"),
-        (configuration, scene.subnet().ipv4, f"already has a list {configuration}"),
-    ):
-        done = command(lab, "create", name, "--subnet", chosen)
-        assert done.returncode == 1
-        allowed = command(lab, "create", "--dry-run", name, "--subnet", chosen, "--allow-overlap")
-        assert (allowed.returncode == 0) == ("--allow-overlap" in done.stderr) == (name == "free")
-        assert reason in done.stderr
-    refused = command(lab, "create", "free", "--parent", "uplink", "--subnet", subnet.ipv4)
-    assert (refused.returncode, "did you mean uplink0" in refused.stderr) == (1, True)
-    wrong = command(lab, "create", "free", "--subnet", "10.80.0.1/24")
-    assert (wrong.returncode, "did you mean 10.80.0.0/24?" in wrong.stderr) == (2, True)
-    both = command(lab, "create", "free", configuration, "--subnet", scene.subnet().ipv4)
-    assert both.returncode == 2
-    missing = command(lab, "create", "free")
-    assert (missing.returncode, "--subnet 10.22.0.0/16" in missing.stderr) == (1, True)
-    foreign = command(lab, "rm", network)
-    assert (foreign.returncode, f"docker network rm {network}" in foreign.stderr) == (1, True)
-    assert seen(lab) == before
-    lab.run("ip", "link", "del", "cni-taken")
-
-
 def test_what_an_operator_should_know(scene: Scene) -> None:
     """On a LAN others have addresses, too; and the runtime of a kubelet takes the first file."""
     scene.configure(bridge(scene.subnet()), name="zebra")

@@ -11,13 +11,6 @@ from cni_bridge_spec import JsonObject, JsonValue
 from tests.system.scene import LISTS, Scene, bridge, reaches, wait_logged
 
 
-def test_bound_by_option(scene: Scene) -> None:
-    """`-o cni.network=NAME` binds a Docker network of any name."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)))
-    assert reaches(scene.run(network), subnet.gateway)
-
-
 @pytest.mark.smoke
 def test_bound_by_name(scene: Scene) -> None:
     """Without the option, the configuration of the network's own name is used, even right after its creation."""
@@ -70,29 +63,12 @@ def test_a_configuration_with_several_cni_versions(scene: Scene) -> None:
     assert 'host-local does not support config version "1.1.0", "0.3.1"; it supports 0.4.0' in error
 
 
-def test_network_with_containers_is_not_removed(scene: Scene) -> None:
-    """Docker keeps a network in use, and removes it when it is not."""
-    network, _ = scene.bridge_network()
-    container = scene.run(network)
-    assert "active endpoints" in scene.refusal("network", "rm", network)
-    scene.lab.docker("rm", "-f", container.name)
-    scene.lab.docker("network", "rm", network)
-
-
 def test_unknown_configuration(scene: Scene) -> None:
     """The error lists the existing configurations, the most similar first, and the searched directories."""
     name = scene.configure(bridge(scene.subnet()), name="lan-blue")
     error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=lan-blu")
     assert '"lan-blu"' in error
     assert name in error
-    assert "/etc/cni/net.d" in error
-
-
-def test_no_configuration_at_all(scene: Scene) -> None:
-    """On a host without configurations the error names the directory for one."""
-    assert scene.lab.run("ls", "/etc/cni/net.d", check=False).stdout == ""
-    error = scene.creation_refusal("--ipam-driver", "null")
-    assert "no net configurations found" in error
     assert "/etc/cni/net.d" in error
 
 
@@ -136,27 +112,6 @@ def test_values_that_a_plugin_would_refuse(scene: Scene, case: str) -> None:
     assert made.returncode == 1
     assert words in " ".join(made.stderr.split())
     assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.parametrize(
-    "plugins",
-    [[{"type": "no-such-plugin"}], [{"type": "bridge", "ipam": {"type": "no-such-plugin"}}]],
-    ids=["plugin", "IPAM plugin"],
-)
-def test_missing_plugin(scene: Scene, plugins: list[dict[str, str]]) -> None:
-    """A network whose list lacks an executable is refused; the error has the searched directories."""
-    name = scene.configure(plugins)
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}")
-    assert "no-such-plugin" in error
-    assert "/opt/cni/bin" in error
-    assert "/usr/lib/cni" in error
-
-
-def test_unknown_option(scene: Scene) -> None:
-    """A misspelt option is refused, and the error suggests the right one."""
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.netwrk=x")
-    assert "option cni.netwrk" in error
-    assert "did you mean cni.network?" in error
 
 
 def test_dockers_own_ipam(scene: Scene) -> None:
@@ -212,16 +167,6 @@ def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> 
     scene.run(network)
     explained = scene.lab.run(sys.executable, "-m", "cnm_bridge", "explain", network).stdout
     assert "right if vnet does not execute it" in explained
-
-
-def test_a_plugin_that_omits_the_version_of_the_list(scene: Scene) -> None:
-    """A list of one version is used in it, as by libcni, even if the plugin does not report that version."""
-    scene.plugin("modest", "exec /usr/lib/cni/bridge", supports=["0.4.0"])
-    subnet = scene.subnet()
-    main = {**LISTS["bridge"](subnet)[0], "type": "modest"}
-    network = scene.network(scene.configure([main]))
-    assert '\\"1.0.0\\"; it supports 0.4.0, as it says itself' in wait_logged(scene.lab, "plugin modest does not")
-    scene.run(network)
 
 
 @pytest.mark.parametrize("how", ["refuses", "cannot be executed"])

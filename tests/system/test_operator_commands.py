@@ -163,13 +163,6 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
     assert (status, "address" in about) == (1, True)
 
 
-def test_the_mac_of_a_moved_link(scene: Scene) -> None:
-    """That of `--mac-address`, which Docker sets when it moves the link."""
-    network = scene.network(scene.configure(ptp(scene.subnet())), "-o", "cni.attach=move")
-    container = scene.run(network, "--mac-address=02:42:AC:00:00:07")
-    assert get_str(inspect(scene.lab, container.name), "mac") == container.link().mac == "02:42:ac:00:00:07"
-
-
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:AC:00:00:07",)])
 @pytest.mark.parametrize("mode", ["auto", "fast"])

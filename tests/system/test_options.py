@@ -3,7 +3,6 @@
 """Each option takes effect: on a network as a default, on an endpoint instead of that default."""
 
 import json
-import re
 from collections.abc import Sequence
 
 import pytest
@@ -129,13 +128,6 @@ def test_cni_args(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_kubernetes_cni_args_keep_their_spelling(scene: Scene) -> None:
-    """They keep the spelling that plugins need, although Docker 20.10 converts options to lower case."""
-    network = scene.network(witness(scene), "-o", "cni.args.k8s_pod_namespace=shop")
-    scene.run(f"name={network},driver-opt=cni.args.K8S_POD_NAME=web")
-    assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop"
-
-
 def test_arguments_in_lower_case(scene: Scene) -> None:
     """Docker's command line makes them so: the spelling of a known one is restored, and an unknown one is logged."""
     network = scene.network(witness(scene))
@@ -206,32 +198,3 @@ def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
     assert f"did you mean {meant}?" in error
     network = scene.network(name)
     assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={misspelt}")
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "cni.bandwidth.ingress-rate=fast",
-        "cni.args.IgnoreUnknown=0",
-        "cni.args.A=x;y",
-        "cni.capability.x=text",
-        "cni.capability.portMappings=[]",
-        "cni.ifname-prefix=eth0",
-        "cni.network=",
-    ],
-)
-def test_an_invalid_value(scene: Scene, option: str) -> None:
-    """A network with an invalid value is refused; the error names the option."""
-    scene.configure(bridge(scene.subnet()))
-    error = scene.creation_refusal("--ipam-driver=null", "-o", option)
-    assert f"option {option.partition('=')[0]}" in error
-
-
-def test_dockers_own_endpoint_options(scene: Scene) -> None:
-    """An option in `driver-opt` that Docker itself reads is accepted."""
-    network, subnet = scene.bridge_network()
-    container = scene.run(
-        f"name={network},driver-opt=com.docker.network.endpoint.sysctls=net.ipv4.conf.IFNAME.log_martians=1"
-    )
-    assert reaches(container, subnet.gateway)
-    assert re.fullmatch(r"eth\d", container.link().name)

@@ -45,12 +45,6 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
     assert scene.lab.docker("ps", "--quiet", "--filter", "publish=8095").strip()
 
 
-def test_the_same_port_twice(scene: Scene) -> None:
-    """A host port cannot be published for two container ports."""
-    network, _ = port_network(scene)
-    assert "requested twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
-
-
 @pytest.mark.long
 def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
     """A daemon that was killed and restarted still refuses the port, and frees it when the container is removed."""

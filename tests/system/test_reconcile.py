@@ -2,38 +2,20 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Reconcile tears down endpoints that Docker has lost, rebuilds those that we have lost, and keeps what is in use."""
 
-import json
 import signal
 import sys
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
+from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
-from tests.system.calls import ask_status, wait_reconciled
+from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
-
-OTHER_ENGINE = """
-import json, socketserver, sys
-from http.server import BaseHTTPRequestHandler
-class Engine(BaseHTTPRequestHandler):
-    def do_GET(self):
-        if "/networks/" in self.path: return self.answer(404, {"message": "no such network"})
-        if "/events" in self.path: self.answer(200, {}); return self.rfile.read()
-        return self.answer(200, {"ID": "another engine", "ApiVersion": "1.41", "Version": "20.10.24"})
-    def answer(self, status, document):
-        body = json.dumps(document).encode()
-        self.send_response(status); self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
-    def address_string(self): return "client"
-    def log_message(self, *words): print(self.path, flush=True)
-socketserver.ThreadingUnixStreamServer("/run/other-engine.sock", Engine).serve_forever()
-"""
 
 
 def restart_daemon(lab: Lab, *options: str) -> None:
@@ -88,22 +70,6 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
         assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
-
-
-@pytest.mark.long
-def test_networks_that_docker_lost(private_scene: Scene) -> None:
-    """As on a worker of a swarm: what is gone is torn down at once, although no round had seen the engine's network."""
-    lab = private_scene.lab
-    network, _ = private_scene.bridge_network()
-    container = private_scene.run(network)
-    lab.stop_dockerd(signal.SIGKILL)
-    lab.remove("/var/lib/docker/network/files/local-kv.db")
-    lab.start_dockerd()
-    lab.docker("rm", "-f", container.name)
-    wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the end of the endpoint", 30)
-    (sandbox,) = lab.run("sh", "-c", "ls /run/docker/netns | grep -v default").stdout.split()  # Docker has lost it, too
-    lab.run("umount", f"/run/docker/netns/{sandbox}")
-    lab.remove(f"/run/docker/netns/{sandbox}")
 
 
 def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:
@@ -163,27 +129,6 @@ def test_a_container_removed_first_after_the_state_was_lost(private_scene: Scene
 
 
 @pytest.mark.long
-def test_another_engine_changes_nothing(private_scene: Scene) -> None:
-    """An engine that has none of our networks is not the one that calls us: what it lacks is not torn down."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network()
-    container = private_scene.run(network)
-    made = lab.state()
-    other_engine = lab.spawn(sys.executable, "-c", OTHER_ENGINE)
-    restart_daemon(lab, *OFTEN, "--docker-host", "unix:///run/other-engine.sock")
-    wait_logged(lab, "engine.knows_no_network")
-    wait_reconciled(lab)
-    assert leftovers(lab.state(), made) == ""
-    assert reaches(container, subnet.gateway)
-    assert lab.daemon is not None
-    assert "endpoint.forgotten" not in lab.daemon.log()
-    assert json.loads(lab.docker("network", "inspect", network))[0]["Containers"]
-    restart_daemon(lab)
-    other_engine.close()
-    lab.remove("/run/other-engine.sock")
-
-
-@pytest.mark.long
 def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None:
     """They are found by its staging namespace and its link; its addresses and rules are removed with them."""
     lab = private_scene.lab
@@ -198,45 +143,6 @@ def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None
     lab.docker("rm", "-f", second.name)
     assert lab.wait_clean(before, timeout_s=30) == ""
     wait_logged(lab, f'"container": "{neighbour.name}"')
-
-
-@pytest.mark.long
-def test_a_reservation_of_another_runtime(private_scene: Scene) -> None:
-    """It has an ID that the daemon does not know: it stays, and is not logged."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network()
-    first = private_scene.run(network)
-    (directory,) = {path.rpartition("/")[0] for path in lab.state().reservations if subnet.ipv4[:-4] in path}
-    theirs = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
-    lab.write(theirs, "unknown\r\neth0")
-    restart_daemon(lab, *OFTEN)
-    wait_reconciled(lab)
-    lab.docker("rm", "-f", first.name)
-    assert lab.read(theirs).split() == ["unknown", "eth0"]
-    assert lab.daemon is not None
-    assert theirs not in lab.daemon.log()
-    lab.remove(theirs)
-
-
-@pytest.mark.long
-def test_an_empty_reservation(private_scene: Scene) -> None:
-    """A host-local that was killed before it wrote the file has reserved the address for no container: it is free."""
-    lab = private_scene.lab
-    restart_daemon(lab, "--reconcile-interval", "3600")
-    subnet = private_scene.subnet()
-    main, *others = bridge(subnet)
-    address = subnet.ipv4.replace("0/24", "9")
-    ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": address, "rangeEnd": address}
-    name = private_scene.configure([{**main, "ipam": {"type": "host-local", "ranges": [[ranges]]}}, *others])
-    network = private_scene.network(name)
-    lab.docker("rm", "-f", private_scene.run(network).name)
-    file = f"/var/lib/cni/networks/{name}/{address}"
-    lab.write(file, "")
-    assert "no IP addresses available" in private_scene.run_refusal(network)
-    restart_daemon(lab, *OFTEN)
-    assert file in wait_logged(lab, "reservation.unwritten")
-    private_scene.run(network)
-    assert lab.read(file)
 
 
 def test_status_of_the_daemon(private_scene: Scene) -> None:

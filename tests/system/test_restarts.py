@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
-from tests.system.scene import Scene, bridge, reaches, wait_logged
+from tests.system.scene import Scene, bridge, reaches
 
 ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 
@@ -50,16 +50,6 @@ def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None
     lab.docker("network", "rm", network)
 
 
-@pytest.mark.long
-def test_new_containers_after_restart(private_scene: Scene) -> None:
-    """The restarted daemon has its networks, including those bound by name."""
-    lab = private_scene.lab
-    subnet = private_scene.subnet()
-    network = private_scene.network(None, name=private_scene.configure(bridge(subnet)))
-    lab.restart_daemon(signal.SIGKILL)
-    assert reaches(private_scene.run(network), subnet.gateway)
-
-
 def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> None:
     """Docker waits until the daemon runs again, and the removal is complete."""
     lab = private_scene.lab
@@ -70,22 +60,6 @@ def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> N
     removal = lab.spawn("docker", "rm", "-f", container.name)
     lab.start_daemon()
     assert removal.wait(60) == 0
-    assert lab.wait_clean(before) == ""
-
-
-@pytest.mark.long
-def test_a_daemon_killed_during_a_create(private_scene: Scene) -> None:
-    """The next run kills the orphaned plugin and undoes the attachment before it answers Docker."""
-    lab = private_scene.lab
-    private_scene.plugin("slow", '[ "$CNI_COMMAND" = ADD ] || exit 0; echo $$ >/run/slow-began; exec sleep 600')
-    network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "slow"}]))
-    before = lab.state()
-    start = lab.spawn("docker", "run", "--rm", "--net", network, "busybox", "true")
-    wait_for_file(lab, "/run/slow-began")
-    lab.stop_daemon(signal.SIGKILL)
-    lab.start_daemon()
-    assert start.wait(60) != 0
-    lab.remove("/run/slow-began")
     assert lab.wait_clean(before) == ""
 
 
@@ -108,26 +82,6 @@ def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
     assert reaches(lab.container("survivor"), subnet.gateway)
     lab.docker("rm", "-f", "survivor")
     lab.remove("/run/slow-stdin")
-
-
-@pytest.mark.long
-def test_pending_teardowns_complete_at_the_next_start(private_scene: Scene) -> None:
-    """A failed DEL of a daemon that was then killed is repeated by the next run before it answers Docker."""
-    lab = private_scene.lab
-    private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
-    network = private_scene.network(
-        private_scene.configure([*bridge(private_scene.subnet(), ipv6=True), {"type": "moody"}])
-    )
-    before = lab.state()
-    container = private_scene.run(network)
-    lab.write("/run/bad-mood", "")
-    lab.docker("rm", "-f", container.name)
-    wait_logged(lab, "endpoint.teardown_pending")
-    assert "reservation" in lab.wait_clean(before, timeout_s=0)
-    lab.stop_daemon(signal.SIGKILL)
-    lab.remove("/run/bad-mood")
-    lab.start_daemon()
-    assert lab.wait_clean(before, timeout_s=0) == ""
 
 
 def test_reboot(private_scene: Scene) -> None:
@@ -216,30 +170,6 @@ def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> Non
     lab.docker("start", name)
     lab.docker("rm", "-f", name)
     assert lab.wait_clean(before, timeout_s=20) == ""
-
-
-@pytest.mark.long
-def test_a_hanging_plugin_does_not_block_the_recovery(private_scene: Scene) -> None:
-    """Recovery waits a limited time for pending teardowns, then answers Docker and continues in the background."""
-    lab = private_scene.lab
-    private_scene.plugin("stuck", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/stuck ] && sleep 600; {PASS}')
-    healthy, subnet = private_scene.bridge_network()
-    network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "stuck"}]))
-    before = lab.state()
-    container = private_scene.run(network)
-    lab.write("/run/stuck", "")
-    removal = lab.spawn("docker", "rm", "-f", container.name)
-    wait_for(lab, "[ -n \"$(busybox ps | grep 'sleep 600' | grep -v grep)\" ]")
-    lab.stop_daemon(signal.SIGKILL)
-    lab.start_daemon(timeout_s=20)
-    assert reaches(private_scene.run(healthy), subnet.gateway)
-    lab.remove("/run/stuck")
-    lab.restart_daemon(signal.SIGTERM)
-    assert removal.wait(60) == 0
-    for name in lab.docker("ps", "-q").split():
-        lab.docker("rm", "-f", name)
-    lab.run("sh", "-c", "kill $(busybox ps | awk '/sleep 600/ && !/awk/ {print $1}')", check=False)
-    assert lab.wait_clean(before) == ""
 
 
 @pytest.mark.long

@@ -141,17 +141,6 @@ def test_without_ipv6_in_the_list(scene: Scene, router: Router, subnet: Subnet, 
 
 
 @pytest.mark.representatives("hybrid")
-def test_a_prefix_without_a_lifetime(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
-    """Its route looks like that of a plugin's address, but Docker does not receive it."""
-    router.start("infinite")
-    network = scene.network(scene.configure(macvlan(subnet)), *SWITCHED_ON, mode=mode)
-    container = scene.run(network)
-    announced = wait_announced(router, container)
-    assert get_strings(listed(scene.lab, container), "dynamicAddresses") == (announced,)
-    assert scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
-
-
-@pytest.mark.representatives("hybrid")
 def test_a_router_that_comes_later(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """A list whose `tuning` switches IPv6 on has it before there is any advertisement."""
     container = scene.run(scene.network(scene.configure([*macvlan(subnet), TUNING]), mode=mode))

@@ -6,13 +6,11 @@ import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from textwrap import dedent
 
 import pytest
 
 from cni_bridge_spec import JsonObject, find_object, get_object, get_objects, get_str, get_strings
 from tests.lab import Container, Lab, wait_until
-from tests.lab.fetch_programs import find_program
 from tests.system.calls import wait_torn_down
 from tests.system.scene import LISTS, Scene, Subnet, bridge, reaches, wait_logged
 from tests.system.test_restarts import is_running
@@ -168,20 +166,6 @@ def test_another_network_with_the_same_list(scene: Scene) -> None:
     assert facts(scene.run(sticky(scene.network(name), "web"))) == before
 
 
-def test_a_range_that_no_longer_has_the_address(scene: Scene) -> None:
-    """The container gets an address of the new range."""
-    subnet = scene.subnet()
-    name = scene.configure(host_local(subnet, 10, 14))
-    network = scene.network(name)
-    first = scene.run(sticky(network, "web"))
-    last = ip_of(first)
-    remove(scene.lab, first)
-    scene.configure(host_local(subnet, 15, 30), name)
-    second = scene.run(sticky(network, "web"))
-    assert int(ip_of(second).rpartition(".")[2]) >= 15
-    assert missed(scene.lab)[second.name] == (last,)
-
-
 @pytest.mark.parametrize(
     ("ipam", "reason"),
     [
@@ -228,34 +212,6 @@ def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None
     scene.run_refusal(sticky(network, "web"))
     scene.configure(plugins, name)
     assert facts(scene.run(sticky(network, "web"))) == before
-
-
-@pytest.mark.representatives("move")
-def test_compose_recreates(scene: Scene, mode: str) -> None:
-    """`docker compose up --force-recreate` keeps addresses and MAC."""
-    program = find_program("compose")
-    if program is None:
-        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_programs compose`")
-    network = scene.network(scene.configure(bridge(scene.subnet())), mode=mode)
-    text = f"""
-        services:
-          web:
-            image: busybox
-            command: sleep 3600
-            stop_grace_period: 0s
-            networks: {{ lan: {{ driver_opts: {{ cni.sticky: web }} }} }}
-        networks:
-          lan: {{ external: true, name: {network} }}
-        """
-    scene.lab.write("/run/lab/compose.yaml", dedent(text))
-    compose = (str(program), "--project-name", "shop", "--file", "/run/lab/compose.yaml")
-    try:
-        scene.lab.run(*compose, "up", "--detach", "--pull", "never")
-        before = facts(scene.lab.container("shop-web-1"))
-        scene.lab.run(*compose, "up", "--detach", "--pull", "never", "--force-recreate")
-        assert facts(scene.lab.container("shop-web-1")) == before
-    finally:
-        scene.lab.run(*compose, "down", "--timeout", "0")
 
 
 @pytest.mark.long
