@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         ShadowedConfiguration,
         read_configuration,
     )
-    from cni_invoker.documents.attachment import Attachment, AttachmentKey, Bandwidth, Capabilities, PortMapping
+    from cni_invoker.documents.attachment import Attachment, AttachmentKey
     from cni_invoker.documents.checks import StrPath
     from cni_invoker.documents.jsontypes import JsonObject, JsonValue
     from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
@@ -54,10 +54,8 @@ __all__ = [
     "Attachment",
     "AttachmentCache",
     "AttachmentKey",
-    "Bandwidth",
     "CachedAttachment",
     "CachedRuntime",
-    "Capabilities",
     "CniError",
     "ConfigurationDirectories",
     "ConfigurationIndex",
@@ -77,7 +75,6 @@ __all__ = [
     "PluginError",
     "PluginFailed",
     "PluginFinding",
-    "PortMapping",
     "Preflight",
     "Request",
     "Result",
@@ -106,7 +103,7 @@ _HOMES: Final = {
         "ShadowedConfiguration",
         "read_configuration",
     ),
-    "documents.attachment": ("Attachment", "AttachmentKey", "Bandwidth", "Capabilities", "PortMapping"),
+    "documents.attachment": ("Attachment", "AttachmentKey"),
     "documents.checks": ("StrPath",),
     "documents.jsontypes": ("JsonObject", "JsonValue"),
     "documents.lists": ("NetworkConfigurationList", "PluginConfiguration"),

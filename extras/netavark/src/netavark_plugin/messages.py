@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Self
 
-from cni_invoker import Attachment, Capabilities, JsonObject, NetworkConfigurationList, PortMapping, Result
+from cni_invoker import Attachment, JsonObject, JsonValue, NetworkConfigurationList, Result
 
 __all__ = ["CALLER", "Container", "NotUnderstood", "Refused", "Settings", "create_network", "render_status"]
 
@@ -124,7 +124,7 @@ class Container:
     ips: tuple[str, ...]
     mac: str
     aliases: tuple[str, ...]
-    ports: tuple[PortMapping, ...]
+    ports: tuple[JsonObject, ...]
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
@@ -156,17 +156,20 @@ class Container:
         CNI_ARGS are those of podman's own CNI. What they say is also in the capability arguments.
         """
         pairs = {"IgnoreUnknown": "1", CALLER: self.name, "IP": next(iter(self.ips), ""), "MAC": self.mac}
-        others: JsonObject = {}
+        capabilities: dict[str, JsonValue] = {
+            "portMappings": list(self.ports),
+            "ips": list(self.ips),
+            "mac": self.mac,
+            "aliases": list(self.aliases),
+        }
         if found is not None and "dnsname" in found.plugin_types:  # it does not follow CNI's conventions
-            others = {"aliases": {found.name: list(self.aliases)}}
+            capabilities["aliases"] = {found.name: list(self.aliases)}
         return Attachment(
             container_id=self.container_id,
             ifname=self.ifname,
             netns=netns,
             args={key: value for key, value in pairs.items() if value},
-            capability_args=Capabilities(
-                port_mappings=self.ports, ips=self.ips, mac=self.mac, aliases=self.aliases, others=others
-            ),
+            capability_args={key: value for key, value in capabilities.items() if value},
         )
 
     def ignored(self, found: NetworkConfigurationList) -> str:
@@ -184,15 +187,13 @@ class Container:
         return ", ".join(lacking)
 
 
-def _ports(mapping: Document) -> Iterator[PortMapping]:
+def _ports(mapping: Document) -> Iterator[JsonObject]:
+    """Yield each port of a range, in the form of CNI's capability `portMappings`."""
+    host_ip = {"hostIP": mapping["host_ip"]} if mapping.get("host_ip") else {}
     for protocol in (mapping.get("protocol") or "tcp").split(","):
         for offset in range(mapping.get("range") or 1):
-            yield PortMapping(
-                host_port=mapping["host_port"] + offset,
-                container_port=mapping["container_port"] + offset,
-                protocol=protocol,
-                host_ip=mapping.get("host_ip") or "",
-            )
+            host, container = mapping["host_port"] + offset, mapping["container_port"] + offset
+            yield {"hostPort": host, "containerPort": container, "protocol": protocol, **host_ip}
 
 
 def _declares(found: NetworkConfigurationList, capability: str) -> bool:
