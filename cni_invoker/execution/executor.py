@@ -17,7 +17,7 @@ from cni_invoker.execution.answer import Output, find_obstacle, find_plugin, jud
 from cni_invoker.execution.in_process import Answer, NotLoaded, PluginThreads
 from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
-from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
+from cni_invoker.execution.running_plugins import ALL_CONTAINERS, Kept, RunningPlugins
 from cni_invoker.messages import is_debugging, log_event
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -173,8 +173,8 @@ class Executor:
             ended = None if path is not None else await self._call(request, owner)
             if ended is None:
                 path = path or self.find_executable(request.plugin)
-                with self._running.keep(owner) as on_started:
-                    ended = await self._start(request, path, begun, on_started)
+                with self._running.keep(owner, request.verb, request.plugin) as kept:
+                    ended = await self._start(request, path, begun, kept)
             return judge(request, path, ended, self._limits)
         except BaseException as exc:
             outcome = type(exc).__name__
@@ -197,14 +197,15 @@ class Executor:
             reason = exc.strerror or str(exc)
             raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=None, reason=reason) from exc
 
-    async def _start(self, request: Request, path: Path, begun: float, on_started: Callable[[int], None]) -> Ended:
+    async def _start(self, request: Request, path: Path, begun: float, kept: Kept) -> Ended:
         """Run a plugin, and try again while its file is being written."""
         limits = self._limits
+        environment = {**request.environment, **kept.environment}
         deadline = begun + limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
         while True:
             try:
                 return await run_program(
-                    [str(path)], request.environment, request.stdin, limits, deadline=deadline, on_started=on_started
+                    [str(path)], environment, request.stdin, limits, deadline=deadline, on_started=kept.on_started
                 )
             except OSError as exc:
                 pause_ends = time.monotonic() + _TEXT_BUSY_PAUSE_S

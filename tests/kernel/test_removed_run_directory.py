@@ -18,7 +18,7 @@ async def test_who_needs_the_directory_makes_it(tmp_path: Path, kernel: Kernel) 
     for _ in range(2):
         await kernel.create_staging(run_dir / "netns" / "one")
         kernel.pin(run_dir / "pins" / "one", "eth0", "cni-test").prepare()
-        with plugins.keep("one"):
+        with plugins.keep("one", "ADD", "bridge"):
             assert len([*(run_dir / "plugins").iterdir()]) == 1
         with pytest.raises(OSError, match="busy"):
             shutil.rmtree(run_dir / "netns")

@@ -10,85 +10,54 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.execution.process_table import find_process
 from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_running
 
 PROGRAM = """
-import os, subprocess, sys
+import os, sys
 from pathlib import Path
 from cni_invoker.execution.running_plugins import RunningPlugins
-with RunningPlugins(Path(sys.argv[1])).keep("a1") as on_started:
-    plugin = subprocess.Popen(["true"])
-    on_started(plugin.pid)
-    print(plugin.pid, flush=True)
+with RunningPlugins(Path(sys.argv[1])).keep("a1", "ADD", "bridge"):
     os.kill(os.getpid(), 9)
 """
 
 
-def kill_a_runtime(directory: Path) -> int:
-    """Run a runtime that is killed while a plugin runs, and return the plugin's process ID."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, directory], stdout=subprocess.PIPE, check=False)
-    return int(done.stdout)
-
-
 def test_a_file_exists_while_its_plugin_runs(tmp_path: Path) -> None:
-    """While the runtime runs, its plugins are not abandoned."""
-    with (
-        RunningPlugins(tmp_path / "running").keep("a1") as on_started,
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin,
-    ):
-        on_started(plugin.pid)
-        (file,) = (tmp_path / "running").iterdir()
-        found = find_process(plugin.pid)
-        assert found is not None
-        assert file.read_text().splitlines()[1] == f"{found.pid} {found.started}"
+    """It says what runs, and for how long. While the runtime runs, its plugins are not abandoned."""
+    assert find_running(tmp_path / "running") == ()
+    with RunningPlugins(tmp_path / "running").keep("a1", "ADD", "a plugin") as kept:
+        (found,) = find_running(tmp_path / "running")
+        assert kept.environment == {"CNI_INVOKER_EXECUTION": found.file.name}
+        assert (found.plugin, found.verb, found.container_id) == ("a plugin", "ADD", "a1")
+        assert 0 <= found.age_s < 60
         assert find_abandoned(tmp_path / "running", None) == ()
     assert not list((tmp_path / "running").iterdir())
 
 
-def test_plugins_that_run_now(tmp_path: Path) -> None:
-    """Each has its name, its verb and its age; one that has ended is not among them."""
-    assert find_running(tmp_path / "missing") == ()
-    with RunningPlugins(tmp_path).keep("c1") as on_started:
-        pipe = subprocess.PIPE
-        with subprocess.Popen(["/bin/cat"], env={"CNI_COMMAND": "ADD"}, stdin=pipe, stdout=pipe, bufsize=0) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(b"-")
-            process.stdout.read(1)  # it runs: before, the kernel may not show its command
-            on_started(process.pid)
-            (found,) = find_running(tmp_path)
-            process.kill()
-        assert (found.plugin, found.verb, found.container_id) == ("cat", "ADD", "c1")
-        assert 0 <= found.age_s < 60
-        assert find_running(tmp_path) == ()
-
-
-def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path, has_ended: bool) -> None:
     """A plugin that hangs in the kernel survives SIGKILL: the next runtime must know that it may still run."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin:
-        with RunningPlugins(tmp_path).keep("a1") as on_started:
-            on_started(plugin.pid)
-        (file,) = tmp_path.iterdir()
-        assert file.read_text().splitlines()[1].startswith(f"{plugin.pid} ")
+    with RunningPlugins(tmp_path).keep("a1", "ADD", "cat") as kept:
+        plugin = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=kept.environment)
+        plugin.communicate() if has_ended else None
+        kept.on_started(plugin.pid)
+    plugin.communicate()
+    assert len(list(tmp_path.iterdir())) == (not has_ended)
 
 
 def test_a_plugin_of_a_killed_runtime_is_abandoned(tmp_path: Path) -> None:
-    """Container ID, process ID and start time are found."""
-    pid = kill_a_runtime(tmp_path)
+    """It is found by its container ID."""
+    subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], check=False)
     (found,) = find_abandoned(tmp_path, ["a1", "b2"])
-    assert found.container_id == "a1"
-    assert found.leader is not None
-    assert found.leader[0] == pid
-    assert 0 <= found.leader[1] - found.since < 60 * os.sysconf("SC_CLK_TCK")
+    assert (found.container_id, found.verb, found.plugin) == ("a1", "ADD", "bridge")
     assert find_abandoned(tmp_path, ["b2"]) == ()
-    assert find_abandoned(tmp_path, None) == (found,)
+    assert [one.file for one in find_abandoned(tmp_path, None)] == [found.file]
 
 
 def test_a_plugin_without_a_container_is_not_recorded(tmp_path: Path) -> None:
-    """VERSION, STATUS and GC have no container, and nothing is recorded without a directory."""
-    with RunningPlugins(tmp_path).keep(""), RunningPlugins(None).keep("a1"):
+    """VERSION and STATUS have no container, and nothing is recorded without a directory."""
+    with RunningPlugins(tmp_path).keep("", "STATUS", "a"), RunningPlugins(None).keep("a1", "ADD", "a") as kept:
         assert not list(tmp_path.iterdir())
+        assert kept.environment == {}
 
 
 @pytest.mark.parametrize("name", ["1-0-0", "README", "1-0"])
@@ -105,6 +74,6 @@ def test_a_plugin_runs_even_if_it_cannot_be_recorded(tmp_path: Path, caplog: pyt
     running = RunningPlugins(tmp_path / "running")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            with running.keep("a1") as on_started:
-                on_started(os.getpid())
+            with running.keep("a1", "DEL", "bridge") as kept:
+                kept.on_started(os.getpid())
     assert [record.__dict__["event"] for record in caplog.records] == ["plugins.not_kept"]

@@ -14,7 +14,6 @@ import pytest
 
 from cni_bridge_state import AttachmentId
 from cni_invoker.errors import PluginStillRuns
-from cni_invoker.execution.process_table import read_boot_id
 from cnm_bridge.driver.teardown import teardown
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
 
@@ -26,10 +25,10 @@ def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that looks like a plugin for the first endpoint, whose runtime no longer runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.pause()"],
-        env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": ONE},
+        env={"CNI_INVOKER_EXECUTION": "1-0-0"},
         start_new_session=True,
     )
-    (tmp_path / "1-0-0").write_text(f"{ONE} 0 {read_boot_id()}\n")
+    (tmp_path / "1-0-0").write_text(f"{ONE} ADD bridge\n")
     yield process
     with suppress(ProcessLookupError):
         process.kill()
@@ -41,7 +40,7 @@ async def test_an_endpoint_with_an_unkillable_plugin_is_refused(
 ) -> None:
     """Other endpoints are accepted; once the plugin can be killed, the endpoint is accepted too."""
     plugins = OrphanedPlugins(tmp_path)
-    monkeypatch.setattr(teardown, "_ORPHANS_LIMIT_S", 0.1)
+    monkeypatch.setattr(teardown, "_ORPHANS_LIMIT_S", 0.5)
     with monkeypatch.context() as kernel:
         kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # as for a process that hangs in the kernel
         await plugins.kill()
