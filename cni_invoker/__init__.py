@@ -23,8 +23,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, MemoryCache
     from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
+    from cni_invoker.caching.record import CachedAttachment
     from cni_invoker.caching.runtime import CachedRuntime
     from cni_invoker.config_directories import (
         ConfigurationDirectories,
@@ -52,7 +52,6 @@ __all__ = [
     "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
     "Attachment",
-    "AttachmentCache",
     "AttachmentKey",
     "CachedAttachment",
     "CachedRuntime",
@@ -69,7 +68,6 @@ __all__ = [
     "JsonObject",
     "JsonValue",
     "Limits",
-    "MemoryCache",
     "NetworkConfigurationList",
     "PluginConfiguration",
     "PluginError",
@@ -94,8 +92,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "caching.cache": ("AttachmentCache", "CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
+    "caching.record": ("CachedAttachment",),
     "caching.runtime": ("CachedRuntime",),
     "config_directories": (
         "ConfigurationDirectories",

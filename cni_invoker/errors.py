@@ -16,8 +16,7 @@ CniError
 ├── AttachmentExists
 ├── NotAttached
 ├── CacheError
-│   ├── CacheDamaged
-│   └── CacheUnknown
+│   └── CacheDamaged
 └── PluginError
     ├── PluginNotFound
     ├── PluginNotStarted
@@ -42,7 +41,6 @@ __all__ = [
     "BadResult",
     "CacheDamaged",
     "CacheError",
-    "CacheUnknown",
     "CniError",
     "ConfigurationNotFound",
     "GcFailed",
@@ -290,14 +288,7 @@ class CacheError(CniError):
 
 
 class CacheDamaged(CacheError):
-    """A cached attachment is unreadable."""
-
-    code = ErrorCode.DECODING_FAILURE
-    phrase = "failed to get cached result: "
-
-
-class CacheUnknown(CacheError):
-    """A cached attachment has a format that this version does not know; it is left unchanged."""
+    """A cached attachment is unreadable, or of an unknown format."""
 
     code = ErrorCode.DECODING_FAILURE
     phrase = "failed to get cached result: "

@@ -56,5 +56,5 @@ class CachedRuntime(_Blocking[cni_invoker.CachedRuntime]):
     add = _run(cni_invoker.CachedRuntime.add)
     check, check_cached = _run(cni_invoker.CachedRuntime.check), _run(cni_invoker.CachedRuntime.check_cached)
     delete, delete_cached = _run(cni_invoker.CachedRuntime.delete), _run(cni_invoker.CachedRuntime.delete_cached)
-    forget, gc = _run(cni_invoker.CachedRuntime.forget), _run(cni_invoker.CachedRuntime.gc)
-    status, attachments = _run(cni_invoker.CachedRuntime.status), _run(cni_invoker.CachedRuntime.attachments)
+    gc, status = _run(cni_invoker.CachedRuntime.gc), _run(cni_invoker.CachedRuntime.status)
+    attachments = _run(cni_invoker.CachedRuntime.attachments)

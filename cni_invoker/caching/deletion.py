@@ -1,38 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes cached attachments: one, with the parameters of ADD, and for GC all that are stale.
+"""Deletes a cached attachment with the parameters of ADD; a DEL that has failed resumes."""
 
-A DEL resumes after a failure and then removes the record. The plugins' GC receives every cached attachment as valid.
-"""
-
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.caching.file_cache import FileCache
 from cni_invoker.caching.record import (
+    CachedAttachment,
     attachment_of_add,
     document_of_delete,
     find_list_of_add,
     find_result_of_add,
-    lists_of_adds,
 )
 from cni_invoker.deletion import DeleteHooks
-from cni_invoker.documents.attachment import Attachment, AttachmentKey
+from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.known_plugins import needs_rules
 from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
-from cni_invoker.errors import (
-    AttachmentExists,
-    BadConfiguration,
-    CacheError,
-    CniError,
-    GcFailed,
-    NetworkBusy,
-    PluginError,
-)
+from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy, PluginError
 from cni_invoker.messages import log_event
-from cni_invoker.negotiation import has_gc
 from cni_invoker.runtime import Runtime
 
 
@@ -41,7 +29,7 @@ class CachedDeletion:
     """Deletes cached attachments. The caller holds the container's lock."""
 
     runtime: Runtime
-    cache: AttachmentCache
+    cache: FileCache
     boot_id: str
 
     async def run(
@@ -159,90 +147,6 @@ class CachedDeletion:
             if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
                 return True
         return False
-
-
-class AddsInProgress:
-    """The attachments that the tasks of one runtime are adding."""
-
-    def __init__(self) -> None:
-        self._running: set[tuple[str, AttachmentKey]] = set()
-        self._observers: list[set[tuple[str, AttachmentKey]]] = []
-
-    @contextmanager
-    def adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
-        """Count an attachment as being added while the body runs.
-
-        Raises:
-            AttachmentExists: Another task is adding it; the body has not run.
-        """
-        identity = (network, key)
-        if identity in self._running:
-            raise AttachmentExists(network, key.container_id, key.ifname)
-        for observed in (self._running, *self._observers):
-            observed.add(identity)
-        try:
-            yield
-        finally:
-            self._running.discard(identity)
-
-    @contextmanager
-    def observed(self) -> Iterator[Collection[tuple[str, AttachmentKey]]]:
-        """Give the network and key of each attachment that is being added when the body begins, or while it runs."""
-        observed = set(self._running)
-        self._observers.append(observed)
-        try:
-            yield observed
-        finally:  # by identity: two observers may have equal sets
-            self._observers = [other for other in self._observers if other is not observed]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteStale:
-    """Deletes stale cached attachments and runs GC."""
-
-    deletion: CachedDeletion
-    adds: AddsInProgress
-    wait_s: float
-
-    async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        """Delete every cached attachment to a network that is not valid, then run the plugins' GC."""
-        errors: list[CniError] = []
-        with self.adds.observed() as spared:
-            cached_attachments = await self.deletion.cache.list(network.name)
-            for cached in cached_attachments:
-                if cached.attachment.key not in valid:
-                    try:
-                        await self._delete_stale(cached, network, spared)
-                    except CniError as exc:
-                        errors.append(exc)
-            for used in lists_of_adds(network, cached_attachments):
-                try:
-                    await self._gc_plugins(used, valid)
-                except GcFailed as exc:
-                    errors.extend(exc.errors)
-                except CniError as exc:
-                    errors.append(exc)
-        if errors:
-            raise GcFailed(network.name, errors)
-
-    async def _delete_stale(
-        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
-    ) -> None:
-        """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
-        cache, key = self.deletion.cache, cached.attachment.key
-        async with cache.hold(network.name, key.container_id, wait_s=self.wait_s):
-            if (network.name, key) not in spared and await cache.find(network.name, key) == cached:
-                await self.deletion.run(cached, network)
-
-    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        """Have the plugins clean up what belongs to no attachment; every cached one is valid, whatever its state."""
-        if not has_gc(network):
-            return
-        cache = self.deletion.cache
-        async with cache.hold(network.name, None, wait_s=self.wait_s):
-            # A damaged record may be a valid attachment.
-            known = [cached.attachment.key for cached in await cache.list(network.name, whole=True)]
-            await self.deletion.runtime.gc(network, (*valid, *known))
 
 
 @contextmanager

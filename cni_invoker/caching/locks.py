@@ -5,19 +5,15 @@ CNI SPEC §2, "Lifecycle & Ordering": a container is used by one operation at a 
 `lock` has a byte for each container and each network, and an operation holds the locks of its bytes (F_OFD_SETLK,
 fcntl(2)). The end of a process releases them. An operation on a container first kills the plugins that a killed process
 has left running for it, because an ADD must not continue while it is being undone.
-
-A DEL needs no free inode: if the file cannot be made, it locks the whole directory instead.
 """
 
 import asyncio
-import errno
 import fcntl
 import os
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +32,6 @@ _PAUSE_S: Final = 0.02
 _KILL_LIMIT_S: Final = 10.0
 """A killed process ends immediately, unless it hangs in the kernel."""
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _OFFSETS: Final = (1 << 63) - 1
 _FLOCK: Final = "hhqqi4x"
 """`struct flock`: type, whence, start, length, and a process ID, which these locks do not have."""
@@ -65,47 +60,24 @@ class OperationLocks:
         deadline = time.monotonic() + wait_s
         with reported("lock", self._file):
             make_durably(self._directory)
-            directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            file = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        # Always in this order: no deadlock.
+        wanted = [(fcntl.F_WRLCK if container_id is None else fcntl.F_RDLCK, _offset(network, "/"))]
+        if container_id is not None:
+            wanted.append((fcntl.F_WRLCK, _offset(container_id)))
         try:
-            with reported("lock", self._file):
-                file = self._open()
-            try:
-                for take in _locks(directory, file, network, container_id):
-                    while not take():
-                        if time.monotonic() > deadline:
-                            raise NetworkBusy(network, waited_s=wait_s)
-                        await asyncio.sleep(_PAUSE_S)
-                if container_id is not None:
-                    with reported("read", self.running_dir):
-                        await _end_plugins(self.running_dir, container_id)
-                yield
-            finally:
-                if file is not None:
-                    _take_bytes(file, fcntl.F_UNLCK, 0, 0)  # a child that was forked meanwhile shares the locks
-                    os.close(file)
+            for how, start in wanted:
+                while not _take_bytes(file, how, start):
+                    if time.monotonic() > deadline:
+                        raise NetworkBusy(network, waited_s=wait_s)
+                    await asyncio.sleep(_PAUSE_S)
+            if container_id is not None:
+                with reported("read", self.running_dir):
+                    await _end_plugins(self.running_dir, container_id)
+            yield
         finally:
-            fcntl.flock(directory, fcntl.LOCK_UN)
-            os.close(directory)
-
-    def _open(self) -> int | None:
-        """Open the file with the locks; return None if there is no room for it."""
-        try:
-            return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        except OSError as exc:
-            if exc.errno in _NO_ROOM:
-                return None
-            raise
-
-
-def _locks(directory: int, file: int | None, network: str, container_id: str | None) -> Iterator[Callable[[], bool]]:
-    """Yield what takes each lock of an operation at once, if it is free; always in this order: no deadlock."""
-    if file is None:
-        yield partial(_take_directory, directory, fcntl.LOCK_EX)
-        return
-    yield partial(_take_directory, directory, fcntl.LOCK_SH)
-    yield partial(_take_bytes, file, fcntl.F_WRLCK if container_id is None else fcntl.F_RDLCK, _offset(network, "/"))
-    if container_id is not None:
-        yield partial(_take_bytes, file, fcntl.F_WRLCK, _offset(container_id))
+            _take_bytes(file, fcntl.F_UNLCK, 0, 0)  # a child that was forked meanwhile shares the locks
+            os.close(file)
 
 
 def _offset(name: str, prefix: str = "") -> int:
@@ -113,14 +85,6 @@ def _offset(name: str, prefix: str = "") -> int:
     import hashlib  # noqa: PLC0415  # it takes longer to load than most modules
 
     return int.from_bytes(hashlib.sha256(f"{prefix}{name}".encode()).digest()[:8], "big") % _OFFSETS
-
-
-def _take_directory(directory: int, how: int) -> bool:
-    try:
-        fcntl.flock(directory, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _take_bytes(file: int, how: int, start: int, length: int = 1) -> bool:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of a cached attachment: libcni's format, and the inputs of DEL and CHECK that are restored from it.
 
+DEL and CHECK need what was known at ADD, and that may change or be forgotten (CNI SPEC §2 "Lifecycle & Ordering").
+
 ```json
 {"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
  "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {},
@@ -12,11 +14,9 @@
 """
 
 import base64
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.jsontypes import (
     JsonError,
@@ -40,8 +40,29 @@ _KIND: Final = "cniCacheV1"
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 
 
-class UnknownKind(JsonError):
-    """A record has an unknown format: it is not damaged, another program understands it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedAttachment:
+    """An attachment whose ADD has begun and whose DEL has not completed.
+
+    Attributes:
+        network: Name of the network.
+        attachment: The attachment that was passed to ADD.
+        configuration: The complete network configuration list that was used; None if it was not stored or is
+            unreadable.
+        result: The last result that a plugin of the list printed; None if there is none.
+        added_plugins: How many plugins of the list have printed a result, from the first; None if it was not stored,
+            which means all.
+        boot_id: The kernel's boot ID at ADD; empty if it was not stored.
+        deleted: Indexes of the plugins of `configuration` whose DEL has completed; None as long as no DEL has begun.
+    """
+
+    network: str
+    attachment: Attachment
+    configuration: JsonObject | None = field(hash=False)
+    result: JsonObject | None = field(hash=False)
+    boot_id: str
+    added_plugins: int | None = None
+    deleted: frozenset[int] | None = None
 
 
 def render_record(cached: CachedAttachment) -> bytes:
@@ -73,15 +94,14 @@ def parse_record(data: bytes) -> CachedAttachment:
     An unreadable configuration is dropped, because the result and the arguments are still useful.
 
     Raises:
-        UnknownKind: It is a record of another format.
-        JsonError: It is not a record.
+        JsonError: It is not a record, or one of another format.
     """
     record = as_object(parse_json(data), "the record")
     kind = find_str(record, "kind")
     if kind is None:
         raise JsonError("it has no kind, like files of before libcni 0.8, which do not tell whose they are")
     if kind != _KIND:
-        raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
+        raise JsonError(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
     try:
         attachment = Attachment(
             container_id=get_str(record, "containerId"),
@@ -166,21 +186,6 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
 def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
     """Return whether ADD was interrupted."""
     return cached.added_plugins is not None and cached.added_plugins < len(stored.plugins)
-
-
-def lists_of_adds(
-    network: NetworkConfigurationList, cached_attachments: Iterable[CachedAttachment]
-) -> list[NetworkConfigurationList]:
-    """Return `network` and the lists that cached attachments were added with, without duplicates."""
-    used = map(find_list_of_add, cached_attachments)
-    lists: list[NetworkConfigurationList] = []
-    seen: set[bytes] = set()
-    for one in (network, *filter(None, used)):
-        document = render_json([one.cni_version, *[plugin.document for plugin in one.plugins]])
-        if document not in seen:
-            seen.add(document)
-            lists.append(one)
-    return lists
 
 
 def _sandbox(result: Result | None, ifname: str) -> str:

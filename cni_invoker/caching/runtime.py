@@ -11,11 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final, Self
 
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, find_readable
-from cni_invoker.caching.deletion import AddsInProgress, CachedDeletion, DeleteStale, only_logged
+from cni_invoker.caching.deletion import CachedDeletion, only_logged
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.locks import reported
-from cni_invoker.caching.record import attachment_of_add, find_list_of_add, is_cut_off
+from cni_invoker.caching.record import CachedAttachment, attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import StrPath
 from cni_invoker.documents.lists import NetworkConfigurationList
@@ -25,6 +24,7 @@ from cni_invoker.errors import (
     BadConfiguration,
     CacheDamaged,
     CniError,
+    GcFailed,
     InvalidParameter,
     NetworkBusy,
     NotAttached,
@@ -37,7 +37,7 @@ from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process_table import read_boot_id
 from cni_invoker.execution.running_plugins import kill_orphaned_plugins
-from cni_invoker.negotiation import require_check
+from cni_invoker.negotiation import has_gc, require_check
 from cni_invoker.runtime import Runtime
 
 _KILL_LIMIT_S: Final = 2.0
@@ -63,15 +63,13 @@ class CachedRuntime:
     """
 
     def __init__(
-        self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
+        self, runtime: Runtime, cache: FileCache, *, boot_id: str | None = None, wait_s: float = 120.0
     ) -> None:
         self._runtime = runtime
         self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
         self._wait_s = wait_s
-        self._adds = AddsInProgress()
-        self._gc = DeleteStale(self._deletion, self._adds, wait_s)
 
     @classmethod
     def open(
@@ -130,18 +128,14 @@ class CachedRuntime:
         needs a `delete`.
 
         Raises:
-            AttachmentExists: It exists already, or another task is adding it.
+            AttachmentExists: It exists already.
             InvalidParameter, PluginNotFound, VersionUnsupported, NetworkBusy: Nothing has been executed.
             PluginError, BadResult: A plugin failed.
             CacheError: It cannot be cached. Nothing has been executed, or everything has been undone.
         """
-        with self._adds.adding(network.name, attachment.key):
-            negotiated = await self._runtime.negotiate(network)
-            return await self._add(negotiated, attachment)
-
-    async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        network = await self._runtime.negotiate(network)
         async with self._hold(network.name, attachment.container_id):
-            earlier = await find_readable(self._cache, network.name, attachment.key)
+            earlier = await self._cache.find_readable(network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
                     raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
@@ -224,7 +218,7 @@ class CachedRuntime:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
         async with self._hold(network.name, attachment.container_id):
-            cached = await find_readable(self._cache, network.name, attachment.key, force=force)
+            cached = await self._cache.find_readable(network.name, attachment.key)
             if cached is not None:
                 await self._deletion.run(cached, network, attachment, force=force)
             else:
@@ -253,26 +247,15 @@ class CachedRuntime:
             if found is not None:
                 await self._deletion.run(found, None, force=force)
 
-    async def forget(self, network: str, key: AttachmentKey) -> None:
-        """Forget an attachment whose plugins can no longer run; what they created stays.
-
-        Raises:
-            NetworkBusy: Another operation uses the container; nothing has changed.
-            CacheError: The cache cannot be written.
-        """
-        async with self._hold(network, key.container_id):
-            await self._cache.remove(network, key)
-
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
 
-        GC runs for the list and for each other list that an attachment was added with: a plugin that was removed from
-        the list may still hold resources. An attachment that is being added meanwhile counts as valid; so does, for the
-        plugins, one whose DEL failed. Other operations wait only while the plugins' GC runs.
+        The plugins receive the valid attachments, and all that are cached by then. Other operations wait only while the
+        plugins' GC runs.
 
         Args:
             network: The list; with `disableGC` nothing happens.
-            valid: The attachments to keep; an empty set deletes all of them.
+            valid: The attachments to keep, also those that are being added; an empty set deletes all of them.
 
         Raises:
             GcFailed: Contains all errors; everything else has been done.
@@ -282,26 +265,40 @@ class CachedRuntime:
         keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
             return
-        await self._gc.run(network, keys)
+        errors: list[CniError] = []
+        for cached in await self._cache.list(network.name):
+            if cached.attachment.key not in keys:
+                try:
+                    await self._delete_stale(cached, network)
+                except CniError as exc:
+                    errors.append(exc)
+        try:
+            if has_gc(network):
+                async with self._cache.hold(network.name, None, wait_s=self._wait_s):
+                    # A damaged record may be a valid attachment.
+                    known = [one.attachment.key for one in await self._cache.list(network.name, whole=True)]
+                    await self._runtime.gc(network, (*keys, *known))
+        except GcFailed as exc:
+            errors.extend(exc.errors)
+        except CniError as exc:
+            errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
 
-    async def status(self, *networks: NetworkConfigurationList) -> None:
-        """Check that networks are ready for containers (STATUS), each in the version that ADD would use.
+    async def _delete_stale(self, cached: CachedAttachment, network: NetworkConfigurationList) -> None:
+        """Delete an attachment, unless it has changed since it was listed."""
+        key = cached.attachment.key
+        async with self._hold(network.name, key.container_id):
+            if await self._cache.find(network.name, key) == cached:
+                await self._deletion.run(cached, network)
 
-        All are asked. The first error is raised; the others are its notes.
+    async def status(self, network: NetworkConfigurationList) -> None:
+        """Check that a network is ready for containers (STATUS), in the version that ADD would use.
 
         Raises:
-            CniError: As `Runtime.status`.
+            CniError: As `Runtime.status` and `Runtime.negotiate`.
         """
-        errors: list[CniError] = []
-        for network in networks:
-            try:
-                await self._runtime.status(await self._runtime.negotiate(network))
-            except CniError as exc:
-                errors.append(exc)
-        if errors:
-            for other in errors[1:]:
-                errors[0].add_note(str(other))
-            raise errors[0]
+        await self._runtime.status(await self._runtime.negotiate(network))
 
     async def attachments(
         self, network: str | None = None, *, container_id: str | None = None, whole: bool = False

@@ -10,8 +10,7 @@ from typing import Final
 
 import click
 
-from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.record import find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.caching.record import CachedAttachment, find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.cli.echo import echo
 from cni_invoker.config_directories import ConfigurationIndex
 from cni_invoker.documents.attachment import Attachment, AttachmentKey

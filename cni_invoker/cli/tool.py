@@ -41,8 +41,6 @@ from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import (
     CacheDamaged,
-    CacheError,
-    CacheUnknown,
     CniError,
     ConfigurationNotFound,
     PluginError,
@@ -155,8 +153,11 @@ def _del(
         attachment = replace(attachment, container_id=container_id)
     try:
         _run(lambda: _delete(network, attachment, cache_dir, force=force))
-    except (PluginError, CacheDamaged, CacheUnknown) as exc:
+    except PluginError as exc:
         exc.add_note("the attachment is still cached: repeat the del, or forget it with del --force")
+        raise
+    except CacheDamaged as exc:
+        exc.add_note("remove that file if nothing needs it any more")
         raise
 
 
@@ -201,7 +202,7 @@ def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path)
 @_ignored_netns
 def _status(network: str) -> None:
     """Ask the plugins whether they are ready for an add."""
-    _run(lambda: _report_status(_runtime(), _find_network(network)))
+    _run(lambda: _cached_runtime(DEFAULT_CACHE_DIR).status(_find_network(network)))
 
 
 @_command("validate", "blue")
@@ -263,14 +264,7 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
     try:
         found = _find_network(network)
     except ConfigurationNotFound as missing:
-        try:
-            cached = await FileCache(cache_dir).find(network, attachment.key)
-        except CacheError as exc:
-            if not force:
-                raise
-            echo(f"no plugin was run: {exc}", err=True)
-            await runtime.forget(network, attachment.key)
-            return
+        cached = await FileCache(cache_dir).find(network, attachment.key)
         if cached is None:
             missing.add_note(
                 f"no attachment of {attachment.container_id}/{attachment.ifname} to it is cached: "
@@ -280,10 +274,6 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
         await runtime.delete_cached(cached, force=force)
     else:
         await runtime.delete(found, attachment, force=force)
-
-
-async def _report_status(runtime: Runtime, network: NetworkConfigurationList) -> None:
-    await runtime.status(await runtime.negotiate(network))
 
 
 def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:

@@ -27,7 +27,6 @@ from cni_invoker import (
     CachedRuntime,
     FileCache,
     Limits,
-    MemoryCache,
     NetworkConfigurationList,
     Runtime,
     sync,
@@ -148,7 +147,6 @@ def measure_ways(directory: Path) -> None:
             "libcni, with its cache": opened.enter_context(libcni(directory)),
             "ours, async": plain_async(),
             "ours, sync": plain_sync(),
-            "cached in memory, async": cached_async(CachedRuntime(Runtime(PLUGINS), MemoryCache())),
             "file cache, async": cached_async(CachedRuntime.open(PLUGINS, directory / "a", lock_dir=directory)),
             "file cache, sync": cached_sync(
                 sync.CachedRuntime(CachedRuntime.open(PLUGINS, directory / "b", lock_dir=directory))

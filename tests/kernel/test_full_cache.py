@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import CachedRuntime, FileCache, PluginFailed
-from cni_invoker.errors import CacheError, NetworkBusy
+from cni_invoker.errors import CacheError
 from tests.unit.cni_invoker.cached_attachments import names
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, Scene
 
@@ -41,33 +41,16 @@ def make_plugins(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-@pytest.mark.parametrize("locked_before", [True, False], ids=["after an add of ours", "after one of cnitool"])
-async def test_delete_needs_no_free_inode(plugins: Scene, disk: Path, locked_before: bool) -> None:
+async def test_delete_needs_no_free_inode(plugins: Scene, disk: Path) -> None:
     """Every plugin runs, and the record is gone."""
     cache = FileCache(disk)
     runtime = CachedRuntime(plugins.stateless, cache)
     await runtime.add(BLUE, ATTACHMENT)
-    if not locked_before:
-        (disk / "lock").unlink()
     fill(disk)
     await runtime.delete(BLUE, ATTACHMENT)
     assert plugins.calls[-2:] == ["second DEL", "first DEL"]
     assert await cache.list() == ()
     assert {name.partition("-")[0] for name in names(disk)} <= {"filling", "lock", "results"}
-
-
-async def test_locks_without_files_exclude_every_other_process(plugins: Scene, disk: Path) -> None:
-    """Where no lock file can be made, no other process may work on the network, whichever the container."""
-    await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
-    (disk / "lock").unlink()
-    fill(disk)
-    async with FileCache(disk).hold("blue", "c1", wait_s=0):
-        for container_id in ("c1", "c2", None):
-            with pytest.raises(NetworkBusy):
-                async with FileCache(disk).hold("blue", container_id, wait_s=0):
-                    pytest.fail("it should wait")
-    async with FileCache(disk).hold("blue", "c2", wait_s=0):
-        pass
 
 
 async def test_add_is_refused(plugins: Scene, disk: Path) -> None:

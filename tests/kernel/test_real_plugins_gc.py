@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import CachedRuntime, MemoryCache, Runtime, Verb
+from cni_invoker import CachedRuntime, FileCache, Runtime, Verb
 from tests.kernel.real_plugins import (
     CAPABILITY_ARGS,
     LIMITS,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("host_with_uplink")
 async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:
     """GC deletes stale attachments and nothing else; plugins receive GC and STATUS if their CNI version has them."""
     runtime = Runtime([plugins.directory], LIMITS, observer=executed)
-    cached = CachedRuntime(runtime, MemoryCache())
+    cached = CachedRuntime(runtime, FileCache(tmp_path / "cache"))
     network = await runtime.negotiate(make_list(*LISTS["bridge with all"], data_dir=tmp_path))
     types = [plugin.type for plugin in network.plugins]
     before = observe(tmp_path)

@@ -5,7 +5,7 @@
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, CachedRuntime, Limits, MemoryCache, NetworkConfigurationList, Runtime
+from cni_invoker import Attachment, CachedRuntime, FileCache, Limits, NetworkConfigurationList, Runtime
 from tests.plugins import Command, FakePlugins
 
 __all__ = ["ATTACHMENT", "BANANA", "BLUE", "BOOT", "FIRST", "KEY", "LIMITS", "RESULT", "Scene", "network"]
@@ -37,7 +37,7 @@ class Scene:
         self.plugins = FakePlugins(directory / "bin")
         self.plugins.install("first", ADD={"result": RESULT})
         self.plugins.install("second", ADD={"passthrough": True})
-        self.cache = MemoryCache()
+        self.cache = FileCache(directory / "cache")
         self.stateless = Runtime([self.plugins.directory], LIMITS)
         self.runtime = CachedRuntime(self.stateless, self.cache, boot_id=BOOT)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, AttachmentKey, CachedRuntime, Limits, MemoryCache, NetworkConfigurationList, Runtime
+from cni_invoker import Attachment, AttachmentKey, CachedRuntime, FileCache, Limits, NetworkConfigurationList, Runtime
 
 TASKS = 16
 LIVES = 12
@@ -28,9 +28,9 @@ async def live(runtime: CachedRuntime, number: int) -> None:
     await runtime.delete(BLUE, attachment(number))
 
 
-def test_a_second_event_loop(plain: Path) -> None:
+def test_a_second_event_loop(plain: Path, tmp_path: Path) -> None:
     """A runtime works in one event loop after the other, although tasks have waited for each other in the first."""
-    runtime = CachedRuntime(Runtime([plain], Limits(executions=1)), MemoryCache())
+    runtime = CachedRuntime(Runtime([plain], Limits(executions=1)), FileCache(tmp_path / "cache"))
 
     async def several() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -42,9 +42,9 @@ def test_a_second_event_loop(plain: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_many_operations_of_many_tasks(plain: Path) -> None:
+async def test_many_operations_of_many_tasks(plain: Path, tmp_path: Path) -> None:
     """One container is used by one at a time, and GC runs alone; the plugin fails otherwise."""
-    runtime = CachedRuntime(Runtime([plain], Limits(executions=4)), MemoryCache())
+    runtime = CachedRuntime(Runtime([plain], Limits(executions=4)), FileCache(tmp_path / "cache"))
     valid = [AttachmentKey(container_id=f"c{number}", ifname="eth0") for number in range(TASKS)]
 
     async def task(number: int) -> None:

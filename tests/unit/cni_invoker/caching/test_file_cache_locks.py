@@ -3,34 +3,19 @@
 """The attachment cache on disk, used concurrently."""
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cni_invoker import FileCache
-from cni_invoker.errors import CacheError, NetworkBusy
-from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached
+from cni_invoker.errors import NetworkBusy
+from tests.unit.cni_invoker.cached_attachments import cached
 
 
 @pytest.fixture(name="files")
 def make_files(tmp_path: Path) -> FileCache:
     """A cache on disk."""
     return FileCache(tmp_path)
-
-
-@contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Hold the lock that a writer in another process would hold."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @pytest.mark.parametrize(
@@ -69,28 +54,3 @@ async def test_concurrent_writes_are_all_stored(files: FileCache) -> None:
         for number in range(20):
             tasks.create_task(files.put(cached("blue", f"c{number:02}")))
     assert [one.attachment.container_id for one in await files.list()] == [f"c{number:02}" for number in range(20)]
-
-
-async def test_a_cancelled_write_completes_first(files: FileCache, tmp_path: Path) -> None:
-    """A cancelled put raises CancelledError only when its write has completed, so that nothing is written later."""
-    await files.put(cached("red", "c2"))
-    with held(tmp_path / "results"):
-        task = asyncio.get_running_loop().create_task(files.put(CACHED))
-        for _ in range(2):
-            await asyncio.wait((task,), timeout=0.1)
-            task.cancel()
-        assert not task.done()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await files.find("blue", KEY) == CACHED
-
-
-async def test_a_write_lock_that_stays_held_is_an_error(files: FileCache, tmp_path: Path) -> None:
-    """Put and remove raise CacheError after `lock_s`, and change nothing; reading needs no lock."""
-    await files.put(CACHED)
-    impatient = FileCache(tmp_path, lock_s=0.05)
-    with held(tmp_path / "results"):
-        for attempt in (impatient.put(cached("red", "c2")), impatient.remove("blue", KEY)):
-            with pytest.raises(CacheError, match=r"another process has had its lock for 0\.05 s"):
-                await attempt
-        assert await impatient.list() == (CACHED,)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, MemoryCache, PluginFailed
+from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, PluginFailed
 from cni_invoker.errors import (
     AttachmentExists,
     CacheError,
@@ -189,16 +189,16 @@ async def test_no_plugin_runs_if_the_attachment_cannot_be_cached(scene: Scene, t
     assert scene.calls == []
 
 
-async def test_an_add_whose_result_cannot_be_cached_is_undone(scene: Scene) -> None:
+async def test_an_add_whose_result_cannot_be_cached_is_undone(scene: Scene, tmp_path: Path) -> None:
     """ADD raises CacheError; its DEL receives the result all the same."""
 
-    class FullCache(MemoryCache):
+    class FullCache(FileCache):
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
             if cached.result is not None:
                 raise CacheError("the cache", "No space left on device")
             await super().put(cached, new=new)
 
-    cache = FullCache()
+    cache = FullCache(tmp_path / "full")
     runtime = CachedRuntime(scene.stateless, cache)
     with pytest.raises(CacheError, match="No space left"):
         await runtime.add(BLUE, ATTACHMENT)

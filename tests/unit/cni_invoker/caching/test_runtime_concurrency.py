@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache, MemoryCache, Runtime
+from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache, Runtime
 from cni_invoker.errors import AttachmentExists, NetworkBusy
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
@@ -47,16 +47,16 @@ class Barrier:
 
 
 @pytest.mark.parametrize("of", ["attachment", "record"])
-async def test_a_delete_waits_for_the_add(scene: Scene, of: str) -> None:
+async def test_a_delete_waits_for_the_add(scene: Scene, tmp_path: Path, of: str) -> None:
     """It then deletes with ADD's final result, not with what was cached halfway."""
     barrier = Barrier()
 
-    class SlowCache(MemoryCache):
+    class SlowCache(FileCache):
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
             await super().put(cached, new=new)
             await barrier.wait()
 
-    cache = SlowCache()
+    cache = SlowCache(tmp_path / "slow")
     runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(runtime.add(BLUE, ATTACHMENT))
@@ -96,16 +96,16 @@ async def test_concurrent_adds_of_two_processes(scene: Scene, tmp_path: Path) ->
     assert scene.calls == ["first ADD", "second ADD"]
 
 
-async def test_gc_does_not_hold_up_other_containers(scene: Scene) -> None:
+async def test_gc_does_not_hold_up_other_containers(scene: Scene, tmp_path: Path) -> None:
     """While GC deletes one attachment, another container can be added."""
     barrier = Barrier()
 
-    class SlowCache(MemoryCache):
+    class SlowCache(FileCache):
         async def remove(self, network: str, key: AttachmentKey) -> None:
             await barrier.wait()
             await super().remove(network, key)
 
-    runtime = CachedRuntime(scene.stateless, SlowCache(), boot_id=BOOT)
+    runtime = CachedRuntime(scene.stateless, SlowCache(tmp_path / "slow"), boot_id=BOOT)
     await runtime.add(BLUE, ATTACHMENT)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(runtime.gc(BLUE, ()))

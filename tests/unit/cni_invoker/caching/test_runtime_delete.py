@@ -15,7 +15,6 @@ from cni_invoker import (
     CachedAttachment,
     CachedRuntime,
     FileCache,
-    MemoryCache,
     PluginFailed,
     Runtime,
 )
@@ -52,10 +51,10 @@ async def test_a_repeated_delete_skips_completed_plugins(scene: Scene, tmp_path:
     assert await cache.list() == ()
 
 
-async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: Scene) -> None:
+async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: Scene, tmp_path: Path) -> None:
     """If only the removal has failed, no plugin runs again."""
 
-    class Stubborn(MemoryCache):
+    class Stubborn(FileCache):
         failures = 2
 
         async def remove(self, network: str, key: AttachmentKey) -> None:
@@ -64,7 +63,7 @@ async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: S
                 raise CacheError("the cache", "Read-only file system")
             await super().remove(network, key)
 
-    cache = Stubborn()
+    cache = Stubborn(tmp_path / "x")
     runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
     await runtime.add(BLUE, ATTACHMENT)
     with pytest.raises(CacheError, match="Read-only"):
@@ -76,11 +75,11 @@ async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: S
 
 
 async def test_a_delete_continues_if_its_progress_cannot_be_stored(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: Scene, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk must not prevent addresses from being freed; the error is logged."""
 
-    class Full(MemoryCache):
+    class Full(FileCache):
         full = False
 
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
@@ -88,7 +87,7 @@ async def test_a_delete_continues_if_its_progress_cannot_be_stored(
                 raise CacheError("the cache", "No space left on device")
             await super().put(cached, new=new)
 
-    cache = Full()
+    cache = Full(tmp_path / "x")
     runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
     await runtime.add(BLUE, ATTACHMENT)
     cache.full = True

@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, PluginFailed
-from cni_invoker.errors import BadConfiguration, BadResult, CacheDamaged, CacheUnknown, InvalidParameter
+from cni_invoker.errors import BadConfiguration, BadResult, CacheDamaged, InvalidParameter
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 
@@ -36,22 +36,6 @@ async def test_a_damaged_record(scene: Scene, tmp_path: Path) -> None:
     await runtime.delete(BLUE, ATTACHMENT)
     assert scene.calls == ["second DEL", "first DEL"]
     assert "prevResult" not in scene.commands[0].stdin
-    assert not file.exists()
-
-
-async def test_a_record_of_an_unknown_kind_needs_force(scene: Scene, tmp_path: Path) -> None:
-    """Another program wrote it: no plugin runs and the record is kept, unless DEL is forced."""
-    runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
-    file = tmp_path / "results" / "blue-c1-eth0"
-    file.parent.mkdir()
-    file.write_bytes(b'{"kind":"cniCacheV2"}')
-    for attempt in (runtime.add, runtime.delete, runtime.check):
-        with pytest.raises(CacheUnknown, match="delete the attachment with the program that wrote it"):
-            await attempt(BLUE, ATTACHMENT)
-    assert scene.calls == []
-    assert file.read_bytes() == b'{"kind":"cniCacheV2"}'
-    await runtime.delete(BLUE, ATTACHMENT, force=True)
-    assert scene.calls == ["second DEL", "first DEL"]
     assert not file.exists()
 
 

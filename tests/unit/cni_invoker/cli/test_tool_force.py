@@ -4,8 +4,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from cni_bridge_spec import JsonObject, get_objects, parse_json
 from tests.unit.cni_invoker.tool_host import ID, NETNS, RESULT, Host
 
@@ -78,17 +76,15 @@ def test_del_force_needs_neither_plugins_nor_configuration(host: Host) -> None:
 
 
 def test_del_of_a_damaged_record_without_configuration(host: Host) -> None:
-    """The error names the file and suggests --force, which removes the record."""
+    """The error names the file, and says what to do with it."""
     (host.configurations / "10-blue.conflist").unlink()
     record = host.cache / "results" / f"blue-{ID}-eth0"
     record.parent.mkdir(parents=True)
     record.write_text("garbage")
     _, text = host.fail("del", "blue", NETNS)
     assert str(record) in text
-    assert "the attachment is still cached: repeat the del, or forget it with del --force" in text
+    assert "remove that file if nothing needs it any more" in text
     assert record.exists()
-    host.do("del", "blue", NETNS, "--force")
-    assert not record.exists()
 
 
 def test_del_without_attachment_or_configuration_names_both(host: Host) -> None:
@@ -99,24 +95,6 @@ def test_del_without_attachment_or_configuration_names_both(host: Host) -> None:
     assert f"no attachment of {ID}/eth0 to it is cached: see cni-invoker attachments" in text
     _, text = host.fail("del", "blue", NETNS, "--container-id", "pod1")
     assert "no attachment of pod1/eth0 to it" in text
-
-
-@pytest.mark.parametrize("configured", [True, False])
-def test_del_force_removes_a_record_of_an_unknown_kind(host: Host, configured: bool) -> None:
-    """Without --force the record is kept."""
-    record = host.cache / "results" / f"blue-{ID}-eth0"
-    record.parent.mkdir(parents=True)
-    record.write_text('{"kind":"cniCacheV2"}')
-    if not configured:
-        (host.configurations / "10-blue.conflist").unlink()
-    error, _ = host.fail("del", "blue", NETNS)
-    assert "of the kind 'cniCacheV2'" in str(error["msg"])
-    assert record.exists()
-    done = host.run("del", "blue", NETNS, "--force")
-    assert done.returncode == 0
-    assert "of the kind 'cniCacheV2'" in done.stderr
-    assert not record.exists()
-    assert host.verbs == (["DEL"] if configured else [])
 
 
 def test_an_attachment_of_another_runtime_is_deleted_by_its_container_id(host: Host) -> None:
