@@ -111,7 +111,7 @@ def endpoint_option(option: str, value: str) -> str:
 NULL_IPAM: Final = '--ipam-driver null (compose: ipam: { driver: "null" })'
 """How a network is made whose addresses Docker does not choose."""
 
-_PLUGINS: Final = "`cni-bridge doctor` says where plugins are, or what to install"
+_PLUGINS: Final = "`cni-bridge doctor` says what to install"
 
 _NEXT_STEPS: Final[Mapping[str, str]] = {
     # bridge

@@ -30,7 +30,6 @@ NOT_TYPED = {
     "command-missing": "it installs a package of the distribution",
     "dhcp-daemon": "it starts a unit of the package; tests/system/test_dhcp.py starts the daemon itself",
     "engine-silent": "dockerd is no unit in a lab",
-    "firewalld-zone": "firewalld is not installed where tests run",
     "module-missing": "it has no fix; it is made by the same call as modules-directory-missing",
     "modules-directory-missing": "it starts the host again",
     "not-root": "it repeats the command as root",
@@ -49,19 +48,6 @@ def fix(lab: Lab, code: str) -> None:
     done = lab.run("sh", "-c", f"{PATH}\n{get_str(found[code], 'fix')}", check=False)
     assert done.returncode == 0, f"{found[code]}\n{done.stdout}{done.stderr}"
     assert examine(lab) == (0, {})
-
-
-@pytest.mark.long
-def test_plugins_that_are_installed_elsewhere(private_scene: Scene) -> None:
-    """They are in /usr/lib/cni, as Debian's are; links make a daemon find them that looks in /opt/cni/bin."""
-    lab = private_scene.lab
-    lab.stop_daemon()
-    lab.start_daemon("--cni-bin-dir", "/opt/cni/bin")
-    name = private_scene.configure(bridge(private_scene.subnet()))
-    refused = private_scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}")
-    assert "`cni-bridge doctor` says where" in refused
-    fix(lab, "plugins-elsewhere")
-    private_scene.run(private_scene.network(name))
 
 
 @pytest.mark.long

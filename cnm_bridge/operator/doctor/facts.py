@@ -64,7 +64,6 @@ class FirewallFacts:
         dropping_chains: Native nftables chains at the forward hook that drop all new connections, e.g.
             `inet filter forward`.
         has_firewalld: Whether firewalld's table exists.
-        trusted: The sources in firewalld's zone trusted, as `firewall-cmd` shows them, e.g. `10.22.0.0/16`.
     """
 
     iptables: str | None = None
@@ -76,7 +75,6 @@ class FirewallFacts:
     has_nft: bool = False
     dropping_chains: Sequence[str] = ()
     has_firewalld: bool = False
-    trusted: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +141,10 @@ class GuardFacts:
     Attributes:
         status: What `cni-egress status` says; None if it does not answer.
         silence: Why it does not answer.
-        mangle: The lines of `iptables-save -t mangle`.
     """
 
     status: JsonObject | None = field(default=None, hash=False)
     silence: str = ""
-    mangle: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +168,6 @@ class ConfiguredNetwork:
         reserved: The addresses that host-local has assigned.
         stale: The files of its reservations that no container has; empty if no daemon answers.
         dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
-        elsewhere: The plugins that no directory of the daemon has, and another usual directory has: type → file.
         is_section: Whether it is a section.
     """
 
@@ -183,7 +178,6 @@ class ConfiguredNetwork:
     reserved: Sequence[IPv4Address | IPv6Address] = ()
     stale: Sequence[str] = ()
     dhcp: DhcpFault | None = None
-    elsewhere: Mapping[str, Path] = field(default_factory=dict)
     is_section: bool = False
 
     @property

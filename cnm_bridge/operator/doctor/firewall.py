@@ -17,12 +17,11 @@ from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
-from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet, includes
+from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 from cnm_bridge.operator.host import read_lines
 
 _LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"
-_TRUSTED: Final = ("firewall-cmd", "--zone=trusted", "--list-sources")
 _ACCEPTING: Final = frozenset({"accept", "goto", "jump", "queue", "vmap"})
 _BY_DOCKER: Final = "docker-bridges"
 _IPV4: Final = 4
@@ -36,7 +35,6 @@ async def gather_firewall() -> FirewallFacts:
     listed = _parse_ruleset(await read_lines("nft", "-j", "list", "ruleset") or ())
     chains = tuple(_base_chains(listed))
     accepting = frozenset(_accepting_chains(listed))
-    has_firewalld = any(find_str(chain, "table") == _FIREWALLD for chain in chains)
     return FirewallFacts(
         iptables=version[0] if version else None,
         rules=await read_lines("iptables-save", "-t", "filter"),
@@ -52,8 +50,7 @@ async def gather_firewall() -> FirewallFacts:
             and not _is_judged_elsewhere(chain)
             and (name := _name(chain, "name")) not in accepting
         ),
-        has_firewalld=has_firewalld,
-        trusted=tuple(" ".join(await read_lines(*_TRUSTED) or ()).split()) if has_firewalld else (),
+        has_firewalld=any(find_str(chain, "table") == _FIREWALLD for chain in chains),
     )
 
 
@@ -162,7 +159,7 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
                 fix=_mend_forwarding(table, command, link, subnet),
                 advice="" if has_firewall else _add_firewall(network),
             )
-    yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
+    yield from _check_native_chains(facts, network.name, tuple(subnets))
 
 
 def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
@@ -203,10 +200,7 @@ def _add_firewall(network: NetworkConfigurationList) -> str:
     )
 
 
-def _check_native_chains(
-    facts: Facts, configured: ConfiguredNetwork, subnets: tuple[IPv4Network | IPv6Network, ...], *, has_firewall: bool
-) -> Iterator[Finding]:
-    name = configured.network.name
+def _check_native_chains(facts: Facts, name: str, subnets: tuple[IPv4Network | IPv6Network, ...]) -> Iterator[Finding]:
     sources = [f"{'ip' if subnet.version == _IPV4 else 'ip6'} saddr {subnet}" for subnet in subnets]
     for chain in facts.firewall.dropping_chains:
         yield warning(
@@ -220,18 +214,4 @@ def _check_native_chains(
                 for source in sources
             ),
             advice="" if sources else f"add rules to it that accept the addresses of {name}",
-        )
-    subnets = tuple(one for one in subnets if not any(includes(source, one) for source in facts.firewall.trusted))
-    if facts.firewall.has_firewalld and not has_firewall and subnets:
-        yield warning(
-            "firewalld-zone",
-            f"network {name}",
-            "firewalld runs, and the list has no plugin `firewall`, which would put each container's address into "
-            "the zone trusted: firewalld rejects their packets unless a zone accepts them",
-            fix=" && ".join(
-                f"firewall-cmd --zone=trusted --add-source={subnet} && "
-                f"firewall-cmd --permanent --zone=trusted --add-source={subnet}"
-                for subnet in subnets
-            ),
-            advice=_add_firewall(configured.network),
         )

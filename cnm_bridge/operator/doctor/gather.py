@@ -9,7 +9,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, EngineVersion
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.plugin_needs import needed_modules
@@ -55,7 +55,6 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings, index.names)
     endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
-    version = EngineVersion.parse(engine.version or "")
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     used = None if endpoints is None else await _find_used(kernel, endpoints)
@@ -63,8 +62,8 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
         firewall=await gather_firewall(),
         engine=engine,
-        networks=await gather_networks(lists, settings, version, used=used, quick=quick),
-        sections=await gather_networks(section_lists, settings, version, used=used, quick=quick, are_sections=True),
+        networks=await gather_networks(lists, settings, used=used, quick=quick),
+        sections=await gather_networks(section_lists, settings, used=used, quick=quick, are_sections=True),
         routes=await _gather_routes(kernel),
         links=await _gather_links(kernel),
         endpoints=() if endpoints is None else endpoints.joined,

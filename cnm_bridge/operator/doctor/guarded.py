@@ -17,13 +17,11 @@ from cnm_bridge.core.lists.guard import is_guard, is_guarded
 from cnm_bridge.operator.doctor.facts import Facts, GuardFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.egress import EgressFailed, ask_egress
-from cnm_bridge.operator.host import read_lines
 
 _START: Final = "systemctl enable --now cni-egress"
 _SUBJECT: Final = "guarded networks"
 _ADDRESS: Final = re.compile(r"\[|[0-9.]+(/|:|$)|[0-9a-fA-F]*:[0-9a-fA-F]*:|host:")
 """How an entry begins that needs no daemon; every other one is a name, or a set that may have names."""
-_MARKS: Final = re.compile(r"-A (\S+) .*-j (?:MARK|CONNMARK) --set-xmark (0x[0-9a-f]+)/(0x[0-9a-f]+)")
 _SHORT: Final = 12
 _RECORDS: Final = Path("/run/cni-egress/attachments")
 """What the plugin has made since the host was started: Docker networks may be guarded by their options."""
@@ -33,12 +31,11 @@ async def gather_guard(lists: Iterable[NetworkConfigurationList]) -> GuardFacts 
     """Return what is known about guarded networks; None if no list is guarded, and the plugin has never run."""
     if not any(map(is_guarded, lists)) and not _RECORDS.exists():
         return None
-    mangle = tuple(await read_lines("iptables-save", "-t", "mangle") or ())
     try:
         status = as_object(await asyncio.to_thread(ask_egress, "status"), "the status")
     except (EgressFailed, JsonError) as exc:
-        return GuardFacts(silence=str(exc), mangle=mangle)
-    return GuardFacts(status=status, mangle=mangle)
+        return GuardFacts(silence=str(exc))
+    return GuardFacts(status=status)
 
 
 def check_guarded(facts: Facts) -> Iterator[Finding]:
@@ -61,12 +58,12 @@ def check_guarded(facts: Facts) -> Iterator[Finding]:
         yield error("guarded-unknown", _SUBJECT, f"what is in force cannot be found out: {guard.silence}")
         return
     try:
-        yield from _check_status(facts, guard, guard.status)
+        yield from _check_status(facts, guard.status)
     except JsonError as exc:
         yield warning("guarded-unknown", _SUBJECT, f"cni-egress has another version: {exc}")
 
 
-def _check_status(facts: Facts, guard: GuardFacts, status: JsonObject) -> Iterator[Finding]:
+def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
     named = [one.network.name for one in facts.networks if _needs_daemon(one.network)]
     if status["isRunning"] is not True and (named or status["needsDaemon"] is True):
         of = f" of {', '.join(named)}" if named else ""
@@ -86,7 +83,7 @@ def _check_status(facts: Facts, guard: GuardFacts, status: JsonObject) -> Iterat
             f"containers: {first} is missing; another program has removed it",
             fix="systemctl restart cni-egress" if status["isRunning"] is True else _START,
         )
-    for conflict in (*get_strings(status, "conflicts"), *_find_marks(guard.mangle, get_int(status, "mark"))):
+    for conflict in get_strings(status, "conflicts"):
         yield warning(
             "guarded-mark",
             _SUBJECT,
@@ -103,11 +100,3 @@ def _needs_daemon(network: NetworkConfigurationList) -> bool:
     except JsonError:  # a finding of its own: the plugin refuses it
         return False
     return any(not _ADDRESS.match(entry) for entry in entries) or any(one.get("audit") is True for one in guards)
-
-
-def _find_marks(mangle: Iterable[str], mark: int) -> Iterator[str]:
-    """Yield the rules of `iptables-save -t mangle` that change a bit of marks."""
-    for line in mangle:
-        found = _MARKS.match(line)
-        if found is not None and int(found[3], 16) & mark:
-            yield f"the chain {found[1]} of iptables' table mangle sets the mark {found[2]}/{found[3]}"

@@ -160,9 +160,9 @@ def _matches(conditions: Mapping[str, str], packet: Packet) -> bool:
                 continue
             case (("!-i" | "!-o"), name) if link and not _is_link(link, name):
                 continue
-            case "-s", source if includes(source, packet.source):
+            case "-s", source if _includes(source, packet.source):
                 continue
-            case "-d", destination if includes(destination, packet.destination):
+            case "-d", destination if _includes(destination, packet.destination):
                 continue
             case _:
                 return False
@@ -175,7 +175,7 @@ def _is_link(link: str, pattern: str) -> bool:
     return link.startswith(pattern[:-1]) if pattern.endswith("+") else link == pattern
 
 
-def includes(network_text: str, subnet: IPv4Network | IPv6Network | None) -> bool:
+def _includes(network_text: str, subnet: IPv4Network | IPv6Network | None) -> bool:
     """Return whether a network, which may be malformed or a single address, includes all of a subnet."""
     try:
         network = ip_network(network_text, strict=False)

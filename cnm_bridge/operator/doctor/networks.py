@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the configurations are valid, their plugins exist, and their addresses are free."""
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +22,6 @@ from cni_invoker import (
     installed_plugins,
     run_preflight,
 )
-from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import (
     find_pool_problem,
@@ -34,9 +32,8 @@ from cnm_bridge.core.lists.address_ranges import (
 )
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links
-from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
 from cnm_bridge.core.planning.mac import plugins_mac
-from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
 from cnm_bridge.driver.recovery.artifacts import find_reservations
@@ -48,16 +45,6 @@ _SYSTEMD: Final = 1
 """Process ID."""
 
 
-_USUAL: Final = tuple(
-    map(
-        Path,
-        (
-            *("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/local/libexec/cni"),
-            *("/usr/lib64/cni", "/usr/lib/cni/bin", "/usr/local/bin/cni", "/var/lib/rancher/k3s/data/current/bin"),
-        ),
-    )
-)
-"""Where distributions, nerdctl, Podman and k3s install plugins."""
 _PACKAGE: Final = "containernetworking-plugins"
 _NEARLY_FULL: Final = 0.9
 
@@ -65,7 +52,6 @@ _NEARLY_FULL: Final = 0.9
 async def gather_networks(
     networks: Sequence[NetworkConfigurationList],
     settings: Settings,
-    version: EngineVersion | None,
     *,
     used: frozenset[str] | None,
     quick: bool,
@@ -76,12 +62,11 @@ async def gather_networks(
     Args:
         networks: Their lists.
         settings: The daemon's settings.
-        version: The engine's version, None if it is not known.
         used: The CNI container IDs of the daemon's endpoints, and the addresses of containers; None if not known.
         quick: Whether no plugin may be executed.
         are_sections: Whether they are the lists of sections, which are not asked whether a container starts on them.
     """
-    gathered = [await _gather(network, settings, version, used, quick=quick) for network in networks]
+    gathered = [await _gather(network, settings, used, quick=quick) for network in networks]
     if are_sections:
         gathered = [
             replace(one, problems=tuple(dict.fromkeys(one.problems)), warnings=(), is_section=True) for one in gathered
@@ -105,29 +90,17 @@ def find_sections(directories: ConfigurationDirectories) -> tuple[list[NetworkCo
 
 
 async def _gather(
-    network: NetworkConfigurationList,
-    settings: Settings,
-    version: EngineVersion | None,
-    used: frozenset[str] | None,
-    *,
-    quick: bool,
+    network: NetworkConfigurationList, settings: Settings, used: frozenset[str] | None, *, quick: bool
 ) -> ConfiguredNetwork:
     problems: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    elsewhere: dict[str, Path] = {}
     warnings: tuple[str, ...] = ()
     if not quick:
         runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
         preflight = await run_preflight(runtime, network)
         missing = [one for one in preflight.plugins if one.path is None and not one.in_process]
         absent = tuple(f"{one.label}: {text}" for one in missing for text in one.problems)
-        elsewhere = {one.type: file for one in missing if (file := _find_elsewhere(one.type)) is not None}
-        labels = tuple(f"{one.label}: " for one in missing if one.type in elsewhere)
-        problems = tuple(text for text in preflight.all_problems if not text.startswith(labels))
-        warnings = preflight.all_warnings
-    refusal = _find_refusal(network, settings.attach, version)
-    if refusal is not None:
-        warnings = (*warnings, refusal)
+        problems, warnings = preflight.all_problems, preflight.all_warnings
     try:
         parse_ranges(network)
         reserved = _reserved(network)
@@ -145,29 +118,7 @@ async def _gather(
         reserved=reserved,
         stale=() if used is None else find_stale(network, used),
         dhcp=dhcp,
-        elsewhere=elsewhere,
     )
-
-
-def _find_elsewhere(plugin_type: str) -> Path | None:
-    """Return the executable of a plugin in one of the usual directories."""
-    files = (directory / plugin_type for directory in _USUAL)
-    return next((file for file in files if file.is_file() and os.access(file, os.X_OK)), None)
-
-
-def _find_refusal(network: NetworkConfigurationList, attach: AttachOption, version: EngineVersion | None) -> str | None:
-    """Return why a container on a network without `cni.attach` does not start, None if its list is no reason."""
-    unsuitable = find_unsuitable(network)
-    if unsuitable is None:
-        return None
-    if version is not None and not version.makes_sandbox_first:
-        return (
-            f"a container on it does not start with Docker Engine {version}: {unsuitable}; "
-            f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
-        )
-    if attach is AttachOption.MOVE:
-        return f"a container on it does not start in attach mode move: {unsuitable}"
-    return None
 
 
 async def _examine_dhcp(network: NetworkConfigurationList) -> DhcpFault | None:
@@ -219,7 +170,6 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             "configuration-shadowed", "configurations", file, advice="remove one of them, or give it another name"
         )
     yield from _check_docker_networks(facts)
-    yield from _check_elsewhere(facts)
     for configured in (*facts.networks, *facts.sections):
         yield from _check_plugins(facts, configured)
         yield from _check_ranges(facts, configured)
@@ -255,24 +205,6 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
                 f"{problem.text}: no container starts on it",
                 fix=f"docker network rm {docker.name}; cni-bridge network create {docker.name} {docker.configuration}",
             )
-
-
-def _check_elsewhere(facts: Facts) -> Iterator[Finding]:
-    """Find plugins that are installed where the daemon does not look."""
-    users = [one for one in (*facts.networks, *facts.sections) if one.elsewhere]
-    files = {name: file for one in users for name, file in one.elsewhere.items()}
-    if files:
-        target = facts.bin_dirs[0]
-        where = sorted({str(file.parent) for file in files.values()})
-        yield error(
-            "plugins-elsewhere",
-            f"plugins {', '.join(sorted(files))}",
-            f"they are in {', '.join(where)}, where the daemon does not look; it looks in "
-            f"{', '.join(map(str, facts.bin_dirs))}: no container starts on "
-            f"{', '.join(one.network.name for one in users)}",
-            fix=f"mkdir -p {target} && ln -s {' '.join(map(str, files.values()))} {target}/",
-            advice="add the directory to cni-bin-dir in /etc/cni-bridge/config.toml, and: systemctl restart cni-bridge",
-        )
 
 
 def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:

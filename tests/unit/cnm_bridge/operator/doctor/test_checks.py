@@ -87,16 +87,6 @@ def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
     assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.fix
 
 
-def test_firewalld_needs_a_zone_or_the_plugin() -> None:
-    """The plugin `firewall` puts addresses into a zone."""
-    firewall = replace(HEALTHY.firewall, rules=(), has_firewalld=True)
-    assert codes(replace(HEALTHY, firewall=firewall)) == []
-    finding = only(replace(with_network(BRIDGE), firewall=firewall))
-    assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.fix
-    trusted = replace(firewall, trusted=("10.22.0.0/16", "fd22::/64", "52:54:00:00:00:01"))
-    assert codes(replace(with_network(BRIDGE), firewall=trusted)) == []
-
-
 def test_two_backends() -> None:
     """A packet must pass both."""
     assert codes(replace(HEALTHY, firewall=replace(HEALTHY.firewall, legacy_tables=("filter",)))) == ["backends-mixed"]

@@ -9,8 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineVersion
-from cnm_bridge.core.settings import AttachOption, Settings
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 
 
@@ -25,7 +24,7 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
     """It is a problem of this network, and ends nothing."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", **ipam}}
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, used=None, quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), used=None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
 
@@ -34,39 +33,9 @@ async def test_a_list_whose_packets_are_dropped(tmp_path: Path) -> None:
     """A MAC that is set after the rules against spoofing were made: containers on the network are refused."""
     plugins: list[JsonValue] = [{"type": "bridge", "macspoofchk": True}, {"type": "tuning", "mac": "02:00:00:00:00:01"}]
     network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
-    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), None, used=None, quick=True)
+    (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), used=None, quick=True)
     (problem,) = found.problems
     assert "leave out macspoofchk" in problem
-
-
-OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 0)
-NEWER_ENGINE = (
-    "a container on it does not start with Docker Engine 27.5: plugin vrf: a VRF cannot be moved into the container; "
-    "use Docker Engine 28 or newer"
-)
-NOT_MOVED = "a container on it does not start in attach mode move: plugin vrf: a VRF cannot be moved into the container"
-
-
-@pytest.mark.parametrize(
-    ("attach", "version", "warnings"),
-    [
-        *((attach, OLD, (NEWER_ENGINE,)) for attach in AttachOption),
-        *((attach, NEW, ()) for attach in AttachOption if attach is not AttachOption.MOVE),
-        *((attach, None, ()) for attach in AttachOption if attach is not AttachOption.MOVE),
-        (AttachOption.MOVE, NEW, (NOT_MOVED,)),
-        (AttachOption.MOVE, None, (NOT_MOVED,)),
-    ],
-)
-async def test_a_list_that_cannot_be_moved(
-    attach: AttachOption, version: EngineVersion | None, warnings: tuple[str, ...]
-) -> None:
-    """It needs an engine that makes the sandbox first, and a mode in it; an unknown engine is no finding."""
-    for plugin, found_warnings in (("vrf", warnings), ("firewall", ())):
-        network = NetworkConfigurationList.from_document(
-            {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}, {"type": plugin}]}
-        )
-        (found,) = await gather_networks((network,), Settings(attach=attach), version, used=None, quick=True)
-        assert found.warnings == found_warnings
 
 
 async def test_ipam_sections(tmp_path: Path) -> None:
@@ -81,6 +50,6 @@ async def test_ipam_sections(tmp_path: Path) -> None:
         next(text for text in broken if text.startswith(f"IPAM section leased ({tmp_path}/leased.ipam) cannot give")),
     ]
     settings = Settings(cni_bin_dirs=(tmp_path,))
-    (section,) = await gather_networks(found, settings, OLD, used=None, quick=False, are_sections=True)
+    (section,) = await gather_networks(found, settings, used=None, quick=False, are_sections=True)
     assert (section.subject, section.warnings) == ("IPAM section lan", ())
-    assert len([text for text in (*section.problems, *section.elsewhere) if "host-local" in text]) == 1
+    assert len([text for text in section.problems if "host-local" in text]) == 1

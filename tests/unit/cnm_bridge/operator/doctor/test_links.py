@@ -5,7 +5,6 @@
 import subprocess
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
-from pathlib import Path
 
 import pytest
 
@@ -107,13 +106,8 @@ def test_emptied_chains(nat: tuple[str, ...], rules: tuple[str, ...], missing: s
         assert codes(facts) == []
 
 
-def test_plugins_elsewhere_and_stale_reservations() -> None:
-    """Each has one command for all of them."""
-    files = {"bridge": Path("/usr/libexec/cni/bridge"), "host-local": Path("/usr/libexec/cni/host-local")}
-    networks = tuple(replace(one, elsewhere=files) for one in HEALTHY.networks)
-    assert only(replace(HEALTHY, networks=networks)).fix == (
-        "mkdir -p /opt/cni/bin && ln -s /usr/libexec/cni/bridge /usr/libexec/cni/host-local /opt/cni/bin/"
-    )
+def test_stale_reservations() -> None:
+    """One command removes all of them."""
     networks = tuple(replace(one, stale=("/x/10.22.0.2", "/x/10.22.0.3")) for one in HEALTHY.networks)
     finding = only(replace(HEALTHY, networks=networks))
     assert finding.fix == "rm /x/10.22.0.2 /x/10.22.0.3"
