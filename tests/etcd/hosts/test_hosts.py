@@ -124,6 +124,19 @@ def test_a_node_that_is_gone(scenes: Sequence[Scene]) -> None:
     assert reserved(labs[0]) == {}
 
 
+def test_no_process_is_started(scenes: Sequence[Scene]) -> None:
+    """The daemon runs the plugin itself: addresses of the IPAM driver come and go without its executable."""
+    scene, away = scenes[0], f"{PLUGIN}.away"
+    scene.lab.run("mv", PLUGIN, away)
+    try:
+        container = scene.run(with_docker_s(scene))
+        assert reserved(scenes[1].lab) == {address_of(container): "node0"}
+        scene.lab.docker("rm", "--force", container.name)
+        wait_until(lambda: not reserved(scenes[1].lab), "the release")
+    finally:
+        scene.lab.run("mv", away, PLUGIN)
+
+
 def test_the_recipe(scenes: Sequence[Scene]) -> None:
     """The container has an address of the range, and the reservation names it."""
     scene, lab = scenes[0], scenes[0].lab
