@@ -127,7 +127,7 @@ class AdminClient:
                 text = (
                     f"no daemon answers on {self._path} ({reason}): does cni-bridge run (start it: {start_command()}), "
                     "and is it as new as this command? Another path: --admin-socket. Without a daemon, "
-                    "`cni-bridge state show` reads the state"
+                    "`cni-bridge state export` prints the state"
                 )
             case TimeoutError():
                 text = (

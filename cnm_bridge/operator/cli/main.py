@@ -47,8 +47,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Repair": {
         "cleanup": ("cleanup.cleanup", "Show failed teardowns and unclaimed addresses; with --run, clean up."),
-        "state": ("state.state", "Show, export and import the stored state."),
-        "sysdump": ("sysdump.sysdump", "Write FILE (a .tar.gz, by default in the working directory) for a bug report."),
+        "state": ("state.state", "Export and import the stored state."),
     },
     "Daemon": {
         "serve": ("serve.serve", "Run the network driver, until SIGTERM."),

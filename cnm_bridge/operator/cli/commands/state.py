@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge state`: shows, exports and imports the stored state."""
+"""`cni-bridge state`: exports and imports the stored state."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,20 @@ from typing import Final, NoReturn
 
 import click
 
-from cni_bridge_spec import JsonError, JsonObject, find_str, get_objects, get_str, parse_json, render_json
+from cni_bridge_spec import JsonError, JsonObject, get_objects, parse_json, render_json
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.output import Shown, Table, count, shows
+from cnm_bridge.operator.cli.output import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.cli.settings.types import File
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
-_COLUMNS: Final = (("RECORD", "kind"), ("ID", "id"), ("WHAT", "what"))
 _KINDS: Final = {
     "networks": "network",
     "endpoints": "endpoint",
@@ -35,58 +34,33 @@ _KINDS: Final = {
     "memories": "memory",
 }
 """The kinds of records, with the name of one."""
-_WORTH_SEEING: Final = ("phase", "name", "configuration", "address", "gateway", "mac", "sandboxKey")
-"""What is shown of a record that has it."""
 
 
 @click.group(
     "state",
     cls=CommandGroup,
-    examples=("state show", "state export backup.json"),
+    examples=("state export backup.json", "state import --replace backup.json"),
 )
 def state() -> None:
-    """Show, export and import the stored state. `import` needs a stopped daemon."""
-
-
-@state.command(
-    "show",
-    cls=Command,
-    examples=("state show", "state show 77ad0a1b2c3d", "state show --json"),
-)
-@with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
-@click.argument("prefix", metavar="[ID]", default="")
-@exits
-@shows
-def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, prefix: str) -> tuple[Shown, ExitStatus]:
-    """Show what is stored, a line for each record; with an ID or its beginning, the complete record.
-
-    If a daemon runs with this state, it is asked. --json has the complete records.
-    """
-    document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
-    found = _find_records(document, prefix)
-    if prefix and not found:
-        _fail(f"nothing in {state_dir} has an ID that begins with {prefix}")
-    parts = [render_json(record).decode("ascii") for record in found] if prefix else [_overview(document)]
-    return Shown(document=[*found], parts=parts), ExitStatus.FINE
+    """Export and import the stored state. `import` needs a stopped daemon."""
 
 
 @state.command(
     "export",
     cls=Command,
-    examples=("state export backup.json", "state export --force backup.json"),
+    examples=("state export", "state export backup.json"),
 )
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.argument("file", type=File(), default=_STDIO)
 @exits
-def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, force: bool, file: Path) -> ExitStatus:
+def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: Path) -> ExitStatus:
     """Write the whole state as JSON to FILE, or to standard output.
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
     owner only.
     """
-    if file != _STDIO and file.exists() and not force:
-        raise click.UsageError(f"{file} exists, and is not replaced; choose another name, or give --force")
+    if file != _STDIO and file.exists():
+        raise click.UsageError(f"{file} exists, and is not replaced; choose another name")
     document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
     content = render_json(document) + b"\n"
     if file == _STDIO:
@@ -113,14 +87,8 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
         _fail(f"{file}: {describe_failure(exc)}")
     try:
         with _opened(state_dir, partial(Store.open_imported, document=document, replace=replace)) as store:
-            numbers = {
-                "network": len(store.networks()),
-                "endpoint": len(store.endpoints()),
-                "pool": len(store.ipam.pools()),
-                "address": len(store.ipam.addresses()),
-                "memory": len(store.memories.all()),
-            }
-            echo(", ".join(count(number, noun) for noun, number in numbers.items()), err=True)
+            imported = store.export_document()
+            echo(", ".join(count(len(get_objects(imported, kind)), noun) for kind, noun in _KINDS.items()), err=True)
     except StateLocked as exc:
         _fail(f"{exc}; stop it first")
 
@@ -159,23 +127,3 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
 def _fail(text: str) -> NoReturn:
     echo(f"cni-bridge: {text}", err=True)
     sys.exit(1)
-
-
-def _overview(document: JsonObject) -> Table:
-    """Return a table with a line for each record."""
-    rows: list[JsonObject] = [
-        {
-            "kind": name,
-            "id": one["id"],
-            "what": ", ".join(filter(None, (find_str(one, key) for key in _WORTH_SEEING if key in one))),
-        }
-        for kind, name in _KINDS.items()
-        for one in get_objects(document, kind)
-    ]
-    return Table(columns=_COLUMNS, rows=rows)
-
-
-def _find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
-    """Return the records whose IDs begin with `prefix`."""
-    records = (record for kind in _KINDS for record in get_objects(document, kind))
-    return tuple(record for record in records if get_str(record, "id").startswith(prefix))

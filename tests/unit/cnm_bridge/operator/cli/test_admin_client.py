@@ -74,7 +74,7 @@ def test_no_daemon(tmp_path: Path) -> None:
     """The error names the socket, the option, and the command that works without a daemon."""
     error = failure(tmp_path / "none.sock")
     assert error.exit_status is ExitStatus.NO_DAEMON
-    for part in (str(tmp_path / "none.sock"), "--admin-socket", "cni-bridge state show"):
+    for part in (str(tmp_path / "none.sock"), "--admin-socket", "cni-bridge state export"):
         assert part in str(error)
 
 

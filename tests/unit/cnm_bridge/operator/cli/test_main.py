@@ -150,7 +150,7 @@ def test_the_help_imports_no_subcommand() -> None:
         command = [sys.executable, "-c", script, *arguments]
         env = environment(**variables)
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=True)
-        assert "sysdump" in done.stdout
+        assert "cleanup" in done.stdout
         assert "cnm_bridge.operator.cli.main" in done.stdout
         assert "cnm_bridge.operator.cli.commands" not in done.stdout
 

@@ -81,37 +81,12 @@ def content(directory: Path) -> tuple[object, object]:
         store.close()
 
 
-def test_show_prints_a_table(directory: Path) -> None:
-    """Each record has a line."""
-    lines = command("show", where=directory).stdout.splitlines()
-    assert [line.split() for line in lines] == [
-        ["RECORD", "ID", "WHAT"],
-        ["network", "a" * 12, "blue"],
-        ["endpoint", "e" * 12, "pending"],
-    ]
-
-
-def test_show_prints_one_record(directory: Path) -> None:
-    """The complete record is found by the beginning of its ID."""
-    done = command("show", "eee", where=directory)
-    assert json.loads(done.stdout)["attachment"]["configuration"]["password"] == "secret"
-    assert "begins with f" in error_of("show", "f", where=directory)
-
-
-def test_show_has_json(directory: Path) -> None:
-    """Of all records."""
-    assert [one["id"][0] for one in json.loads(command("show", "--json", where=directory).stdout)] == ["a", "e"]
-
-
 def test_an_export_does_not_replace_a_file(directory: Path, tmp_path: Path) -> None:
-    """It may be the only copy of an earlier state; `--force` replaces it."""
+    """It may be the only copy of an earlier state."""
     file = tmp_path / "export.json"
     file.write_text("precious")
     refused = command("export", str(file), where=directory)
     assert (refused.exit_code, file.read_text()) == (2, "precious")
-    assert "--force" in refused.stderr
-    assert command("export", "--force", str(file), where=directory).exit_code == 0
-    assert json.loads(file.read_text())["networks"]
 
 
 def test_export_and_import(directory: Path, tmp_path: Path) -> None:
@@ -144,10 +119,10 @@ def test_going_back_to_an_older_version(directory: Path) -> None:
     with plyvel.DB(str(directory / "leveldb")) as db:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
         db.put(f"network/{'b' * 64}".encode(), b"of a newer version")
-    assert "state import --replace FILE" in error_of("show", where=directory)
+    assert "state import --replace FILE" in error_of("export", where=directory)
     assert "--replace" in error_of("import", "-", where=directory, given=exported)
     assert "not an exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
-    assert "schema version" in error_of("show", where=directory)
+    assert "schema version" in error_of("export", where=directory)
     assert command("import", "--replace", "-", where=directory, given=exported).exit_code == 0
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
     assert command("export", where=directory).stdout_bytes == exported
@@ -187,7 +162,7 @@ def test_one_invalid_record_rejects_the_import(directory: Path) -> None:
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
 
 
-@pytest.mark.parametrize("arguments", [("show",), ("export",), ("import", "-")])
+@pytest.mark.parametrize("arguments", [("export",), ("import", "-")])
 def test_state_in_use_is_not_touched(directory: Path, arguments: tuple[str, ...]) -> None:
     """The error names the process of the daemon."""
     given = command("export", where=directory).stdout_bytes
@@ -196,10 +171,9 @@ def test_state_in_use_is_not_touched(directory: Path, arguments: tuple[str, ...]
     store.close()
 
 
-def test_show_and_export_create_no_state(tmp_path: Path) -> None:
+def test_an_export_creates_no_state(tmp_path: Path) -> None:
     """A missing directory is an error."""
-    for arguments in (("show",), ("export",)):
-        assert "there is no state in" in error_of(*arguments, where=tmp_path / "typo")
+    assert "there is no state in" in error_of("export", where=tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
 
 
@@ -212,11 +186,11 @@ def test_an_export_that_cannot_be_written_leaves_no_file(directory: Path, tmp_pa
 
 
 async def test_damage_is_reported(directory: Path) -> None:
-    """It is printed on standard error; the remaining records are shown."""
+    """It is printed on standard error; the remaining records are exported."""
     store = Store.open(directory)
     await store.put_network(replace(NETWORK, id=NetworkId("b" * 64), configuration="green"))
     store.close()
     (directory / "leveldb" / "CURRENT").unlink()
-    done = command("show", where=directory)
+    done = command("export", where=directory)
     assert "CURRENT is missing" in done.stderr
     assert "green" in done.stdout

@@ -163,7 +163,7 @@ def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--admin-socket", str(tmp_path / "none.sock")])
     assert result.exit_code == 3
     assert str(tmp_path / "none.sock") in result.output
-    assert "cni-bridge state show" in result.output
+    assert "cni-bridge state export" in result.output
 
 
 def test_a_network_without_a_list() -> None:
