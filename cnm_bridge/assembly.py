@@ -3,7 +3,8 @@
 """The composition root: makes all objects of the daemon, room by room, each after those it depends on; starts none."""
 
 import os
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,8 +67,8 @@ from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.http import Request, answering_admin
 from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request
+from cnm_bridge.server.admin.scrapes import answering_scrapes
 from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
-from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.server.server import answering
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
@@ -76,7 +77,6 @@ from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.log import LogWriter, find_trace
 from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
-from cnm_bridge.system.sockets import Listener
 
 _RUNNING: Final = "plugins"
 """The subdirectory of `run_dir` that records the running plugins."""
@@ -175,7 +175,7 @@ class Daemon:
     Attributes:
         methods: Docker's calls.
         requests: The operator's requests, at the admin socket.
-        metrics: The one of them that is answered at the address for metrics, too.
+        metrics: The figures, which are also given at the address for metrics.
     """
 
     resources: Resources
@@ -186,30 +186,28 @@ class Daemon:
     recovery: _Recovery
     endpoints: _Endpoints
     calls: CallsUnderWay
-    connections: PendingConnections
     methods: tuple[Method, ...]
     requests: tuple[Request, ...]
-    metrics: Request
+    metrics: Metrics
 
-    def answering(self, listeners: Sequence[Listener], drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server.server`."""
+    def answering(self, sock: socket.socket) -> AbstractAsyncContextManager[None]:
+        """Answer the calls on a listening socket while the block runs; see `cnm_bridge.server.server`."""
         return answering(
-            listeners,
+            sock,
             self.methods,
             calls=self.calls,
-            connections=self.connections,
             teardowns=self.teardown.queue,
             journal=self.resources.journal,
-            drain_timeout_s=drain_timeout_s,
+            drain_timeout_s=self.resources.settings.drain_timeout_s,
         )
 
-    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
+    def answering_admin(self, sock: socket.socket | None) -> AbstractAsyncContextManager[None]:
         """Answer the operator's requests on the admin socket, if there is one, while the block runs."""
-        return answering_admin(listener, (*self.requests, settings_request(self.resources.settings)))
+        return answering_admin(sock, self.requests)
 
-    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
+    def answering_scrapes(self, sock: socket.socket | None) -> AbstractAsyncContextManager[None]:
         """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
-        return answering_admin(listener, (self.metrics,), is_brief=True)
+        return answering_scrapes(sock, self.metrics.give)
 
 
 def assemble(
@@ -241,7 +239,7 @@ def assemble(
         journal=resources.journal,
         state_dir=settings.state_dir,
         log_output=log_output,
-    ).request
+    )
     return Daemon(
         resources=resources,
         networks=networks,
@@ -251,13 +249,13 @@ def assemble(
         recovery=recovery,
         endpoints=endpoints,
         calls=calls,
-        connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
         methods=_make_methods(resources, networks, endpoints, ipam),
         requests=(
             *_make_requests(
                 resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
             ),
-            metrics,
+            metrics.request,
+            settings_request(settings),
         ),
         metrics=metrics,
     )

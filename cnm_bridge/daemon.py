@@ -5,6 +5,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -19,7 +20,6 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.server.pending_connections import HIDDEN
 from cnm_bridge.system.log import LogWriter, RateLimit
 from cnm_bridge.system.process import (
     keep_memory_small,
@@ -27,7 +27,6 @@ from cnm_bridge.system.process import (
     resume_garbage_collection,
     shorten_thread_turns,
 )
-from cnm_bridge.system.sockets import Listener
 from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
@@ -43,11 +42,11 @@ _PAUSE_S: Final = 1.0
 
 def run(
     settings: Settings,
-    listener: Listener,
+    plugin: socket.socket,
     output: LogWriter,
     *,
-    admin: Listener | None = None,
-    scrapes: Listener | None = None,
+    admin: socket.socket | None = None,
+    scrapes: socket.socket | None = None,
 ) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
@@ -57,18 +56,18 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listener, output, admin=admin, scrapes=scrapes))
+        asyncio.run(serve(settings, plugin, output, admin=admin, scrapes=scrapes))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
 async def serve(
     settings: Settings,
-    listener: Listener,
+    plugin: socket.socket,
     output: LogWriter,
     *,
-    admin: Listener | None = None,
-    scrapes: Listener | None = None,
+    admin: socket.socket | None = None,
+    scrapes: socket.socket | None = None,
 ) -> None:
     """Answer Docker on the plugin socket until SIGTERM or SIGINT, then complete running calls and teardowns.
 
@@ -109,8 +108,8 @@ async def serve(
                 recovered = tasks.create_task(supervised("recovery", daemon.recovery.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
-                async with daemon.answering([listener], settings.drain_timeout_s):
-                    log.info("daemon.ready", version=__version__, socket=listener.address)
+                async with daemon.answering(plugin):
+                    log.info("daemon.ready", version=__version__, socket=plugin.getsockname())
                     notify("READY=1")
                     await stop.wait()
                     notify("STOPPING=1")
@@ -156,10 +155,9 @@ def _event_for(*numbers: signal.Signals) -> asyncio.Event:
 def _distrust_if_hidden(daemon: Daemon) -> None:
     """Have all mounted sandboxes count as in use if processes of containers are not visible, before anything is undone.
 
-    If the engine is not there yet, its first call tells (`caller.hidden`).
+    If the engine is not there yet, its first call tells.
     """
     if daemon.resources.engine.is_hidden():
-        log.warning("engine.hidden", consequence=HIDDEN)
         daemon.resources.kernel.distrust_processes()
 
 

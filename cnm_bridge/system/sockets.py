@@ -36,39 +36,6 @@ BACKLOG: Final = 1024
 """The kernel's queue of connections that have not been accepted. If it is full, dockerd's calls fail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """What the connections of a listener may take.
-
-    Attributes:
-        waiting: Maximum number of connections without a request; beyond it, the oldest one is closed.
-        backlog: The kernel's queue of connections that have not been accepted. If it is full, calls of dockerd fail.
-        share: The part of the descriptors that they may use. The rest is kept free.
-    """
-
-    waiting: int = 128
-    backlog: int = 128
-    share: float = 0.75
-
-
-PLUGIN_SOCKET: Final = Capacity(waiting=512, backlog=BACKLOG, share=1.0)
-"""Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A listening socket, and what its connections may take."""
-
-    sock: socket.socket
-    capacity: Capacity = Capacity()
-
-    @property
-    def address(self) -> str:
-        """Its address, for the log."""
-        name = self.sock.getsockname()
-        return "{}:{}".format(*name) if isinstance(name, tuple) else str(name)
-
-
 def find_peer(connection: socket.socket) -> int:
     """Return the ID of the process at the other end of a Unix socket, 0 if it is not visible in this PID namespace.
 
@@ -136,7 +103,7 @@ def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o7
 
 
 @contextmanager
-def metrics_listener(settings: Settings) -> Iterator[Listener | None]:
+def metrics_listener(settings: Settings) -> Iterator[socket.socket | None]:
     """Listen at the address for metrics during the block; yield None if there is none.
 
     Raises:
@@ -146,7 +113,7 @@ def metrics_listener(settings: Settings) -> Iterator[Listener | None]:
         yield None
         return
     with _listen_at(*parse_address(settings.metrics_listen)) as sock:
-        yield Listener(sock)
+        yield sock
 
 
 def parse_address(text: str) -> tuple[str, int]:

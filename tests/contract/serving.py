@@ -18,7 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener, listening, metrics_listener
+from cnm_bridge.system.sockets import listening, metrics_listener
 
 __all__ = ["Served", "serving"]
 
@@ -89,6 +89,7 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
         cni_conf_dirs=(directory / "net.d",),
         cni_bin_dirs=(directory / "bin",),
         docker_host=f"unix://{directory}/no-docker.sock",
+        drain_timeout_s=5.0,
     )
     store = Store.open(settings.state_dir)
     try:
@@ -98,16 +99,15 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
             listening(directory / "a") as admin,
             metrics_listener(settings) as scrapes,
         ):
-            plugins = Listener(sock, capacity=PLUGIN_SOCKET)
             async with (
-                daemon.answering_admin(Listener(admin)),
+                daemon.answering_admin(admin),
                 daemon.answering_scrapes(scrapes),
-                daemon.answering([plugins], 5.0),
+                daemon.answering(sock),
             ):
                 yield Served(
                     socket=directory / "s",
                     admin=directory / "a",
-                    port=scrapes.sock.getsockname()[1] if scrapes else 0,
+                    port=scrapes.getsockname()[1] if scrapes else 0,
                     store=store,
                     journal=daemon.resources.journal,
                 )

@@ -24,7 +24,6 @@ from cni_invoker import Limits
 from cni_invoker.execution import executor, process
 from cni_invoker.execution.process import Ended
 from cnm_bridge.server.api import CallsUnderWay, Method, rpc
-from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.kernel import netns, pin
 from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 
@@ -194,9 +193,8 @@ def _wrap_answers(boundaries: Boundaries) -> None:
         validate: Validator | None,
         request: web.Request,
         calls: CallsUnderWay,
-        connections: PendingConnections,
     ) -> JsonObject | bytes:
-        reply = await answer(method, validate, request, calls, connections)
+        reply = await answer(method, validate, request, calls)
         if callable(method.answer):
             boundaries.reach(f"answer {method.name}")
         return reply

@@ -24,7 +24,7 @@ from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownLoop
 from cnm_bridge.system.log import log_output
-from cnm_bridge.system.sockets import Listener, listening
+from cnm_bridge.system.sockets import listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.lab.waiting import wait_until
 
@@ -63,7 +63,7 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
     )
     with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(daemon_module.serve(settings, Listener(sock), output))
+            tasks.create_task(daemon_module.serve(settings, sock, output))
             await again.wait()
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
@@ -90,7 +90,7 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
             monkeypatch.setenv(name, value)
         with structlog.testing.capture_logs() as logged, log_output() as output:
             async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(daemon_module.serve(settings, Listener(sock), output))
+                tasks.create_task(daemon_module.serve(settings, sock, output))
                 while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
                     pass
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -169,10 +169,10 @@ def test_a_caller_in_another_pid_namespace(fresh_lab: Lab) -> None:
     assert lab.daemon is not None
     lab.run("docker", "network", "create", "-d", "cni-bridge", "unknown", check=False)
     assert "rpc.refused" in lab.daemon.log()
-    assert "caller.hidden" not in lab.daemon.log()
+    assert "processes.hidden" not in lab.daemon.log()
     for _ in range(2):
-        request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.Leave", BOTH)
-    assert lab.daemon.log().count("caller.hidden") == 1
+        request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.Join", {**BOTH, "SandboxKey": "/run/none"})
+    assert lab.daemon.log().count("processes.hidden") == 1
 
 
 @pytest.mark.long
@@ -182,7 +182,7 @@ def test_a_daemon_in_another_pid_namespace(fresh_lab: Lab) -> None:
     apart = ("unshare", "--pid", "--fork", "--kill-child")
     lab.stop_daemon()
     daemon = lab.start_daemon(command=[*apart, sys.executable, "-m", "cnm_bridge", "serve"])
-    assert daemon.log().index("engine.hidden") < daemon.log().index("daemon.ready")
+    assert daemon.log().index("processes.hidden") < daemon.log().index("daemon.ready")
 
 
 _CALLS = """

@@ -8,6 +8,7 @@
   that asks an older or a newer daemon can say so.
 """
 
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -23,9 +24,7 @@ from cni_invoker import CniError
 from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.server.acceptor import accepting, running
-from cnm_bridge.server.pending_connections import PendingConnections
-from cnm_bridge.system.sockets import Listener
+from cnm_bridge.server.listening import accepting, running
 
 log = structlog.get_logger()
 
@@ -96,32 +95,20 @@ class Request:
 
 
 @asynccontextmanager
-async def answering_admin(
-    listener: Listener | None, requests: Iterable[Request], *, is_brief: bool = False
-) -> AsyncIterator[None]:
-    """Answer requests on a listening socket during the block; do nothing without one.
-
-    Args:
-        listener: The listening socket.
-        requests: What is answered.
-        is_brief: Whether a connection is closed at the time limit for requests even if the answer is not complete.
-    """
-    if listener is None:
+async def answering_admin(sock: socket.socket | None, requests: Iterable[Request]) -> AsyncIterator[None]:
+    """Answer requests on a listening socket during the block; do nothing without one."""
+    if sock is None:
         yield
         return
-    connections = PendingConnections(is_brief=is_brief)
-    async with (
-        running(admin_app(requests, connections), cancels=True) as server,
-        accepting([listener], lambda one: connections.guarded(server, one)),
-    ):
+    async with running(admin_app(requests), cancels=True) as server, accepting(sock, server):
         yield
 
 
-def admin_app(requests: Iterable[Request], connections: PendingConnections) -> web.Application:
+def admin_app(requests: Iterable[Request]) -> web.Application:
     """Return the application that answers these requests, the question for the version, and others with an error."""
     app = web.Application()
     for request in (Request(path="/version", answer=_version), *requests):
-        app.router.add_route(request.verb, request.path, _handler(request, connections))
+        app.router.add_route(request.verb, request.path, _handler(request))
     app.router.add_route("*", "/{path:.*}", _unknown)
     app.on_response_prepare.append(_close)
     return app
@@ -137,11 +124,8 @@ async def _version(_: Mapping[str, str]) -> JsonObject:
     return {"version": __version__, "api": _API_VERSIONS}
 
 
-def _handler(
-    request: Request, connections: PendingConnections
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _handler(request: Request) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(received: web.Request) -> web.StreamResponse:
-        connections.arrived(received.transport)
         with structlog.contextvars.bound_contextvars(admin=request.path):
             try:
                 answer = await request.answer({**received.query, **received.match_info})

@@ -32,7 +32,7 @@ from cnm_bridge.server.admin.http import Request
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.log import LogWriter
 
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 _VALID_S: Final = 1.0
 """How long an answer serves further scrapes."""
@@ -67,9 +67,10 @@ class Metrics:
     @property
     def request(self) -> Request:
         """The request of a scraper."""
-        return Request(path="/metrics", answer=self._give, content_type=_CONTENT_TYPE)
+        return Request(path="/metrics", answer=lambda _: self.give(), content_type=CONTENT_TYPE)
 
-    async def _give(self, _: Mapping[str, str]) -> bytes:
+    async def give(self) -> bytes:
+        """Return the answer to a scrape."""
         async with self._lock:
             if time.monotonic() >= self._valid_until:
                 self._answer = await self._read()

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Tracks running calls, and how long Docker has been quiet."""
 
-import asyncio
 import math
 import time
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ class CallsUnderWay:
     def __init__(self) -> None:
         self._calls: dict[object, tuple[str, str | None]] = {}
         self._ended: dict[str | None, float] = {}
-        self._none = asyncio.Event()
-        self._none.set()
 
     @contextmanager
     def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
@@ -32,7 +29,6 @@ class CallsUnderWay:
         """
         token = object()
         self._calls[token] = (call, endpoint_id)
-        self._none.clear()
         try:
             yield
         finally:
@@ -41,8 +37,6 @@ class CallsUnderWay:
             self._ended[endpoint_id] = time.monotonic()
             if len(self._ended) > _LAST:
                 del self._ended[next(iter(self._ended))]
-            if not self._calls:
-                self._none.set()
 
     def quiet_s(self, besides: str) -> float:
         """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running."""
@@ -55,7 +49,3 @@ class CallsUnderWay:
     def all(self) -> tuple[str, ...]:
         """Descriptions of the running calls."""
         return tuple(call for call, _ in self._calls.values())
-
-    async def wait_none(self) -> None:
-        """Wait until no call is running."""
-        await self._none.wait()

@@ -193,7 +193,7 @@ def _without_result(parse: Callable[[JsonObject], Request], call: Callable[[Requ
 
 
 def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
-    """Return the process that makes a call, usually dockerd; None if it is not visible, which is logged.
+    """Return the process that makes a call, usually dockerd; None if it is not visible, which the kernel's view logs.
 
     Its start time distinguishes it from later processes with the same ID.
 
@@ -201,7 +201,8 @@ def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
         kernel: Finds start times of processes.
         pid: Its process ID, 0 if that is not visible.
     """
-    if pid == 0:  # logged where the connection was accepted
+    if pid == 0:
+        kernel.distrust_processes()
         return None
     try:
         started = kernel.find_start(pid)

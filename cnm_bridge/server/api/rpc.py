@@ -37,9 +37,9 @@ from cni_invoker import CniError
 from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.server.api.calls_under_way import CallsUnderWay
-from cnm_bridge.server.pending_connections import PendingConnections
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.log import traced
+from cnm_bridge.system.sockets import find_peer
 
 log = structlog.get_logger()
 
@@ -87,19 +87,17 @@ class Method:
     readable: Callable[[str, str | None], Awaitable[str]] | None = None
 
 
-def make_app(
-    methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections, journal: Journal | None = None
-) -> web.Application:
+def make_app(methods: Iterable[Method], calls: CallsUnderWay, journal: Journal | None = None) -> web.Application:
     """Return the application that answers `methods`, and everything else with status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
-        app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))
+        app.router.add_post(f"/{method.name}", _handler(method, calls, journal or Journal()))
     app.router.add_route("*", "/{path:.*}", _unknown)
     return app
 
 
 def _handler(
-    method: Method, calls: CallsUnderWay, connections: PendingConnections, journal: Journal
+    method: Method, calls: CallsUnderWay, journal: Journal
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     is_constant = isinstance(method.answer, Mapping)
     validate = load_validator(method.schema) if method.schema and not is_constant else None
@@ -107,7 +105,7 @@ def _handler(
     async def handle(request: web.Request) -> web.Response:
         with traced(rpc=method.name):
             started = time.monotonic()
-            reply = await _answer(method, validate, request, calls, connections)
+            reply = await _answer(method, validate, request, calls)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
             bound = structlog.contextvars.get_contextvars()
             ids = {"networkId": bound.get("network_id"), "endpointId": bound.get("endpoint_id")}
@@ -124,20 +122,15 @@ def _handler(
 
 
 async def _answer(
-    method: Method,
-    validate: Validator | None,
-    request: web.Request,
-    calls: CallsUnderWay,
-    connections: PendingConnections,
+    method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay
 ) -> JsonObject | bytes:
     """Return the reply, or `{"Err": text}` (`error_key`) after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
         data = b"" if validate is None else await _read(method, request)
-        connections.arrived(request.transport)
         body: JsonObject = {} if validate is None else await _parse_body(method, validate, data, calls)
-        caller_pid = connections.find_caller(request.transport)
+        caller_pid = 0 if request.transport is None else find_peer(request.transport.get_extra_info("socket"))
         ids = {"network_id": "NetworkID", "endpoint_id": "EndpointID", "pool_id": "PoolID"}
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)

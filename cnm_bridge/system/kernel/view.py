@@ -34,6 +34,10 @@ from cnm_bridge.system.kernel.processes import (
 from cnm_bridge.system.kernel.sandboxes import Sandboxes, gone_sandboxes, look_into_sandboxes, mounted_namespaces
 from cnm_bridge.system.kernel.sysctl import is_ipv6_disabled
 
+_HIDDEN: Final = (
+    "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
+    "cni-bridge in the PID namespace of dockerd"
+)
 _NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
 
 log = structlog.get_logger()
@@ -154,10 +158,12 @@ class KernelView:
         return learnt
 
     def distrust_processes(self) -> None:
-        """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
+        """Record, and log once, that `/proc` does not show all processes: the daemon is in a PID namespace of its own.
 
         From then on it is not known in which sandboxes processes run.
         """
+        if self._sees_processes:
+            log.warning("processes.hidden", consequence=_HIDDEN)
         self._sees_processes = False
 
     async def look_into_sandboxes(self, known: Iterable[str] = ()) -> Sandboxes:

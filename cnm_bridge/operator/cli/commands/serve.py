@@ -14,7 +14,7 @@ from cnm_bridge.operator.cli.command import Command, describe_failure
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.system.process import locked_run_directory
-from cnm_bridge.system.sockets import PLUGIN_SOCKET, Listener, metrics_listener, open_sockets
+from cnm_bridge.system.sockets import metrics_listener, open_sockets
 
 
 class _UnusableSettings(click.UsageError):
@@ -55,11 +55,9 @@ def serve(**given: object) -> None:
             from cnm_bridge.daemon import run  # noqa: PLC0415
             from cnm_bridge.system.log import configure_logging, log_output  # noqa: PLC0415
 
-            plugins = Listener(sockets.plugin, capacity=PLUGIN_SOCKET)
-            admin = Listener(sockets.admin)
             with log_output() as output:
                 configure_logging(settings.log_level, settings.log_format, output)
-                run(settings, plugins, output, admin=admin, scrapes=scrapes)
+                run(settings, sockets.plugin, output, admin=sockets.admin, scrapes=scrapes)
     except (BridgeError, OSError) as exc:
         echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)

@@ -13,11 +13,9 @@ import pytest
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.system.sockets import Listener
 
 CALL: Final = b"POST /Plugin.Activate HTTP/1.1\r\nHost: plugin\r\nContent-Length: 0\r\n\r\n"
 ANSWER: Final = b'{"Implements":["NetworkDriver","IpamDriver"]}'
-DRAIN_S: Final = 30.0
 
 
 @pytest.fixture(name="daemon")
@@ -66,7 +64,7 @@ async def test_a_call_that_arrives_with_the_stop_is_answered_or_left(
     daemon: Daemon, given: socket.socket, client: socket.socket, turns: int
 ) -> None:
     """However far the event loop has got with the connection, the call is answered, or stays in the backlog."""
-    async with daemon.answering([Listener(given.dup())], DRAIN_S):
+    async with daemon.answering(given.dup()):
         client.connect(given.getsockname())
         client.sendall(CALL)
         await run_loop(turns)
@@ -84,7 +82,7 @@ async def test_a_late_request_of_an_accepted_client_is_answered(
 ) -> None:
     """The client was accepted before the stop, and sends its request after it."""
     loop = asyncio.get_running_loop()
-    async with daemon.answering([Listener(given.dup())], DRAIN_S):
+    async with daemon.answering(given.dup()):
         client.connect(given.getsockname())
         await run_loop(8)
         loop.call_later(0.2, client.sendall, CALL)
@@ -95,7 +93,7 @@ async def test_a_silent_client_does_not_prevent_the_stop(
     daemon: Daemon, given: socket.socket, client: socket.socket
 ) -> None:
     """Its connection is closed without an answer."""
-    async with daemon.answering([Listener(given.dup())], DRAIN_S):
+    async with daemon.answering(given.dup()):
         client.connect(given.getsockname())
         await run_loop(8)
     assert await read(client) == b""

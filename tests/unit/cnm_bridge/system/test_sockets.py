@@ -106,7 +106,7 @@ def test_a_loopback_address_is_bound_to_its_link(address: str, link: bytes) -> N
     """What comes through another link cannot connect; any other address takes connections from all links."""
     with metrics_listener(Settings(metrics_listen=f"{address}:0")) as listener:
         assert listener is not None
-        assert listener.sock.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == link
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == link
 
 
 def test_a_port_in_use_is_named() -> None:
