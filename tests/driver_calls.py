@@ -2,10 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker's calls to a daemon in this process, without HTTP."""
 
-from cni_bridge_spec import JsonObject
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_str, get_object
 from cnm_bridge.assembly import Daemon
 
-__all__ = ["call"]
+__all__ = ["NETWORK", "call", "create_endpoint", "create_network", "delete_endpoint", "reference"]
+
+NETWORK: Final = "b" * 64
 
 
 async def call(daemon: Daemon, method: str, body: JsonObject, *, service: str = "NetworkDriver") -> JsonObject:
@@ -15,3 +19,29 @@ async def call(daemon: Daemon, method: str, body: JsonObject, *, service: str = 
     reply = await answer(body, 0)
     assert not isinstance(reply, bytes)
     return reply
+
+
+def reference(endpoint_id: str) -> JsonObject:
+    """Return the part of a call's body that names an endpoint on `NETWORK`."""
+    return {"NetworkID": NETWORK, "EndpointID": endpoint_id}
+
+
+async def create_network(daemon: Daemon, configuration: str, **options: str) -> None:
+    """Make `NETWORK`, without a pool of Docker; further options are those after `cni.`."""
+    given = {"cni.network": configuration, **{f"cni.{name}": value for name, value in options.items()}}
+    data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    generic: JsonObject = {"com.docker.network.generic": {**given}}
+    body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
+    await call(daemon, "CreateNetwork", body)
+
+
+async def create_endpoint(daemon: Daemon, endpoint_id: str, options: JsonObject | None = None) -> str:
+    """Make an endpoint; return its address, "" if Docker does not learn it."""
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": options or {}}
+    return find_str(get_object(await call(daemon, "CreateEndpoint", body), "Interface"), "Address") or ""
+
+
+async def delete_endpoint(daemon: Daemon, endpoint_id: str) -> None:
+    """Delete an endpoint."""
+    await call(daemon, "DeleteEndpoint", reference(endpoint_id))

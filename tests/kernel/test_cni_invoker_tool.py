@@ -78,17 +78,6 @@ def test_add_check_and_del(tool: Tool, sandbox: Namespace) -> None:
     assert not tool.record.exists()
 
 
-def test_check_finds_what_is_missing(tool: Tool, sandbox: Namespace) -> None:
-    """CHECK of a namespace that lost its address fails with bridge's own message."""
-    tool.attach("add")
-    sandbox.ip("address flush dev eth0")
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        tool.attach("check")
-    error = as_object(parse_json(caught.value.stdout.encode()), "the error")
-    assert "eth0" in get_str(error, "msg")
-    tool.attach("del")
-
-
 def test_del_of_an_attachment_of_cnitool(tool: Tool, sandbox: Namespace) -> None:
     """A cache file as libcni writes it is enough for CHECK, and for DEL after the configuration was removed."""
     tool.attach("add")
@@ -101,10 +90,3 @@ def test_del_of_an_attachment_of_cnitool(tool: Tool, sandbox: Namespace) -> None
     tool.attach("del")
     assert sandbox.links() == set()
     assert tool.reservations() == set()
-
-
-def test_validate(tool: Tool) -> None:
-    """`validate` reports each plugin that supports the list's CNI version."""
-    lines = tool.run("validate", "blue").splitlines()
-    assert lines[0] == f"blue ({tool.directory}/blue.conflist): CNI 1.0.0"
-    assert [line.split()[:2] for line in lines[1:]] == [["ok", "bridge"], ["ok", "host-local"]]

@@ -12,21 +12,19 @@ from secrets import token_hex
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_object, get_str, render_json
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.core.settings import Settings
-from tests.driver_calls import call
+from tests.driver_calls import create_endpoint, create_network, delete_endpoint
+from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_down, write_plugin
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
 
 ADDRESS = "10.7.0.9"
-NETWORK = "b" * 64
 FIRST, SECOND, THIRD = (digit + token_hex(32)[1:] for digit in "123")
 """In this order, and unique on this machine: a teardown looks for its link in the namespaces of all processes."""
-LIMIT_S = 60.0
 PLUGIN_TIMEOUT_S = 20.0
 
 
@@ -49,15 +47,13 @@ class Host:
     broken: Path
     stuck: Path
 
-    async def create(self, endpoint_id: str, options: JsonObject | None = None) -> str:
+    async def create(self, endpoint_id: str) -> str:
         """Make an endpoint on the pool's network; return its address."""
-        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": options or {}}
-        return get_str(get_object(await call(self.daemon, "CreateEndpoint", body), "Interface"), "Address")
+        return await create_endpoint(self.daemon, endpoint_id)
 
     async def delete(self, endpoint_id: str) -> None:
         """Delete an endpoint."""
-        await call(self.daemon, "DeleteEndpoint", reference(endpoint_id))
+        await delete_endpoint(self.daemon, endpoint_id)
 
     async def adopt(self, endpoint_id: str, network: str) -> None:
         """Store the record of an endpoint on a CNI network whose only plugin is `idle`."""
@@ -75,52 +71,21 @@ class Host:
             await self.store.put_endpoint(replace(record, phase=phase, sandbox_key=sandbox, caller=caller))
 
 
-def reference(endpoint_id: str) -> JsonObject:
-    """Return the part of a call's body that names an endpoint."""
-    return {"NetworkID": NETWORK, "EndpointID": endpoint_id}
-
-
-def write_plugin(path: Path, script: str) -> None:
-    """Write a plugin in shell that answers VERSION."""
-    version = """echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'; exit 0"""
-    path.write_text(f'#!/bin/sh\n[ "$CNI_COMMAND" = VERSION ] && {{ {version}; }}\n{script}\n')
-    path.chmod(0o755)
-
-
 @asynccontextmanager
 async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     """A network with one address, on real plugins, and the first endpoint, which has that address."""
     real = find_plugins("machine").directory
     slow, broken, stuck = (tmp_path / name for name in ("slow", "broken", "stuck"))
-    bin_dir, conf_dir = (tmp_path / name for name in ("bin", "net.d"))
-    bin_dir.mkdir()
-    conf_dir.mkdir()
     hang = f"[ -e {slow} ] && sleep 0.5\nwhile [ -e {stuck} ]; do sleep 0.05; done"
-    write_plugin(bin_dir / "idle", f'[ "$CNI_COMMAND" = DEL ] || exit 0\n{hang}')
+    write_plugin(tmp_path / "bin/idle", f'[ "$CNI_COMMAND" = DEL ] || exit 0\n{hang}')
     wait = f'[ "$CNI_COMMAND" = DEL ] && [ -e {slow} ] && sleep 0.5'
     fail = f'[ "$CNI_COMMAND-$CNI_CONTAINERID" = DEL-{FIRST} ] && [ -e {broken} ] && exit 1'
-    write_plugin(bin_dir / "pool", f"{wait}\n{real}/ptp || exit $?\n{fail}\nexit 0")
-    ranges: JsonObject = {"subnet": "10.7.0.0/24", "rangeStart": ADDRESS, "rangeEnd": ADDRESS}
-    plugin: JsonObject = {"type": "pool", "ipam": {"type": "host-local", "ranges": [[ranges]]}}
-    conf_dir.joinpath("pool.conflist").write_bytes(
-        render_json({"cniVersion": "1.0.0", "name": "pool", "plugins": [plugin]})
-    )
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        cni_bin_dirs=(bin_dir, real),
-        cni_conf_dirs=(conf_dir,),
-        docker_host=f"unix://{tmp_path}/no-engine",
-        plugin_timeout_s=PLUGIN_TIMEOUT_S,
-    )
-    daemon = assemble(settings, store)
+    write_plugin(tmp_path / "bin/pool", f"{wait}\n{real}/ptp || exit $?\n{fail}\nexit 0")
+    plugin: JsonObject = {"type": "pool", "ipam": host_local("10.7.0.0/24", first=ADDRESS)}
+    daemon = assemble(configure(tmp_path, "pool", plugin, plugin_timeout_s=PLUGIN_TIMEOUT_S), store)
     host = Host(daemon=daemon, store=store, slow=slow, broken=broken, stuck=stuck)
-    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "pool"}}
-    data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
-    body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
-    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(host.daemon.teardown.queue.loop.run())
-        await call(host.daemon, "CreateNetwork", body)
+    async with tearing_down(daemon):
+        await create_network(daemon, "pool")
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
             yield host
@@ -131,7 +96,6 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
                 await host.delete(record.id)
             while store.endpoints():  # noqa: ASYNC110 - nothing sets an event
                 await asyncio.sleep(0.05)
-            background.cancel()
 
 
 async def test_the_holder_is_torn_down_before_many_others(store: Store, tmp_path: Path) -> None:
@@ -180,30 +144,6 @@ async def test_a_refusal_while_another_network_hangs(
             await pool.create(SECOND)
         assert THIRD in pool.daemon.teardown.queue.leaving
         assert pool.daemon.teardown.queue.all[EndpointId(THIRD)].attempts == 0
-
-
-@pytest.mark.usefixtures("few_processes")
-async def test_the_first_dead_endpoint_that_is_gone_is_enough(store: Store, tmp_path: Path) -> None:
-    """A dead endpoint whose DEL hangs does not use up the time: another one had the address."""
-    async with one_address(store, tmp_path) as pool:
-        await pool.adopt(THIRD, "pool")
-        for dead in (FIRST, THIRD):
-            await pool.lose(dead)
-        pool.stuck.touch()
-        assert await pool.create(SECOND) == f"{ADDRESS}/32"
-        assert THIRD in pool.daemon.teardown.queue.leaving
-
-
-@pytest.mark.usefixtures("few_processes")
-async def test_a_dead_endpoint_beside_one_that_leaves(store: Store, tmp_path: Path) -> None:
-    """An endpoint that leaves, and whose DEL hangs, does not keep the dead one that has the address."""
-    async with one_address(store, tmp_path) as pool:
-        await pool.adopt(THIRD, "pool")
-        await pool.lose(FIRST)
-        pool.stuck.touch()
-        await pool.delete(THIRD)
-        assert await pool.create(SECOND) == f"{ADDRESS}/32"
-        assert THIRD in pool.daemon.teardown.queue.leaving
 
 
 @pytest.mark.usefixtures("few_processes")

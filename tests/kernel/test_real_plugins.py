@@ -6,24 +6,34 @@ Each list offers several versions; the plugins determine which one is used. `pyt
 the newer plugins.
 """
 
+import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import Attachment, NetworkConfigurationList, PluginFailed, Result, Runtime, Verb, run_preflight
 from tests.kernel.real_plugins import (
+    BRIDGE,
+    HOST,
+    HOST_LOCAL,
+    LIMITS,
     LISTS,
     MACHINES,
+    PORTMAP,
     Executed,
     Plugins,
     assert_in_effect,
     container,
+    find_plugins,
     inside,
     make_list,
     observe,
 )
 from tests.lab import leftovers
+from tests.pages import CNI_INVOKER, read_programs
 
 pytestmark = pytest.mark.usefixtures("host_with_uplink")
 
@@ -106,3 +116,80 @@ async def test_an_attachment_of_an_older_version(runtime: Runtime, tmp_path: Pat
         await runtime.delete(network, attachment, kept)
         assert inside(attachment).links() == set()
         assert leftovers(before, observe(tmp_path)) == ""
+
+
+async def test_a_failed_add_is_undone_by_delete(runtime: Runtime, tmp_path: Path) -> None:
+    """The error has the plugin's own message, and DEL undoes what the plugins before it did."""
+    wrong: JsonObject = {"type": "tuning", "sysctl": {"net.core.no_such": "1"}}
+    network = await runtime.negotiate(make_list({**BRIDGE, "ipam": HOST_LOCAL}, wrong, data_dir=tmp_path))
+    before = observe(tmp_path)
+    with container("c1") as attachment:
+        with pytest.raises(PluginFailed, match="no_such") as caught:
+            await runtime.add(network, attachment)
+        assert (caught.value.plugin, caught.value.exit_status) == ("tuning", 1)
+        assert leftovers(before, observe(tmp_path)) != ""
+        await runtime.delete(network, attachment, None)
+        assert inside(attachment).links() == set()
+        assert leftovers(before, observe(tmp_path)) == ""
+
+
+async def test_many_adds_share_chains(plugins: Plugins, tmp_path: Path) -> None:
+    """However many ADDs run at once, each shared chain gets one jump; DEL removes everything else."""
+    runtime = Runtime([plugins.directory], replace(LIMITS, executions=16))
+    network = await runtime.negotiate(make_list({**BRIDGE, "ipam": HOST_LOCAL}, PORTMAP, data_dir=tmp_path))
+    before = observe(tmp_path)
+    attached: list[str] = []
+    all_attached = asyncio.Barrier(17)
+
+    def nat_rules() -> list[str]:
+        return [rule for rule in HOST.run("iptables -t nat -S").decode().splitlines() if "CNI" in rule]
+
+    async def attach(name: str, port: int) -> None:
+        with container(name) as plain:
+            ports: JsonObject = {"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}
+            attachment = replace(plain, capability_args=ports)
+            result = await runtime.add(network, attachment)
+            attached.append(name)
+            await all_attached.wait()
+            await runtime.delete(network, attachment, result)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for number in range(16):
+            tasks.create_task(attach(f"c{number}", 9000 + number))
+        while len(attached) < 16:  # noqa: ASYNC110  # the barrier is for what follows
+            await asyncio.sleep(0.05)
+        rules = nat_rules()
+        await all_attached.wait()
+    jumps = [rule for rule in rules if rule.startswith(("-A PREROUTING", "-A OUTPUT"))]
+    assert len(jumps) == len(set(jumps)) == 2
+    assert sum(rule.startswith("-A CNI-HOSTPORT-SETMARK") for rule in rules) == 1
+    assert sum(rule.startswith("-A CNI-DN-") for rule in rules) >= 16
+    assert not any(rule.startswith("-A CNI-DN-") for rule in nat_rules())
+    assert leftovers(before, observe(tmp_path)) == ""
+
+
+async def test_a_plugin_written_in_python(tmp_path: Path) -> None:
+    """The plugin of the documentation: real host-local gives its addresses, and real plugins take its result.
+
+    A failed ADD and a repeated DEL leave no reservation.
+    """
+    plugin = tmp_path / "cable"
+    plugin.write_text(read_programs(CNI_INVOKER)["pair.py"].replace("#!/usr/bin/env python3", f"#!{sys.executable}"))
+    plugin.chmod(0o755)
+    runtime = Runtime([tmp_path, find_plugins("machine").directory], LIMITS)
+    network = make_list({"type": "cable", "ipam": HOST_LOCAL}, {"type": "tuning", "mtu": 1400}, data_dir=tmp_path)
+    network = await runtime.negotiate(network)
+    assert (await runtime.version("cable")).supported[-1] == "1.1.0"
+    before = observe(tmp_path)
+    with container("python") as attachment:
+        result = await runtime.add(network, attachment)
+        assert inside(attachment).addresses("eth0") == ["10.99.0.2/24", "fd99::2/64"]
+        assert "python" in HOST.links()
+        await runtime.check(network, attachment, result)
+        added = observe(tmp_path)
+        with pytest.raises(PluginFailed, match="CalledProcessError"):  # the link on the host exists already
+            await runtime.add(network, replace(attachment, ifname="eth1"))
+        assert observe(tmp_path) == added
+        for _ in range(2):
+            await runtime.delete(network, attachment, result)
+    assert leftovers(before, observe(tmp_path)) == ""

@@ -35,6 +35,8 @@ ROUTES = {
     "10.60.0.0/16 encap ip id 5 dst 1.2.3.4 dev eth0": "an encapsulation",
     "10.61.0.0/16 via 10.1.0.1 mtu lock 1400": "metrics beyond MTU and MSS",
     "10.62.0.0/16 via 10.1.0.1 tos 0x10": "a type of service",
+    "10.63.0.0/16 via 10.1.0.1 initcwnd 20 mtu 1400": "metrics beyond MTU and MSS",
+    "fd77::/64 from fd00::/64 dev eth0": "fd77::/64 with a source prefix",
 }
 REFUSED = {
     **{f"ip route add {route}": words for route, words in ROUTES.items()},
@@ -53,6 +55,10 @@ REFUSED = {
     "ip maddr add 33:33:00:00:00:55 dev eth0": "multicast addresses",
     "tc qdisc add dev eth0 root stab overhead 9 tbf rate 1mbit burst 10kb latency 70ms": "a size table",
     "tc qdisc add dev eth0 clsact": "qdisc clsact",
+    "tc qdisc add dev eth0 ingress": "qdisc ingress",
+    "tc qdisc add dev eth0 root handle 1: htb": "qdisc htb",
+    "nft add table inet odd": "nftables tables",
+    "iptables -A INPUT -j ACCEPT": "tables",
     "ip link add sit0 type veth peer name tunl0": "a further link, (sit0|tunl0)",
     "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir out": "IPsec policies",
 }

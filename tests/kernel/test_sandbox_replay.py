@@ -13,7 +13,6 @@ from cnm_bridge.core.link_state import (
     SCOPE_GLOBAL,
     UNICAST,
     Neighbour,
-    NotCarriable,
     Observation,
     ReplacedRoute,
     Route,
@@ -187,25 +186,6 @@ async def test_the_root_qdisc_is_carried(
     )
     assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
     assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
-
-
-@pytest.mark.parametrize(
-    ("commands", "words"),
-    [
-        (("tc qdisc add dev eth0 root handle 1: htb",), "qdisc htb"),
-        (("tc qdisc add dev eth0 ingress",), "qdisc ingress"),
-        (("nft add table inet odd",), "nftables tables"),
-        (("iptables -A INPUT -j ACCEPT",), "tables"),
-    ],
-)
-async def test_what_cannot_be_carried_is_refused(
-    kernel: Kernel, host: Namespace, staging: Namespace, commands: tuple[str, ...], words: str
-) -> None:
-    """The error names it, and the link stays in staging."""
-    with pytest.raises(NotCarriable, match=words):
-        await prepare(kernel, host, staging, *commands, observation=EVERYTHING)
-    assert staging.links() == {"eth0"}
-    host.ip("link delete outside")
 
 
 REPLACED = ReplacedRoute(

@@ -19,7 +19,6 @@ from cnm_bridge.core.link_state import (
     NamespaceMissing,
     NamespaceRefused,
     NameTaken,
-    NotCarriable,
     Route,
     Snapshot,
 )
@@ -243,29 +242,6 @@ async def test_the_host_namespace_is_refused(kernel: Kernel, host: Namespace, tm
     assert host.is_up("eth0")
     await kernel.remove_staging(path)
     destroy(host, "eth0")
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("route add 10.6.0.0/16 nexthop via 10.1.0.7 nexthop via 10.1.0.8", "10.6.0.0/16 with several next hops"),
-        ("route add 10.7.0.0/16 encap ip id 5 dst 10.1.0.9 dev eth0", "10.7.0.0/16 with an encapsulation"),
-        ("route add fd77::/64 from fd00::/64 dev eth0", "fd77::/64 with a source prefix"),
-        ("route add 10.7.0.0/16 via 10.1.0.9 tos 0x10", "10.7.0.0/16 with a type of service"),
-        ("route add 10.7.0.0/16 via 10.1.0.9 initcwnd 20 mtu 1400", "10.7.0.0/16 with metrics beyond MTU and MSS"),
-        ("link add dummy0 type veth peer name dummy1", r"a further link, dummy\d \(veth\)"),
-    ],
-)
-async def test_what_a_snapshot_cannot_have_is_refused(
-    kernel: Kernel, host: Namespace, veth: Namespace, command: str, words: str
-) -> None:
-    """The error names it, and the link is unchanged."""
-    veth.ip("address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad", command)
-    with pytest.raises(NotCarriable, match=words):
-        await take_out(kernel, veth)
-    assert veth.is_up("eth0")
-    assert veth.addresses("eth0") == ["10.1.0.2/24", "fd00::2/64"]
-    destroy(host, "outside")
 
 
 async def test_a_cancelled_call_completes(kernel: Kernel, host: Namespace, veth: Namespace) -> None:

@@ -132,17 +132,6 @@ async def test_a_request_that_cannot_be_stored(
     assert store.endpoints() == ()
 
 
-@pytest.mark.usefixtures("yields_without_limit")
-async def test_an_abandoned_endpoint_does_not_yield(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """Docker may have started its container again, and the new endpoint needs the address and the ports."""
-    await put(store, endpoint(FIRST, Phase.READY))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
-    async with running(teardowns):
-        await teardowns.abandon(store.get_endpoint(EndpointId(FIRST)))
-        assert teardowns.requested_ids == frozenset()
-        await wait_gone(store, FIRST)
-
-
 async def test_a_request_for_an_unknown_endpoint(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """Nothing is added: the endpoint is gone already, or never existed."""
     teardowns = make_queue(store, kernel, tmp_path / "run")
@@ -343,32 +332,4 @@ async def test_a_docker_that_becomes_quiet_while_a_teardown_waits(store: Store, 
         await asyncio.sleep(0.12)
         assert teardowns.untried == {FIRST}
         docker.quiet_for = 0.2
-        await wait_gone(store, FIRST)
-
-
-async def test_a_call_that_waits_for_an_attempt_after_which_another_begins_at_once(
-    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It returns after the first of them."""
-    monkeypatch.setattr("cnm_bridge.system.retries.Retries.first_pause_s", 3600.0)
-    monkeypatch.setattr(Blocking, "attempts", 0)
-    monkeypatch.setattr(Blocking, "may_end", may_end := asyncio.Event())
-    await put(store, endpoint(FIRST, Phase.READY))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Blocking)
-    first = EndpointId(FIRST)
-    async with running(teardowns), asyncio.TaskGroup() as tasks:
-        teardowns.add(first)
-        may_end.set()
-        await teardowns.wait_tried()
-        may_end.clear()
-        teardowns.add(first)
-        await wait_begun(2)
-        wait = tasks.create_task(teardowns.wait_left([first]))
-        await asyncio.sleep(0)
-        teardowns.add(first)
-        may_end.set()
-        await asyncio.sleep(0)
-        may_end.clear()
-        await wait
-        may_end.set()
         await wait_gone(store, FIRST)
