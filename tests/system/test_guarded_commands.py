@@ -185,11 +185,12 @@ def test_the_connectivity_test(host: Host) -> None:
     plain = host.make()
     server = host.container(plain)
     (address,) = (one.ip for one in server.link().addresses if not one.ip.is_link_local)
+    host.lab.docker("exec", "--detach", server.name, "httpd", "-f", "-p", "443")
     name = host.make("--allow", str(address))
     done = host.run("test", name, "--json")
     steps = {one["step"]: (one["result"], one["detail"]) for one in json.loads(done.stdout)}
     assert done.returncode == 0, done.stdout
-    assert steps["allowed"] == ("passed", f"{address} is reached")
+    assert steps["allowed"] == ("passed", f"{address}:443 is reached")
     assert steps["refused"] == ("passed", "192.0.2.1:8080, which the allow-list does not have")
     assert (steps["peer"][0], "gateway" in steps, "outside" in steps) == ("passed", False, False)
     found = json.loads(host.run("doctor", "--json").stdout)["findings"]

@@ -5,38 +5,16 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-__all__ = ["REFUSED", "Destination", "Guard", "parse_lookup"]
-
-Address = IPv4Address | IPv6Address
+__all__ = ["REFUSED", "Guard", "parse_lookup"]
 
 REFUSED: Final = IPv4Address("192.0.2.1")
 """An address that nothing has (RFC 5737)."""
-_ENTRY: Final = re.compile(
-    r"(?:\[(?P<six>[^]]+)\]|(?P<plain>[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:/\d+)?)|(?P<host>[^:]+))"
-    r"(?::(?P<port>\d+|\*)(?:-\d+)?(?:/(?P<protocol>\w+))?)?"
-)
+_ENTRY: Final = re.compile(r"(?!host:)(?P<host>[\w.-]+)(?::(?P<port>\d+)(?:/tcp)?)?")
 _WEB: Final = 443
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Something that an entry allows.
-
-    Attributes:
-        host: A name or an address.
-        port: The port of TCP; None for a ping.
-    """
-
-    host: str
-    port: int | None
-
-    def __str__(self) -> str:
-        if self.port is None:
-            return self.host
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+_EVERYTHING: Final = "0.0.0.0/0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,38 +31,20 @@ class Guard:
     name_server: str | None = None
     is_audited: bool = False
 
-    def destinations(self) -> Iterator[Destination]:
-        """Yield what can be tried of the allow-list: names, and networks of one address, by TCP or a ping."""
-        for entry in self.entries:
-            found = _ENTRY.fullmatch(entry)
-            if found is None or found["protocol"] == "udp" or entry.startswith(("@", "*", "host:")):
-                continue
-            host = found["six"] or found["plain"] or found["host"]
-            given = found["port"]
-            port = int(given) if given and given != "*" else None
-            try:
-                network = ip_network(host)
-            except ValueError:
-                yield Destination(host, port or _WEB)
-            else:
-                if network.num_addresses == 1:
-                    yield Destination(str(network.network_address), port)
+    @property
+    def lets_all_out(self) -> bool:
+        """Whether an unknown address is reached."""
+        return self.is_audited or any(entry.startswith(_EVERYTHING) for entry in self.entries)
 
-    def refuses(self, address: Address) -> bool:
-        """Return whether no network of the allow-list has an address."""
-        return not self.is_audited and not any(address in network for network in self._networks())
-
-    def _networks(self) -> Iterator[IPv4Network | IPv6Network]:
+    def destinations(self) -> Iterator[tuple[str, int]]:
+        """Yield names and IPv4 addresses of the allow-list, each with a port of TCP."""
         for entry in self.entries:
             found = _ENTRY.fullmatch(entry)
             if found is not None:
-                try:
-                    yield ip_network(found["six"] or found["plain"] or found["host"])
-                except ValueError:
-                    continue
+                yield found["host"], int(found["port"] or _WEB)
 
 
-def parse_lookup(output: str) -> tuple[Address, ...]:
+def parse_lookup(output: str) -> tuple[IPv4Address | IPv6Address, ...]:
     """Return the addresses in the output of `nslookup`, without that of the server."""
     _, _, answer = output.partition("Name:")
     found = re.findall(r"^Address(?: \d+)?:\s+([0-9a-fA-F.:]+)", answer, re.MULTILINE)

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.lists.guard import RESPONDER
-from cnm_bridge.operator.connectivity.guarded import REFUSED, Destination, Guard, parse_lookup
+from cnm_bridge.operator.connectivity.guarded import REFUSED, Guard, parse_lookup
 from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
+from cnm_bridge.system.commands import CompletedCommand
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
@@ -165,49 +167,38 @@ def _reach_outside(pair: Pair, outside: Address | None, *, has_route: bool) -> S
 def _reach_allowed(pair: Pair, guard: Guard) -> Step:
     """Try the first destinations of the allow-list, until one answers."""
     tried = [*islice(guard.destinations(), _TRIED)]
-    for one in tried:
-        if _connect(pair, one):
-            return _passed("allowed", f"{one} is reached")
-    for one in tried:
-        if _host_connects(one):
-            return _failed("allowed", f"{one} is in the allow-list and does not answer, although the host reaches it")
-    return _skipped("allowed", "no single address or name of the allow-list answers the host, by TCP or a ping")
+    for host, port in tried:
+        if _connects(pair, host, port):
+            return _passed("allowed", f"{host}:{port} is reached")
+    for host, port in tried:
+        with suppress(OSError), socket.create_connection((host, port), timeout=_LIMIT_S):
+            text = f"{host}:{port} is in the allow-list and does not answer, although the host reaches it"
+            return _failed("allowed", text)
+    return _skipped("allowed", "no name or IPv4 address of the allow-list answers the host by TCP")
+
+
+def _connects(pair: Pair, host: str, port: int) -> bool:
+    """Return whether the first container reaches a server; a name is resolved as a program would."""
+    first = pair.names[0]
+    try:
+        addresses: tuple[Address, ...] = (ip_address(host),)
+    except ValueError:
+        addresses = parse_lookup(pair.inside(first, "nslookup", host, RESPONDER).output)
+    return any(_tries(pair, str(one), port).succeeded for one in addresses)
+
+
+def _tries(pair: Pair, address: str, port: int) -> CompletedCommand:
+    return pair.inside(pair.names[0], "nc", "-w", str(_LIMIT_S), address, str(port), "-e", "true")
 
 
 def _reach_refused(pair: Pair, guard: Guard) -> Step:
     """Try an address that the allow-list does not have: it must be refused at once."""
-    if not guard.refuses(REFUSED):
-        return _skipped("refused", "the network only watches" if guard.is_audited else f"the allow-list has {REFUSED}")
-    done = pair.inside(pair.names[0], "nc", "-w", str(_LIMIT_S), str(REFUSED), str(PORT), "-e", "true")
+    if guard.lets_all_out:
+        return _skipped("refused", "the network only watches, or its allow-list has everything")
+    done = _tries(pair, str(REFUSED), PORT)
     if done.succeeded or "refused" not in done.error.lower():
         return _failed("refused", f"{REFUSED}:{PORT} is not refused: {done.error}")
     return _passed("refused", f"{REFUSED}:{PORT}, which the allow-list does not have")
-
-
-def _connect(pair: Pair, to: Destination) -> bool:
-    """Return whether the first container reaches a destination; a name is resolved as a program would."""
-    first = pair.names[0]
-    try:
-        addresses: tuple[Address, ...] = (ip_address(to.host),)
-    except ValueError:
-        addresses = parse_lookup(pair.inside(first, "nslookup", to.host, RESPONDER).output)
-    for address in addresses:
-        if to.port is None and _ping(pair, address):
-            return True
-        command = ("nc", "-w", str(_LIMIT_S), str(address), str(to.port), "-e", "true")
-        if to.port is not None and pair.inside(first, *command).succeeded:
-            return True
-    return False
-
-
-def _host_connects(to: Destination) -> bool:
-    if to.port is None:
-        return _host_reaches(ip_address(to.host))
-    try:
-        socket.create_connection((to.host, to.port), timeout=_LIMIT_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def _resolve(pair: Pair, peers: tuple[Address, ...]) -> Step:

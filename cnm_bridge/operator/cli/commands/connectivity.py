@@ -8,21 +8,20 @@ import signal
 import socket
 from collections.abc import Callable
 from difflib import get_close_matches
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import get_objects, get_str, get_strings
+from cni_bridge_spec import get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
+from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.output import with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
@@ -51,7 +50,6 @@ class _UnknownNetwork(Refused):
 )
 @with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
-@click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
 @click.argument("network")
 @click.pass_context
 @exits
@@ -61,7 +59,6 @@ def test(
     /,
     *,
     outside: str | None,
-    busybox: Path | None,
     network: str,
     as_json: bool,
     **given: object,
@@ -76,7 +73,7 @@ def test(
     """
     warn_of_mistakes(context)
     settings = daemon_settings(context, given)
-    steps = _run(settings, network, outside, busybox, _discard if as_json else _show)
+    steps = _run(settings, network, outside, _discard if as_json else _show)
     failed = [step for step in steps if step.outcome is Outcome.FAILED]
     if as_json:
         rows = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
@@ -95,24 +92,21 @@ def _discard(_: Step) -> None:
     pass
 
 
-def _run(
-    settings: Settings, network: str, outside: str | None, busybox: Path | None, show: Callable[[Step], None]
-) -> list[Step]:
+def _run(settings: Settings, network: str, outside: str | None, show: Callable[[Step], None]) -> list[Step]:
     """Run all steps, and clean up, also if one of `_ENDS` interrupts them; show each as it ends, and return all."""
     try:
         target = None if outside is None else ip_address(outside)
     except ValueError as exc:
         raise Refused(f"--outside {outside}: not an IP address") from exc
-    found = busybox or shutil.which("busybox")
-    if found is None:
-        raise Refused("there is no busybox in PATH: apt-get install busybox-static, or set --busybox")
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise Refused("there is no busybox in PATH: apt-get install busybox-static")
     docker = DockerCommand(settings.docker_host)
     no_ports, guard = _examine(docker, settings, network)
     pair = Pair(
         docker,
         network,
         publishes=not no_ports,
-        is_torn_down=partial(_are_torn_down, settings.admin_path),
         name_server=None if guard is None else guard.name_server,
     )
     steps: list[Step] = []
@@ -125,7 +119,7 @@ def _run(
         if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP after nohup
             signal.signal(number, signal.default_int_handler)
     try:
-        for step in run_steps(pair, Path(found), outside=target, no_ports=no_ports, guard=guard):
+        for step in run_steps(pair, Path(busybox), outside=target, no_ports=no_ports, guard=guard):
             add(step)
     except KeyboardInterrupt:
         steps.append(Step(name="interrupt", outcome=Outcome.FAILED, detail="the other steps were left out"))
@@ -201,12 +195,3 @@ def _may_listen(path: Path) -> bool:
         except OSError:
             pass
         return True
-
-
-def _are_torn_down(admin_socket: Path, endpoints: frozenset[str]) -> bool:
-    """Return whether the daemon knows none of these endpoints; without a daemon, Docker's own answer counts."""
-    try:
-        status = AdminClient(admin_socket).get("status")
-    except DaemonError:
-        return True
-    return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
