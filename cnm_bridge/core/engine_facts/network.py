@@ -23,7 +23,7 @@ is then null, and the options of the host's `--config-only` network are missing 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -193,7 +193,6 @@ class EngineIpamNetwork:
         options: The user's `--ipam-opt` options.
         subnets: Its subnets.
         addresses: The addresses that it has: of endpoints, gateways, and those given with `--aux-address`.
-        containers: The names of its containers, by address.
     """
 
     id: str
@@ -201,7 +200,6 @@ class EngineIpamNetwork:
     options: JsonObject
     subnets: frozenset[IPv4Network | IPv6Network]
     addresses: frozenset[IPv4Address | IPv6Address]
-    containers: Mapping[IPv4Address | IPv6Address, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -213,7 +211,6 @@ class EngineIpamNetwork:
         """
         ipam = get_object(document, "IPAM")
         configured = get_objects(ipam, "Config")
-        of_endpoints = {ip_address(text.partition("/")[0]): name for text, name in _of_endpoints(document)}
         return cls(
             id=get_str(document, "Id"),
             name=get_str(document, "Name"),
@@ -222,9 +219,10 @@ class EngineIpamNetwork:
                 ip_network(subnet, strict=False) for pool in configured if (subnet := find_str(pool, "Subnet"))
             ),
             addresses=frozenset(
-                (*(ip_address(text.partition("/")[0]) for text in _of_networks(configured) if text), *of_endpoints)
+                ip_address(text.partition("/")[0])
+                for text in (*_of_networks(configured), *_of_endpoints(document))
+                if text
             ),
-            containers={address: name for address, name in of_endpoints.items() if name},
         )
 
 
@@ -240,11 +238,8 @@ def _of_networks(configured: tuple[JsonObject, ...]) -> Iterator[str | None]:
         yield from (find_str(auxiliary, name) for name in auxiliary)
 
 
-def _of_endpoints(document: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of a network's endpoints, each with the name of its container."""
+def _of_endpoints(document: JsonObject) -> Iterator[str | None]:
     containers = get_object(document, "Containers")
     for key in containers:
         endpoint = get_object(containers, key)
-        for family in ("IPv4Address", "IPv6Address"):
-            if text := find_str(endpoint, family):
-                yield text, find_str(endpoint, "Name") or ""
+        yield from (find_str(endpoint, family) for family in ("IPv4Address", "IPv6Address"))

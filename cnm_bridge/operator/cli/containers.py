@@ -18,7 +18,9 @@ from cni_bridge_spec import (
     JsonObject,
     JsonValue,
     as_object,
+    find_object,
     find_str,
+    get_object,
     get_objects,
     get_str,
     get_strings,
@@ -163,6 +165,18 @@ def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
     return get_strings(endpoint, "dynamicAddresses")
 
 
+def docker_addresses(container: EngineContainer, network: str) -> tuple[str, ...]:
+    """Return the addresses that Docker shows of a container on a network, without prefix length.
+
+    Args:
+        container: The container.
+        network: The network's key in `container.networks`.
+    """
+    networks = find_object(find_object(container.document, "NetworkSettings") or {}, "Networks") or {}
+    shown = get_object(networks, network)
+    return tuple(filter(None, (find_str(shown, key) for key in ("IPAddress", "GlobalIPv6Address"))))
+
+
 def take_inventory(
     client: AdminClient, docker_host: str, *, limit_s: float = ENGINE_LIMIT_S, dynamic: bool = False
 ) -> Inventory:
@@ -176,7 +190,7 @@ def take_inventory(
     containers: tuple[EngineContainer, ...] = ()
     names: Mapping[str, str] = {}
     try:
-        containers, names = _ask(docker_host, limit_s)
+        containers, names = ask_engine(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
     by_endpoint = {found: container for container in containers for found in container.endpoint_ids}
@@ -185,7 +199,7 @@ def take_inventory(
     )
 
 
-def _ask(host: str, limit_s: float) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
+def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
     """Ask the engine for all containers and the names of networks, without what only the daemon's client needs.
 
     That client's imports take a tenth of a second.

@@ -5,16 +5,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_objects, get_str
-from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str
+from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses, docker_addresses
 from cnm_bridge.operator.cli.output import UNKNOWN, ports_text
 
 __all__ = ["draw_tree"]
 
 _NO_LINK: Final = "no common link"
 _OTHERS: Final = "other drivers"
-_ADDRESSES: Final = ("IPAddress", "GlobalIPv6Address")
 _WITHOUT_LINK: Final = frozenset({"host", "none"})
 """Docker's networks without a link."""
 
@@ -74,14 +72,8 @@ def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:
         for key, network_id in container.networks.items() if container.state in RUNNING else ():
             name = inventory.network_names.get(network_id, key)  # it may have been connected by an ID
             if network_id not in ours and name not in _WITHOUT_LINK:
-                rows.setdefault(name, []).append((container.name, _docker_addresses(container, key)))
+                rows.setdefault(name, []).append((container.name, " ".join(docker_addresses(container, key))))
     return {f"{_OTHERS}  network {name}": _aligned(found) for name, found in sorted(rows.items())}
-
-
-def _docker_addresses(container: EngineContainer, network: str) -> str:
-    networks = find_object(find_object(container.document, "NetworkSettings") or {}, "Networks") or {}
-    shown = get_object(networks, network)
-    return " ".join(filter(None, (find_str(shown, key) for key in _ADDRESSES)))
 
 
 def _aligned(rows: Sequence[Row]) -> Sequence[str]:

@@ -11,10 +11,14 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
+from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
     Inventory,
+    ask_engine,
+    docker_addresses,
     dynamic_addresses,
     take_inventory,
 )
@@ -35,6 +39,10 @@ _ENDPOINTS: Final = (
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
+_ADDRESSES: Final = (
+    *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
+    *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
+)
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -67,10 +75,7 @@ def ls(
     if tree and networks:
         raise click.UsageError("--tree draws networks with their containers; leave --networks out")
     if addresses:
-        # Imported here: this takes twice as long as everything else.
-        from cnm_bridge.operator.cli.requested_addresses import name_addresses, show_addresses  # noqa: PLC0415
-
-        return show_addresses(name_addresses(AdminClient(socket), docker_host)), ExitStatus.FINE
+        return _list_addresses(AdminClient(socket), docker_host), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
     show = show_networks if networks else show_tree if tree else show_endpoints
     return show(inventory, network), ExitStatus.FINE
@@ -122,6 +127,43 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
+
+
+def _list_addresses(client: AdminClient, docker_host: str) -> Shown:
+    document = client.get("addresses")
+    try:
+        containers, _ = ask_engine(docker_host)
+    except EngineUnavailable as exc:
+        return show_addresses(document, (), (f"names of containers are not known: {exc}",))
+    return show_addresses(document, containers)
+
+
+def show_addresses(document: JsonObject, containers: Sequence[EngineContainer], notes: Sequence[str] = ()) -> Shown:
+    """Return the table of the addresses that Docker has requested.
+
+    Args:
+        document: `spec/admin/addresses.json`.
+        containers: The engine's, which have the addresses of this driver's pools.
+        notes: What the reader should know.
+    """
+    names = {ip: one.name for one in containers for key in one.networks for ip in docker_addresses(one, key)}
+    found: list[JsonObject] = [
+        {**one, "name": find_str(one, "name") or names.get((find_str(one, "address") or "").partition("/")[0])}
+        if get_str(one, "use") == "any"
+        else one
+        for one in get_objects(document, "addresses")
+    ]
+    rows: list[JsonObject] = [
+        {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))} for one in found
+    ]
+    rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
+    table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
+    return Shown(document={**document, "addresses": [*found]}, parts=[table], notes=notes)
+
+
+def _user_of(address: JsonObject) -> str | None:
+    """Return the container that has an address; "?" for an unknown one, or `--aux-address`; None for a gateway."""
+    return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
 def _endpoints(inventory: Inventory, network_id: str | None) -> Sequence[JsonObject]:

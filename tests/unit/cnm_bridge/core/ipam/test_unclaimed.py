@@ -123,7 +123,6 @@ def test_what_the_engine_shows() -> None:
     }
     found = EngineIpamNetwork.from_json(document)
     assert found.addresses == frozenset(map(ip_address, ("10.1.2.1", "10.1.2.9", "10.1.2.3", "10.1.2.4", "fd00::3")))
-    assert found.containers == {ip_address("10.1.2.3"): "web", ip_address("fd00::3"): "web"}
     assert found.subnets == {SUBNET, ip_network("fd00::/64")}
     assert has_ipam_driver(document, "cni-bridge")
     assert not has_ipam_driver({"IPAM": {"Driver": "default"}}, "cni-bridge")

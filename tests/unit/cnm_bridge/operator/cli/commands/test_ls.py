@@ -5,18 +5,16 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from ipaddress import ip_address
 
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.core.engine_facts import EngineContainer, EngineIpamNetwork
+from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
-from cnm_bridge.operator.cli.commands.ls import show_endpoints, show_networks
+from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Inventory
 from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
-from cnm_bridge.operator.cli.requested_addresses import Addresses, show_addresses, with_names
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
@@ -162,27 +160,18 @@ def test_addresses_have_the_names_of_their_containers() -> None:
         known = {"section": "lan", "address": text, "name": name, "use": use, "createdAt": None}
         return {**known, "id": text, "pool": "one", "phase": "reserved", "plugin": None}
 
-    texts = ("10.1.2.3/24", "10.1.2.4/24", "10.1.2.5/24", "fd00::3/64")
+    texts = ("10.1.2.3/24", "10.1.2.5/24", "fd00::3/64")
     gateway, named = address("10.1.2.1/24", use="gateway"), address("10.1.2.2/24", "db")
     document: JsonObject = {"pools": [], "addresses": [gateway, named, *map(address, texts)]}
-    web = {ip_address("10.1.2.3"): "web", ip_address("fd00::3"): "web", ip_address("10.1.2.1"): "web"}
-    networks = [
-        EngineIpamNetwork(
-            id=name, name=name, options=options, subnets=frozenset(), addresses=frozenset(), containers=has
-        )
-        for name, options, has in (
-            ("blue", {"cni.ipam": "lan"}, web),
-            ("red", {"cni.ipam": "wan"}, {ip_address("10.1.2.5"): "other"}),
-            ("green", {}, {ip_address("10.1.2.4"): "log"}),
-        )
-    ]
-    shown = show_addresses(Addresses(document=with_names(document, networks)))
+    addresses: JsonObject = {"NetworkID": BLUE, "IPAddress": "10.1.2.3", "GlobalIPv6Address": "fd00::3"}
+    networks: JsonObject = {"blue": addresses, "red": {"NetworkID": RED, "IPAddress": "10.1.2.1"}}
+    web = replace(container("aa" * 32, "web"), document={"NetworkSettings": {"Networks": networks}})
+    shown = show_addresses(document, [web])
     (drawn,) = (part for part in shown.parts if isinstance(part, Table))
     assert {row["address"]: row["container"] for row in drawn.rows} == {
         "10.1.2.1/24": None,
         "10.1.2.2/24": "db",
         "10.1.2.3/24": "web",
-        "10.1.2.4/24": "log",
         "10.1.2.5/24": "?",
         "fd00::3/64": "web",
     }
