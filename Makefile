@@ -89,7 +89,7 @@ interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered
 kernel: setup # with more workers than processors: many of these tests wait
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
 	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
-	$(BIN)/pytest --numprocesses 5 tests/kernel $(KERNEL_OF_EXTRAS)
+	$(BIN)/pytest --numprocesses 5 -m 'not long' tests/kernel $(KERNEL_OF_EXTRAS)
 
 test-egress: setup # all tests of guarded networks, with a thousand containers in each mode; ENGINE=26.1 (needs root)
 	@PACKAGES="ufw firewalld dbus" tests/lab/install-packages
@@ -104,7 +104,7 @@ crashfull: setup # the daemon killed at every pair of boundaries, which takes ho
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
 
 shortsoak: setup
-	$(BIN)/pytest tests/soak
+	$(BIN)/pytest -m 'not long' tests/soak
 
 soak: setup ## develop: N=1000 random operations and kills; SEED= repeats (root)
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH)) $(if $(TROUBLES),--troubles $(TROUBLES))
@@ -114,9 +114,11 @@ system: setup
 	@$(BIN)/python -m tests.lab.fetch_programs prometheus compose || true # without them the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 -m 'not long' tests/system
 
-test-long: setup # the long system tests and the variants that `make test` leaves out (needs root)
+test-long: setup # the long tests and the variants that `make test` leaves out (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true
 	$(BIN)/pytest --numprocesses 4 -m long tests/system
+	$(BIN)/pytest --numprocesses 4 -m long tests/kernel $(KERNEL_OF_EXTRAS)
+	$(BIN)/pytest -m long tests/soak
 
 alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
 	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip

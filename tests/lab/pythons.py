@@ -30,10 +30,14 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
 _SAME: Final = (
     "tests/contract/test_differential.py",
-    "tests/contract/test_conformance_kit.py::test_the_published_verdicts",
+    "tests/contract/test_docs.py",
+    "tests/contract/test_pages.py",
+    "tests/contract/test_import_names.py",
+    "tests/contract/test_schemas.py",
+    "tests/unit/test_package_scripts.py",
     "tests/unit/state/test_damaged_database.py::test_no_damage_prevents_a_start",
 )
-"""Long tests beside libcni, and of thousands of damaged files: their outcome does not depend on the interpreter."""
+"""Tests beside libcni, of damaged files, documents and scripts: their outcome does not depend on the interpreter."""
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
 """Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"

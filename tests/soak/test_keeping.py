@@ -45,6 +45,7 @@ number() { iptables -t nat -S "$1" | grep -n -- "$2" | head -n 1 | { IFS=: read 
 """
 
 
+@pytest.mark.long
 def test_losses_are_found() -> None:
     """Each loss is reported once it has happened, with its round and its container; before there is no difference."""
     if os.geteuid() != 0:

@@ -221,6 +221,7 @@ def test_names_are_open_to_the_one_who_asked_and_for_a_time(network: Network, ou
         assert outside.arrivals() == []
 
 
+@pytest.mark.long
 def test_many_elements(network: Network) -> None:
     """A thousand addresses take one transaction; DEL removes all of them, and only them."""
     with (
@@ -277,6 +278,7 @@ def _passed_on(client: socket.socket, accepted: socket.socket) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_the_mark_is_a_setting(outside: Internet, records: Records, tmp_path: Path) -> None:
     """It is the same for all networks of a host, and one that is not a single bit is refused."""
     network = Network(tmp_path, "agents", 1, ["198.51.100.16/28"], settings={"mark": "0x20000000"})
@@ -344,6 +346,7 @@ def test_gc(network: Network, outside: Internet) -> None:
         assert reach(one, outside) == (True, False)
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment(network: Network, outside: Internet) -> None:
     """An ADD or DEL that is killed leaves nothing that DEL does not remove, and nothing open."""
     seed = random.Random(7)  # noqa: S311
@@ -409,6 +412,7 @@ def test_a_list_that_cannot_be_guarded(
     assert records.all() == ()
 
 
+@pytest.mark.long
 def test_names_need_the_responder(network: Network) -> None:
     """Without it ADD and STATUS say what to start; a list of addresses needs none."""
     assert network.call("STATUS") == {}
@@ -423,6 +427,7 @@ def test_names_need_the_responder(network: Network) -> None:
         assert network.call("STATUS", settings={"allow": ["a.example"]}) == {}
 
 
+@pytest.mark.long
 def test_an_invalid_list(network: Network) -> None:
     """ADD and STATUS say which entry is wrong; nothing is left."""
     answer = network.call("STATUS", settings={"allow": ["https://a.example"]})
@@ -435,6 +440,7 @@ def test_an_invalid_list(network: Network) -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_set_of_entries(network: Network, outside: Internet) -> None:
     """It is a file with an entry in each line."""
     answer = network.call("STATUS", settings={"allow": ["@none"]})
@@ -451,6 +457,7 @@ def test_a_set_of_entries(network: Network, outside: Internet) -> None:
         HOST.run("umount /etc/cni-bridge")
 
 
+@pytest.mark.long
 def test_an_address_that_is_taken(network: Network, outside: Internet, tmp_path: Path) -> None:
     """A second network with the same subnet is refused while a container has the address."""
     (tmp_path / "other").mkdir()

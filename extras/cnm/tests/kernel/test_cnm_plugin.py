@@ -187,6 +187,7 @@ def test_an_add_that_cannot_be_undone(cni: Runtime, remote: RemoteDriver, tmp_pa
     assert not (tmp_path / "blue/10.77.0.100").exists()
 
 
+@pytest.mark.long
 def test_a_network_that_was_created_without_an_answer(cni: Runtime, remote: RemoteDriver) -> None:
     """It may exist: DEL deletes it, and an ADD without a DEL before it accepts that the driver has it."""
     remote.hang_up = {"CreateNetwork"}
@@ -249,6 +250,7 @@ def test_a_program_of_the_driver_that_is_missing(cni: Runtime, remote: RemoteDri
     assert not (tmp_path / "blue/10.77.0.100").exists()
 
 
+@pytest.mark.long
 def test_a_strict_driver_after_the_end_of_the_namespace(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
     """The link has ended with the namespace, so the driver never finds it again: DEL logs that, and finishes."""
     remote.refuse["DeleteEndpoint"] = "cannot delete the link: stuck"
@@ -308,6 +310,7 @@ def test_del_of_what_was_never_added(cni: Runtime) -> None:
             cni.delete(network(), one, None)
 
 
+@pytest.mark.long
 def test_a_driver_that_does_not_answer(cni: Runtime, remote: RemoteDriver) -> None:
     """DEL says so with code 11, try again later, and the repeated DEL completes."""
     with container("one") as (attachment, box):
@@ -340,6 +343,7 @@ def test_gc_and_status(cni: Runtime, remote: RemoteDriver) -> None:
     assert failed.value.code == 50
 
 
+@pytest.mark.long
 def test_our_own_daemon(cni: Runtime, private_namespaces: int, tmp_path: Path) -> None:
     """CNI, cnm, the daemon, CNI: two containers reach each other, and nothing is left behind."""
     assert private_namespaces

@@ -117,6 +117,7 @@ def test_create_of_a_list_that_cannot_work(netavark: Netavark) -> None:
     assert "firewal" in error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["setup", "teardown"])
 def test_input_that_is_not_netavark_s(netavark: Netavark, word: str) -> None:
     """It is refused, and nothing has happened."""
@@ -213,6 +214,7 @@ def test_gc(netavark: Netavark, monkeypatch: pytest.MonkeyPatch) -> None:
     assert netavark.leases() == set()
 
 
+@pytest.mark.long
 def test_teardown_needs_neither_list_nor_namespace(netavark: Netavark) -> None:
     """What was stored at set-up is enough; without it there is nothing to do."""
     with made_namespace("one") as box:
@@ -223,6 +225,7 @@ def test_teardown_needs_neither_list_nor_namespace(netavark: Netavark) -> None:
     assert netavark.call("teardown", "/run/netns/one", stdin=netavark.container()).returncode == 0
 
 
+@pytest.mark.long
 def test_two_interfaces(netavark: Netavark) -> None:
     """`podman network connect`: each interface has a record of its own."""
     with made_namespace("one") as box:

@@ -111,6 +111,7 @@ def test_host_local(tmp_path: Path, private_namespaces: int) -> None:
     assert (counts.get("failed", 0), counts["skipped"]) == (0, 2), report
 
 
+@pytest.mark.long
 def test_a_shell_script(tmp_path: Path, private_namespaces: int) -> None:
     """A plugin without addresses conforms as well."""
     assert private_namespaces
