@@ -216,7 +216,7 @@ class ConfigurationNotFound(CniError):
     Attributes:
         known: The existing names, most similar first.
         problems: The files that could not be used; the missing one may be among them.
-        own: Those of them that have the name in their file's: the text is about them alone.
+        own: Those of them that have the name in their file's, or are a directory: the text is about them alone.
     """
 
     code = ErrorCode.INVALID_CONFIGURATION
@@ -234,7 +234,7 @@ class ConfigurationNotFound(CniError):
         nearest = get_close_matches(name or "", known, n=len(known), cutoff=0.5) if known else []
         self.known = (*nearest, *(other for other in known if other not in nearest))
         self.problems = tuple(problems)
-        self.own = tuple(one for one in problems if name and one.file is not None and name in one.file.stem)
+        self.own = tuple(one for one in problems if _may_have(one.file, name, directories))
         searched = ", ".join(map(str, directories)) or "no directory at all"
         missing = "no net configurations found" if name is None else f'no net configuration with name "{name}"'
         text = f"{missing} in {searched}; there are: {', '.join(self.known) or 'none'}"
@@ -247,6 +247,11 @@ class ConfigurationNotFound(CniError):
         if problems and not self.own:
             text += f"; unusable: {'; '.join(map(str, problems))}"
         super().__init__(text)
+
+
+def _may_have(file: "Path | None", name: str | None, directories: "Sequence[Path]") -> bool:
+    """Return whether an unusable file, or a directory that cannot be read, seems to have a configuration."""
+    return file is not None and (file in directories or (name is not None and name in file.stem))
 
 
 class AttachmentExists(CniError):

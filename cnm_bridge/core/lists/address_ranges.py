@@ -220,3 +220,19 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
     problem = find_pool_problem(network, pools)
     if problem is not None:
         raise Refused(f"{problem.text}; {problem.remedy}")
+
+
+def refuse_outside(network: NetworkConfigurationList, wanted: Iterable[IPv4Address | IPv6Address], origin: str) -> None:
+    """Refuse addresses that `cni.ips` asks for and no range of host-local has; its own text does not name the ranges.
+
+    Raises:
+        JsonError: The ranges cannot be parsed.
+        Refused: There is such an address.
+    """
+    ranges = parse_ranges(network) if network.plugins[0].ipam_type == HOST_LOCAL else ()
+    for address in wanted:
+        if ranges and not any(one.contains(address) for one in ranges):
+            has = ", ".join(str(one.subnet) if one.is_whole else f"{one.first} to {one.last}" for one in ranges)
+            raise Refused(
+                f"cni.ips: {address} is not an address of CNI configuration {network.name} ({origin}), which has {has}"
+            )

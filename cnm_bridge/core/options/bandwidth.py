@@ -75,5 +75,6 @@ def _parse(option: str, text: str | None) -> int | None:
     bits = int(Decimal(match[1]) * _FACTORS.get((match[2] or "").lower(), 1)) if match else 0
     if not bits:
         unit = "bits" if option.endswith("burst") else "bits per second"
-        raise BadOption(option, f"{text!r} is not a number of {unit}, such as 500k, 10M, 1.5G or 64Ki")
+        lowered = " (docker run writes options in lower case)" if text.lower() == text else ""
+        raise BadOption(option, f"{text!r}{lowered} is not a number of {unit}, such as 500k, 10M, 1.5G or 64Ki")
     return bits

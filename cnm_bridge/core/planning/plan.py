@@ -17,7 +17,7 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import NULL_IPAM, Refused
-from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools
+from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools, refuse_outside
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME
@@ -180,6 +180,8 @@ def _plan(request: PlanRequest) -> Plan:
     network = with_guard(request.network, options.egress.allow, audit=options.egress.audit)
     internal = without_gateway(network, internal=request.internal)
     refuse_other_pools(network, request.pools)
+    if not request.has_pool and not options.capabilities:  # such as ipRanges
+        refuse_outside(network, map(_ip, options.ips), origin_of(network))
     addresses = _merge(requested, options.ips)
     is_reserved = _are_reserved(addresses, request.pools)
     sticky = _plan_sticky(request, addresses)
@@ -342,6 +344,9 @@ def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject
             how = _WHO_HELPS.get(
                 capability, f'the plugin that understands it must have "capabilities": {{ "{capability}": true }}'
             )
-            raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
+            raise Refused(
+                f"CNI configuration {network.name} ({origin_of(network)}) has no plugin with the capability "
+                f"{capability}; {how}"
+            )
         named[name] = value
     return named

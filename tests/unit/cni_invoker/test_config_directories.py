@@ -240,6 +240,17 @@ def test_a_broken_file_of_that_name_is_all_that_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_a_directory_that_cannot_be_read_is_all_that_is_said(tmp_path: Path) -> None:
+    """Whether the configuration exists is not known, so nothing is suggested."""
+    directory = tmp_path / "file"
+    directory.touch()
+    with pytest.raises(
+        ConfigurationNotFound,
+        match=f'^no net configuration with name "blue": error reading {directory}: Not a directory$',
+    ):
+        index(directory).find("blue")
+
+
 def test_an_empty_configuration_says_so(tmp_path: Path) -> None:
     """The error says that there are no networks, and where to put a file."""
     with pytest.raises(

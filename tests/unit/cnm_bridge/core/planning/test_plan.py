@@ -233,6 +233,17 @@ def test_docker_and_options_may_request_the_same_address() -> None:
         plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=requested, ips="10.1.0.8")
 
 
+def test_an_address_that_no_range_has() -> None:
+    """The refusal shows the ranges of the list; those of other IPAM plugins are not known."""
+    part: JsonObject = {**HOST_LOCAL, "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.20"}
+    for ipam, has in ((HOST_LOCAL, "10.1.0.0/24"), (part, "10.1.0.9 to 10.1.0.20")):
+        with pytest.raises(
+            Refused, match=rf"10\.9\.0\.9 is not an address of .* blue \(.*\), which has {re.escape(has)}$"
+        ):
+            plan({"type": "bridge", "ipam": ipam}, ips="10.9.0.9")
+    assert plan({"type": "bridge", "ipam": {"type": "static"}}, ips="10.9.0.9/24").addresses
+
+
 @pytest.mark.parametrize(
     ("plugin", "args", "capability_args"),
     [
@@ -311,7 +322,8 @@ def _route(interface: IpInterface) -> Route:
 
 def test_requested_addresses_must_exist() -> None:
     """The prefix length matters if it was requested."""
-    planned = plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.9,fd00::9/64")
+    both: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}
+    planned = plan({"type": "bridge", "ipam": both}, ips="10.1.0.9,fd00::9/64")
     refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/64", "10.1.0.10/24"))
     with pytest.raises(Refused, match=re.escape("did not assign fd00::9/64 but 10.1.0.9/24, fd00::9/80")):
         refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/80"))
