@@ -82,17 +82,16 @@ class Explanation:
             "warnings": list(self.warnings),
         }
 
-    def render_text(self, *, with_plugins: bool = False) -> str:
-        """Return the explanation as text: a few sentences in plain words, and a line for each option with an effect.
+    def render_details(self, *, with_plugins: bool = False) -> str:
+        """Return a line for each option with an effect, and for each warning; empty if there is none.
 
         Args:
             with_plugins: Whether to add what each plugin receives, and what is synced into the sandbox.
         """
-        lines = [*self._sentences(), *self._option_lines()]
-        return "\n".join((*lines, *(self._plugin_lines() if with_plugins else ())))
+        return "\n".join((*self._option_lines(), *(self._plugin_lines() if with_plugins else ()))).strip("\n")
 
-    def _sentences(self) -> Iterator[str]:
-        """Yield what a container gets: addresses, gateway, link, ports, names, plugins."""
+    def sentences(self) -> Iterator[str]:
+        """Yield what a container gets, in plain words: addresses, gateway, link, ports, names, plugins."""
         plan, configuration = self.plan, self.plan.configuration
         name = self.docker_network or configuration.name
         yield from (f"No container starts on {name}: {problem}" for problem in self.problems)

@@ -8,6 +8,7 @@ Nothing of a help is cut.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from functools import wraps
 from typing import Any, Final
@@ -88,6 +89,14 @@ class Command(click.Command):
     ) -> None:
         super().__init__(*args, **attributes)
         self.examples: Final = tuple(f"{NAME} {example}" for example in examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; for an unknown option only the nearest one is suggested."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            near = get_close_matches(exc.option_name, exc.possibilities or (), n=1)
+            raise click.NoSuchOption(exc.option_name, exc.message, near, exc.ctx) from exc
 
     def get_short_help_str(self, limit: int = _UNLIMITED) -> str:  # noqa: ARG002 - click's own
         """Return the first sentence, whole."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Final, TypeVar
 
 import click
@@ -62,17 +62,32 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prose:
+    """Lines that a terminal shows with line ends between words.
+
+    Attributes:
+        lines: The lines.
+        hang: The columns by which the further lines of each are indented.
+        commands: How lines begin that are left as they are, because they have a command.
+    """
+
+    lines: Sequence[str]
+    hang: int = 0
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What a command shows.
 
     Attributes:
         document: Everything, for `--json`.
-        parts: Tables, and texts between them.
+        parts: Tables, and texts between them, which are left to the terminal: a wrapped command cannot be pasted.
         notes: What the reader should know, for standard error.
     """
 
     document: JsonValue
-    parts: Sequence[Table | str]
+    parts: Sequence[Table | Prose | str]
     notes: Sequence[str] = field(default=())
 
 
@@ -102,24 +117,52 @@ def render(shown: Shown, *, as_json: bool, no_trunc: bool) -> None:
     if as_json:
         echo(json.dumps(shown.document, indent=2))
         return
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal and not no_trunc else None
-    has_colours = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    # Lines of texts are left to the terminal: a command that is wrapped cannot be pasted.
-    parts = (
-        printable(part, keep="\n\t")
-        if isinstance(part, str)
-        else _draw(part, no_trunc=no_trunc, width=width, has_colours=has_colours)
-        for part in shown.parts
+    width = terminal_width()
+    has_colours = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    click.echo(
+        "\n\n".join(_render(part, no_trunc=no_trunc, width=width, has_colours=has_colours) for part in shown.parts)
     )
-    click.echo("\n\n".join(parts))
+
+
+def _render(part: Table | Prose | str, *, no_trunc: bool, width: int | None, has_colours: bool) -> str:
+    match part:
+        case Table():
+            return _draw(part, no_trunc=no_trunc, width=width, has_colours=has_colours)
+        case Prose():
+            return "\n".join(
+                line if line.startswith(part.commands) else fold(line, width, hang=part.hang)
+                for line in map(printable, part.lines)
+            )
+    return printable(part, keep="\n\t")
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal; None if standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fold(line: str, width: int | None, *, hang: int) -> str:
+    """Return a line with line ends between words.
+
+    Args:
+        line: The line.
+        width: That of the terminal; None leaves the line as it is.
+        hang: The columns by which further lines are indented.
+    """
+    if width is None or len(line) <= width:
+        return line
+    return fill(
+        line, max(width, 2 * hang), subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _draw(shown: Table, *, no_trunc: bool, width: int | None, has_colours: bool) -> str:
     heads, keys = zip(*shown.columns, strict=True)
     rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in shown.rows]
-    if width is None:
+    if width is None or no_trunc:
         widths: Mapping[str, int] = {key: max(len(row[i]) for row in (heads, *rows)) for i, key in enumerate(keys)}
+        if width is not None and _total(widths.values()) > width:
+            return "\n\n".join(_record(heads, row) for row in rows)
     else:
         widths = fit_columns(keys, [heads, *rows], optional=shown.optional, shortened=_NAMES, width=width)
 
@@ -141,6 +184,12 @@ def _draw(shown: Table, *, no_trunc: bool, width: int | None, has_colours: bool)
     if hidden:
         lines.append(style(f"without {', '.join(hidden)}: --no-trunc shows all columns", _FAINT))
     return "\n".join(lines)
+
+
+def _record(heads: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row of a table that is wider than the terminal: a line for each column."""
+    longest = max(map(len, heads))
+    return "\n".join(f"{head.ljust(longest)}  {text}" for head, text in zip(heads, row, strict=True))
 
 
 def _wrap(text: str, width: int) -> Sequence[str]:

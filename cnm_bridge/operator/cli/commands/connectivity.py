@@ -23,7 +23,7 @@ from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.output import with_json
+from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
@@ -33,6 +33,8 @@ from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_s
 
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a stop by a service manager, a terminal that is closed."""
+_DETAIL: Final = 20
+"""Where the detail of a step begins, in columns."""
 _NOT_TESTED: Final = frozenset({"none", "host"})
 """Docker's networks that are never meant."""
 
@@ -85,7 +87,7 @@ def test(
 
 
 def _show(step: Step) -> None:
-    echo(f"{step.outcome:<8} {step.name:<10} {printable(step.detail)}")
+    echo(fold(f"{step.outcome:<8} {step.name:<10} {printable(step.detail)}", terminal_width(), hang=_DETAIL))
 
 
 def _discard(_: Step) -> None:

@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.output import Shown, shows
+from cnm_bridge.operator.cli.output import Prose, Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.settings.options import (
@@ -25,6 +25,7 @@ from cnm_bridge.operator.doctor.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 
 _LIMIT_S: Final = 10.0
+_COMMANDS: Final = ("    fix: ", "    do: ", "    or: ")
 
 
 @click.command(
@@ -47,7 +48,8 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     file = ConfigurationFile(configuration_file(context), find_mistakes(context))
     report = Report.of(asyncio.run(gather(settings, file, _ask_daemon(settings), quick=quick)))
     document = report.render_json()
-    shown = Shown(document=document, parts=[report.render_text(quick=quick)])
+    lines = report.render_text(quick=quick).split("\n")
+    shown = Shown(document=document, parts=[Prose(lines=lines, hang=4, commands=_COMMANDS)])
     return shown, ExitStatus.FINE if report.is_good else ExitStatus.FINDINGS
 
 

@@ -2,22 +2,28 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge events`: what the daemon does, as it happens."""
 
-import shutil
-import sys
-import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.output import SHORT, with_json
+from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.output import SHORT, fold, terminal_width, with_json
+from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.settings.options import with_settings
 
-_INDENT: Final = 30
+_INDENT: Final = 32
+_MOMENT_S: Final = 1.0
 
 
 @click.command(
@@ -29,23 +35,113 @@ _INDENT: Final = 30
     "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many earlier ones first."
 )
 @click.option("--no-follow", is_flag=True, help="Do not wait for further ones.")
+@with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @with_json
-def events(socket: Path, *, last: int, no_follow: bool, as_json: bool) -> ExitStatus:
+def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_host: str) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
-    The daemon keeps some thousand events in memory. They have the names that they have in its log: rpc.answered,
-    rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and how many.
+    They stand below the endpoint that they are about, with its container as far as Docker has it; with --no-follow each
+    endpoint has one block. The daemon keeps some thousand events in memory. They have the names that they have in its
+    log: rpc.answered, rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and
+    how many.
 
     With --json each line is a JSON object.
     """
+    client = AdminClient(socket)
+    found = client.lines("events", last=str(last), follow="0" if no_follow else "1")
     try:
-        lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
-        for event in lines:
-            echo(render_json(event).decode() if as_json else _fold(event_line(with_words(event))))
+        if as_json:
+            for event in found:
+                echo(render_json(event).decode())
+        else:
+            _show([[*found]] if no_follow else _batches(found), _Names(client, docker_host))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
+
+
+def _show(batches: Iterable[Sequence[JsonObject]], names: "_Names") -> None:
+    """Print events as they come in, those of one endpoint in a batch together."""
+    subject = None
+    for event in (event for batch in batches for event in by_subject(batch)):
+        if subject_of(event) != subject:
+            echo(("" if subject is None else "\n") + names.title(event))
+            subject = subject_of(event)
+        echo(fold(event_line(with_words(event)), terminal_width(), hang=_INDENT))
+
+
+def _batches(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
+    """Yield what happens within some moments: then Docker has the name of a container that has just started."""
+    waiting: SimpleQueue[JsonObject | DaemonError | None] = SimpleQueue()
+
+    def read() -> None:
+        end = None
+        try:
+            for event in events:
+                waiting.put(event)
+        except DaemonError as exc:
+            end = exc
+        waiting.put(end)
+
+    Thread(target=read, daemon=True).start()
+    one = waiting.get()
+    while isinstance(one, dict):
+        batch = [one]
+        ends_s = time.monotonic() + _MOMENT_S
+        with suppress(Empty):
+            while isinstance(one := waiting.get(timeout=max(0.0, ends_s - time.monotonic())), dict):
+                batch.append(one)
+            yield batch
+            break
+        yield batch
+        one = waiting.get()
+    if isinstance(one, DaemonError):
+        raise one
+
+
+class _Names:
+    """The names of containers and networks, which are asked for again if one is not known."""
+
+    def __init__(self, client: AdminClient, docker_host: str) -> None:
+        self._client = client
+        self._docker_host = docker_host
+        self._endpoints: dict[str, str] = {}
+        self._networks: dict[str, str] = {}
+
+    def title(self, event: JsonObject) -> str:
+        """Return what an event is about, e.g. `web on blue (0123456789ab)`."""
+        subject, network = subject_of(event), find_str(event, "networkId")
+        if not subject:
+            return "cni-bridge"
+        if subject not in self._endpoints and subject not in self._networks:
+            self._ask()
+        on = self._networks.get(network or "")
+        if subject == network:
+            return printable(f"network {on or subject[:SHORT]}")
+        name = self._endpoints.get(subject)
+        named = f"{name} ({subject[:SHORT]})" if name else f"endpoint {subject[:SHORT]}"
+        return printable(f"{named} on {on}" if on else named)
+
+    def _ask(self) -> None:
+        inventory = take_inventory(self._client, self._docker_host)
+        self._endpoints |= {one: container.name for one, container in inventory.containers.items()}
+        self._networks |= inventory.networks
+
+
+def by_subject(events: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yield events with those of one endpoint together, in the order of their first ones."""
+    blocks: dict[str, list[JsonObject]] = {}
+    for event in events:
+        blocks.setdefault(subject_of(event), []).append(event)
+    for block in blocks.values():
+        yield from block
+
+
+def subject_of(event: JsonObject) -> str:
+    """Return the ID of the endpoint that an event (`spec/admin/event.json`) is about, else of the network; or ""."""
+    ids = (find_str(event, key) for key in ("endpointId", "containerId", "networkId"))
+    return next(filter(None, ids), "")
 
 
 def with_words(event: JsonObject) -> JsonObject:
@@ -55,26 +151,18 @@ def with_words(event: JsonObject) -> JsonObject:
 
 
 def event_line(event: JsonObject) -> str:
-    """Return an event as a line: time, name, what happened to what; 80 columns without addresses and an error."""
-    ids = (find_str(event, key) for key in ("endpointId", "containerId", "networkId"))
+    """Return an event as a line: time, name, what happened; 80 columns without addresses and an error."""
     duration, count, outcome = event.get("durationMs"), event.get("count"), find_str(event, "outcome")
+    step = (
+        " ".join(filter(None, (find_str(event, "plugin"), find_str(event, "verb"))))
+        or (find_str(event, "rpc") or "").rpartition(".")[2]
+    )
     parts = (
-        (find_str(event, "rpc") or "").rpartition(".")[2],
-        " ".join(filter(None, (find_str(event, "plugin"), find_str(event, "verb")))),
-        next((found[:SHORT] for found in ids if found), ""),
-        find_str(event, "phase"),
-        " ".join(get_strings(event, "addresses")) if "addresses" in event else None,
+        find_str(event, "phase") or step,
         None if duration is None else f"{float(str(duration)):.0f} ms",
+        " ".join(get_strings(event, "addresses")) if "addresses" in event else None,
         None if outcome == "success" else outcome,
         None if count is None else str(count),
         find_str(event, "error"),
     )
-    return f"{str(event['time'])[11:23]}  {event['event']:<15} {printable('  '.join(filter(None, parts)))}"
-
-
-def _fold(line: str) -> str:
-    """Return a line with line ends between words, as wide as the terminal; in a pipe it stays a line."""
-    if not sys.stdout.isatty():
-        return line
-    width = max(shutil.get_terminal_size().columns, 2 * _INDENT)
-    return textwrap.fill(line, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False)
+    return f"  {str(event['time'])[11:23]}  {event['event']:<15} {printable('  '.join(filter(None, parts)))}"

@@ -37,7 +37,7 @@ from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.output import Shown, shows
+from cnm_bridge.operator.cli.output import Prose, Shown, shows
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
 from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
@@ -93,8 +93,9 @@ def explain(
         found = asyncio.run(_explain(settings, network, chosen, requested))
     except (CniError, OSError) as exc:
         raise Refused(str(exc)) from exc
-    document = found.render_json()
-    shown = Shown(document=document, parts=[found.render_text(with_plugins=plugins)])
+    details = found.render_details(with_plugins=plugins)
+    sentences = Prose(lines=[*found.sentences()])
+    shown = Shown(document=found.render_json(), parts=[sentences, details] if details else [sentences])
     return shown, ExitStatus.FINDINGS if found.problems else ExitStatus.FINE
 
 
@@ -221,7 +222,7 @@ async def find_explained_network(
         if ours is not None:
             raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
         if exc.own:
-            raise
+            raise _UnknownNetwork(str(exc)) from exc
         other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
         raise _UnknownNetwork(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
     return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

@@ -25,7 +25,7 @@ from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
-from cnm_bridge.operator.cli.output import SHORT, Shown, Table, age, count, ports_text, shows
+from cnm_bridge.operator.cli.output import SHORT, Prose, Shown, Table, age, count, ports_text, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
@@ -34,6 +34,8 @@ _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),
 )
 _DIFFERENCES: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
+_COUNTED: Final = frozenset({"rule", "reservation", "link"})
+"""What is counted without --rules: what the host has for the container."""
 _HOST: Final = "host"
 """What a difference is about if the host lacks something that the plugins need."""
 
@@ -82,11 +84,11 @@ def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str], *, wit
     return Shown(document=[*documents], parts=parts, notes=notes)
 
 
-def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | str]:
+def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose | str]:
     container = find_object(document, "container")
     result = find_object(document, "result") or {}
     further = _further(document)
-    counts = ", ".join(count(len(texts), noun) for noun, texts in further.items() if texts)
+    counts = ", ".join(count(len(texts), noun) for noun, texts in further.items() if texts and noun in _COUNTED)
     lines = {
         "container": f"{get_str(container, 'name')} ({get_str(container, 'image')})" if container else "?",
         "network": find_str(document, "networkName") or get_str(document, "networkId"),
@@ -106,7 +108,7 @@ def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | str]:
         "sandbox": find_str(document, "sandboxKey") or "" if with_rules else "",
         "further": "" if with_rules or not counts else f"{counts}; --rules shows them",
     }
-    yield "\n".join(f"{name:<14} {printable(value)}" for name, value in lines.items() if value)
+    yield Prose(lines=[f"{name:<14} {value}" for name, value in lines.items() if value], hang=15)
     yield Table(columns=_PLUGINS, rows=[_plugin(one) for one in get_objects(document, "plugins")])
     for title, texts in further.items() if with_rules else ():
         if texts:

@@ -45,3 +45,9 @@ def test_the_help_is_complete(name: str, command: Command) -> None:
     for example in command.examples:
         assert f"\n  {example}\n" in text
         parse(shlex.split(example))
+
+
+def test_only_the_nearest_option_is_suggested() -> None:
+    """Other options that are a little like it are no help."""
+    done = CliRunner().invoke(main, ["network", "create", "green", "--subnt", "10.9.0.0/16"])
+    assert (done.exit_code, "'--subnet'?" in done.output, "--json" in done.output) == (2, True, False)

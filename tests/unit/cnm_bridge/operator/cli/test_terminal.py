@@ -30,6 +30,13 @@ render(Shown(document={}, parts=["docker network create " * 5]), as_json=False, 
 """
 
 
+PROSE: Final = """
+from cnm_bridge.operator.cli.output import Prose, Shown, render
+lines = ["mode  " + "word " * 20, "fix: " + "docker run " * 9]
+render(Shown(document={}, parts=[Prose(lines=lines, hang=6, commands=("fix: ",))]), as_json=False, no_trunc=False)
+"""
+
+
 def printed(*arguments: str, program: str = SHOW, **env: str) -> str:
     """Return what is printed on a terminal of 60 columns."""
     ours, theirs = pty.openpty()
@@ -64,12 +71,22 @@ def test_a_text_is_left_to_the_terminal() -> None:
     assert "docker network create " * 5 in printed(program=LONG)
 
 
+def test_prose_has_line_ends_between_words() -> None:
+    """Further lines are indented; a line with a command is left as it is."""
+    lines = printed(program=PROSE).splitlines()
+    assert [line for line in lines if line.startswith("fix: ")] == ["fix: " + "docker run " * 9]
+    assert lines[0].startswith("mode  word word")
+    assert lines[1].startswith("      word")
+    assert max(len(line) for line in lines if not line.startswith("fix: ")) <= 60
+
+
 def test_nothing_is_cut_off() -> None:
-    """With --no-trunc."""
+    """With --no-trunc; a table that is too wide becomes a record for each row."""
     shown = printed("full", "narrow", NO_COLOR="1")
     assert "77" * 32 in shown
     assert "with-a-long-tag" in shown
     assert "without" not in shown
+    assert [line.split()[0] for line in shown.splitlines()] == ["ID", "PHASE", "WHAT", "IMAGE", "MAC"]
 
 
 def test_columns_that_do_not_fit() -> None:

@@ -3,7 +3,7 @@
 """The lines of `cni-bridge events`."""
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.commands.events import event_line, with_words
+from cnm_bridge.operator.cli.commands.events import by_subject, event_line, with_words
 
 GONE: JsonObject = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -18,7 +18,7 @@ def test_the_last_phase_is_deleted() -> None:
     """The document has null."""
     shown = with_words(GONE)
     line = event_line(shown)
-    assert line == "03:04:05.678  endpoint.phase  777777777777  deleted"
+    assert line == "  03:04:05.678  endpoint.phase  deleted"
 
 
 def test_other_events_are_unchanged() -> None:
@@ -30,7 +30,7 @@ def test_other_events_are_unchanged() -> None:
 def test_a_joined_endpoint_has_its_addresses() -> None:
     """Docker may not know them."""
     line = event_line({**GONE, "phase": "joined", "addresses": ["10.1.2.3", "fd00::3"]})
-    assert line == "03:04:05.678  endpoint.phase  777777777777  joined  10.1.2.3 fd00::3"
+    assert line == "  03:04:05.678  endpoint.phase  joined  10.1.2.3 fd00::3"
 
 
 def test_a_line_has_at_most_80_columns() -> None:
@@ -42,8 +42,8 @@ def test_a_line_has_at_most_80_columns() -> None:
         "durationMs": 1816.4,
     }
     line = event_line(call)
-    assert line == "03:04:05.678  rpc.answered    ProgramExternalConnectivity  777777777777  1816 ms"
-    assert len(line) == 80
+    assert line == "  03:04:05.678  rpc.answered    ProgramExternalConnectivity  1816 ms"
+    assert len(line) <= 80
     failed: JsonObject = {
         "time": GONE["time"],
         "event": "plugin.executed",
@@ -53,4 +53,11 @@ def test_a_line_has_at_most_80_columns() -> None:
         "outcome": "PluginFailed",
         "durationMs": 3.2,
     }
-    assert event_line(failed) == "03:04:05.678  plugin.executed bridge ADD  777777777777  3 ms  PluginFailed"
+    assert event_line(failed) == "  03:04:05.678  plugin.executed bridge ADD  3 ms  PluginFailed"
+
+
+def test_each_endpoint_has_one_block() -> None:
+    """In the order of their first events; an event of a plugin has the endpoint's ID as that of its container."""
+    one, other = GONE, {**GONE, "endpointId": "88" * 32}
+    plugin: JsonObject = {"time": "", "event": "plugin.executed", "containerId": "77" * 32}
+    assert [*by_subject([one, other, plugin, other])] == [one, plugin, other, other]

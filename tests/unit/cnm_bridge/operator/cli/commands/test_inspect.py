@@ -2,11 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The text of `cni-bridge inspect`."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
-from cnm_bridge.operator.cli.output import Table
+from cnm_bridge.operator.cli.output import Prose, Shown, Table
 
 ADD: JsonObject = {"time": "2026-01-02T03:04:05.000+00:00", "outcome": "success", "durationMs": 12.0}
 
@@ -32,6 +34,12 @@ def document(deleted_at: str) -> JsonObject:
     }
 
 
+def lines(shown: Shown) -> Sequence[str]:
+    """Return the lines about an endpoint itself."""
+    (prose,) = (part for part in shown.parts if isinstance(part, Prose))
+    return prose.lines
+
+
 def test_few_lines_for_most_readers() -> None:
     """Rules and arguments are counted, and shown with --rules; IDs are short."""
     rules = ["iptables -t nat -A POSTROUTING -s 10.22.0.2/32", "iptables -A CNI-FORWARD -s 10.22.0.2/32 -j ACCEPT"]
@@ -42,11 +50,11 @@ def test_few_lines_for_most_readers() -> None:
     }
     owned: JsonObject = {"reservations": ["/var/lib/cni/networks/lan/10.22.0.2"], "rules": rules, "links": []}
     endpoint: JsonObject = {**made, "addresses": ["10.22.0.2/16"], "result": result, "owned": owned}
-    (short,) = (part for part in show_inspected([endpoint], ()).parts if isinstance(part, str))
-    assert "gateway        10.22.0.1\n" in short
-    assert "routes         0.0.0.0/0, 10.9.0.0/16 via 10.22.0.9\n" in short
-    assert short.endswith("further        2 rules, 1 reservation, 1 argument; --rules shows them")
-    assert "77" * 32 not in short
+    short = lines(show_inspected([endpoint], ()))
+    assert "gateway        10.22.0.1" in short
+    assert "routes         0.0.0.0/0, 10.9.0.0/16 via 10.22.0.9" in short
+    assert short[-1] == "further        2 rules, 1 reservation; --rules shows them"
+    assert "77" * 32 not in "".join(short)
     whole = "\n".join(str(part) for part in show_inspected([endpoint], (), with_rules=True).parts)
     assert all(rule in whole for rule in rules)
     assert "77" * 32 in whole
@@ -56,8 +64,8 @@ def test_the_reason_of_the_attach_mode_is_shown() -> None:
     """Records of older versions have none."""
     made = document("2026-01-02T03:04:04.000+00:00")
     explained = show_inspected([{**made, "modeReason": "the container has further networks"}], ())
-    assert "mode           move, because the container has further networks\n" in str(explained.parts[0])
-    assert "mode           move\n" in str(show_inspected([made], ()).parts[0])
+    assert "mode           move, because the container has further networks" in lines(explained)
+    assert "mode           move" in lines(show_inspected([made], ()))
 
 
 @pytest.mark.parametrize(
