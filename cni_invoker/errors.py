@@ -402,8 +402,7 @@ class PluginFailed(PluginError):
         signal: The signal that killed it, e.g. `SIGSEGV`; None if there was none or if that was lost.
         stderr_tail: The last lines of its standard error.
         duration_s: How long it ran, in seconds.
-        crash: How it crashed, in one line: the signal, or Go's panic. None if no signal killed it. It is not in the
-            message.
+        crash: How it crashed: the signal, or that it ended as Go's programs do after a panic. Otherwise None.
     """
 
     def __init__(

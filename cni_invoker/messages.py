@@ -19,7 +19,6 @@ _SENTENCES: Final = {
     "no lock in {directory}: {reason}",
     "plugin.delete_failed": "plugin {plugin} did not undo its ADD, but the other plugins have run: {error}",
     "plugin.executed": "plugin {plugin} has run {verb} for {container_id}/{ifname}: {outcome} after {duration_ms} ms",
-    "plugin.not_loaded": "plugin {plugin} cannot be loaded into this process; its executable is used instead: {reason}",
     "plugin.not_observed": "the observer failed after {verb} of plugin {plugin}, which is not affected",
     "plugin.stderr": "plugin {plugin} ({verb}) wrote on standard error: {line}",
     "plugin.stdout": "plugin {plugin} ({verb}) failed, and wrote on standard output: {line}",

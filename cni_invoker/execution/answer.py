@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The executable of a plugin: where it is, what its end means, and why the kernel did not execute it."""
 
+import errno
 import json
 import os
 import re
@@ -13,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cni_invoker.documents.checks import check_plugin_type
-from cni_invoker.documents.jsontypes import JsonObject, find_str
-from cni_invoker.documents.schema import load_validator
+from cni_invoker.documents.jsontypes import JsonObject, as_object, find_str
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import BadResult, ErrorCode, PluginFailed, PluginNotFound, PluginTimeout, describe_end
 from cni_invoker.messages import is_debugging, log_event
@@ -32,19 +32,13 @@ _LOGGED_LINES: Final = 100
 _LOGGED_BYTES: Final = 64 << 10
 """How much of the end of the standard output is decoded to be logged, because that blocks the event loop."""
 
-_GO_PANIC: Final = 2
-_GO_STACK: Final = re.compile(rb"^goroutine ", re.MULTILINE)
-_GO_MESSAGE: Final = re.compile(rb"^(?:panic|fatal error): .*", re.MULTILINE)
-
 _LOST: Final = "whether it did what it was to do is not known"
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
 """How much of the end of the standard output is searched for an error."""
 _ERROR_STARTS: Final = 50
 """How many of the first and of the last `{` are tried, because the search blocks the event loop."""
-_check_error: Final = load_validator("error")  # now, because later there may be no descriptor to read it with
-_OF_A_LOG: Final = frozenset({"level", "lvl", "severity", "ts", "time", "timestamp", "logger"})
-"""Keys of a JSON log line, which has a `msg` like an error."""
+_GO_PANIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +105,6 @@ def judge(request: "Request", path: Path | None, ended: "Ended", limits: "Limits
             container_id=request.environment.get("CNI_CONTAINERID", ""),
             status=ended.status,
             stdout=ended.stdout,
-            stderr=ended.stderr,
             stderr_tail=stderr_tail,
             hides_output=limits.stderr_lines == 0 and bool(ended.stderr.strip() or ended.stdout),
             duration_s=ended.duration_s,
@@ -134,7 +127,6 @@ def plugin_failure(
     container_id: str,
     status: int | None,
     stdout: bytes,
-    stderr: bytes = b"",
     stderr_tail: Sequence[str] = (),
     hides_output: bool = False,
     duration_s: float,
@@ -145,6 +137,7 @@ def plugin_failure(
     """
     exit_status = status if status is not None and status >= 0 else None
     ended_by = _signal_name(-status) if status is not None and status < 0 else None
+    end = describe_end(exit_status, ended_by)
     error = find_error(stdout)
     found = error or {}
     code = found.get("code")
@@ -155,51 +148,36 @@ def plugin_failure(
         network=network,
         container_id=container_id,
         code=code if isinstance(code, int) and code else ErrorCode.INTERNAL,
-        msg=find_str(found, "msg")
-        or (
-            _hint(status, describe_end(exit_status, ended_by))
-            if hides_output
-            else _substitute(status, stdout, error, stderr_tail, describe_end(exit_status, ended_by))
-        ),
+        msg=find_str(found, "msg") or _substitute(end, status, stdout, error, stderr_tail, hides_output=hides_output),
         details=find_str(found, "details") or "",
         exit_status=exit_status,
         signal=ended_by,
         stderr_tail=stderr_tail,
         duration_s=duration_s,
-        crash=ended_by if exit_status != _GO_PANIC else _find_panic(stderr),
+        crash=ended_by or (end if exit_status == _GO_PANIC and error is None else None),
     )
 
 
-def _find_panic(stderr: bytes) -> str | None:
-    """Return Go's message of a panic, which the stacks of the goroutines follow; None if there are no stacks."""
-    if _GO_STACK.search(stderr) is None:
-        return None
-    message = _GO_MESSAGE.search(stderr)
-    text = "panic" if message is None else message[0].decode("utf-8", "replace").strip()
-    return text[:_SHOWN_CHARACTERS]
-
-
 def _substitute(
-    status: int | None, stdout: bytes, error: JsonObject | None, stderr_tail: Sequence[str], end: str
+    end: str,
+    status: int | None,
+    stdout: bytes,
+    error: JsonObject | None,
+    stderr_tail: Sequence[str],
+    *,
+    hides_output: bool,
 ) -> str:
     """Return a message for a plugin that printed none, in libcni's words (`RawExec.pluginErr`)."""
     if status is None:
         return _LOST
+    if hides_output:
+        return f"netplugin failed with no error message: {end}; its output is logged at level debug"
     # At most four bytes are a character; to decode all of it would block the event loop.
     said = stdout.strip()[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
     if said and error is None:
         return f"netplugin failed but error parsing its diagnostic message: it printed no CNI error, but: {said}"
     written = " | ".join(stderr_tail)
     return f"netplugin failed: {written}" if written else f"netplugin failed with no error message: {end}"
-
-
-def _hint(status: int | None, end: str) -> str:
-    """Return a message for a plugin that printed none, without what it printed instead."""
-    return (
-        _LOST
-        if status is None
-        else f"netplugin failed with no error message: {end}; its output is logged at level debug"
-    )
 
 
 def _signal_name(number: int) -> str:
@@ -210,81 +188,35 @@ def _signal_name(number: int) -> str:
 
 
 def find_error(stdout: bytes) -> JsonObject | None:
-    """Return the last CNI error that a plugin printed, None without one.
+    """Return the last CNI error that a plugin printed, preferably one with a code; None without one.
 
-    Some plugins also print a result (cni#571) or log lines before or after it.
+    Some plugins also print a result (cni#571) or log lines, which have a `msg` too, before or after it.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
     starts = [brace.start() for brace in re.finditer("{", text)]
     if len(starts) > 2 * _ERROR_STARTS:
         starts[_ERROR_STARTS:-_ERROR_STARTS] = []
     decoder = json.JSONDecoder()
-    found, end = None, 0
-    for start in starts:
-        if start < end:  # inside the previous value
-            continue
-        with suppress(ValueError, RecursionError):  # it is not JSON, or not an error
-            value, end = decoder.raw_decode(text, start)
-            if isinstance(value, dict) and value.get("msg") is None and isinstance(value.get("code"), int):
-                value["msg"] = ""  # not allowed, but the code says what to do
-            error = _check_error(value)
-            if found is None or _likeness(error) >= _likeness(found):
-                found = error
-    return found
+    without_code = None
+    for start in reversed(starts):
+        with suppress(ValueError, RecursionError):  # it is not JSON
+            value, _ = decoder.raw_decode(text, start)
+            if any(not isinstance(value.get(key), str | None) for key in ("msg", "details")):
+                continue
+            if isinstance(value.get("code"), int) and value["code"]:
+                return as_object(value, "error")
+            without_code = without_code or (value if value.get("msg") else None)
+    return without_code
 
 
-def _likeness(error: JsonObject) -> tuple[bool, bool]:
-    """Return a sort key: objects that are not log lines rank highest, then those with a code."""
-    return _OF_A_LOG.isdisjoint(error), bool(error.get("code"))
-
-
-_HEAD_BYTES: Final = 256
-"""How much of a script the kernel reads to find its interpreter (BINPRM_BUF_SIZE)."""
-
-
-def find_obstacle(path: Path) -> str | None:
-    """Return why the kernel would not execute a file, None if no reason is found; nothing is executed.
-
-    It finds a program for another architecture (which runs with binfmt_misc), a script whose interpreter is missing,
-    and a file that is neither.
-    """
-    try:
-        with path.open("rb") as opened:
-            head = opened.read(_HEAD_BYTES)
-        with Path("/proc/self/exe").open("rb") as opened:
-            own = opened.read(_HEAD_BYTES)
-    except OSError:  # a file may be executable but not readable
-        return None
-    if head.startswith(b"#!"):
-        return _script_obstacle(head)
-    machine = _elf_machine(head)
-    if machine is None:
-        return "neither a program (ELF) nor a script that names its interpreter ('#!…')"
-    here = _elf_machine(own)
-    if machine != here:
-        return f"built for another architecture than this host's, {os.uname().machine}"
-    return None
-
-
-def _elf_machine(head: bytes) -> int | None:
-    """Return `e_machine` of an ELF header (elf(5)), None if it is not an ELF header."""
-    if len(head) < 20 or not head.startswith(b"\x7fELF"):  # noqa: PLR2004  # the field's end
-        return None
-    return int.from_bytes(head[18:20], "big" if head[5] == 2 else "little")  # noqa: PLR2004  # ELFDATA2MSB
-
-
-def _script_obstacle(head: bytes) -> str | None:
-    line = head.partition(b"\n")[0].removeprefix(b"#!").strip()
-    words = os.fsdecode(line).split()
-    if not words:
-        return "a script without the name of its interpreter after '#!'"
-    interpreter, *arguments = words
-    if not os.access(interpreter, os.X_OK):
-        return f"its interpreter {interpreter} is missing"
-    if Path(interpreter).name == "env":
-        program = next((word for word in arguments if not word.startswith("-") and "=" not in word), None)
-        if program is not None and not any(os.access(Path(place, program), os.X_OK) for place in os.get_exec_path()):
-            return f"its interpreter {program} is not in PATH"
+def why_not_executed(path: Path, number: int) -> str | None:
+    """Return what the kernel's error probably means, None if it says that itself."""
+    if number == errno.ENOEXEC:
+        return f"neither a program for this host ({os.uname().machine}) nor a script that names its interpreter ('#!…')"
+    if number == errno.ENOENT:
+        with suppress(OSError), path.open("rb") as opened:
+            line = opened.readline(_SHOWN_CHARACTERS).decode("utf-8", "replace").strip()
+            return f"its interpreter is missing: {line}" if line.startswith("#!") else None
     return None
 
 

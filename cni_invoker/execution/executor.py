@@ -2,19 +2,18 @@
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import asyncio
-import errno
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from cni_invoker.documents.request import Request
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
-from cni_invoker.execution.answer import Output, find_obstacle, find_plugin, judge
-from cni_invoker.execution.in_process import Answer, NotLoaded, PluginThreads
+from cni_invoker.execution.answer import Output, find_plugin, judge, why_not_executed
+from cni_invoker.execution.in_process import Answer, PluginThreads
 from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.running_plugins import ALL_CONTAINERS, Kept, RunningPlugins
@@ -22,9 +21,6 @@ from cni_invoker.messages import is_debugging, log_event
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what is held during an execution."""
-
-_TEXT_BUSY_PAUSE_S: Final = 0.05
-"""Copying a plugin's file takes about this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +161,14 @@ class Executor:
             return await self._execute(request if amend is None else await amend(request), path)
 
     async def _execute(self, request: Request, path: Path | None) -> Output:
-        """Execute a request now, and report it. A plugin that cannot be loaded is left to its executable."""
+        """Execute a request now, and report it."""
         begun = time.monotonic()
         outcome = "success"
         owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
         try:
-            ended = None if path is not None else await self._call(request, owner)
-            if ended is None:
-                path = path or self.find_executable(request.plugin)
+            if path is None:
+                ended = await self._call(request, owner)
+            else:
                 with self._running.keep(owner, request.verb, request.plugin) as kept:
                     ended = await self._start(request, path, begun, kept)
             return judge(request, path, ended, self._limits)
@@ -182,37 +178,24 @@ class Executor:
         finally:
             self._report(request, outcome, time.monotonic() - begun)
 
-    async def _call(self, request: Request, owner: str) -> Ended | None:
-        """Run a plugin of this process; None if it cannot be loaded."""
-        answer = self._in_process.get(request.plugin)
-        if answer is None:
-            return None
+    async def _call(self, request: Request, owner: str) -> Ended:
+        """Run a plugin of this process."""
         try:
-            return await self._threads.run(answer, request, self._limits, owner=owner)
-        except NotLoaded as exc:
-            self._in_process.pop(request.plugin, None)
-            log_event(__name__, "plugin.not_loaded", plugin=request.plugin, reason=str(exc))
-            return None
+            return await self._threads.run(self._in_process[request.plugin], request, self._limits, owner=owner)
         except BlockingIOError as exc:
             reason = exc.strerror or str(exc)
             raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=None, reason=reason) from exc
 
     async def _start(self, request: Request, path: Path, begun: float, kept: Kept) -> Ended:
-        """Run a plugin, and try again while its file is being written."""
-        limits = self._limits
         environment = {**request.environment, **kept.environment}
-        deadline = begun + limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
-        while True:
-            try:
-                return await run_program(
-                    [str(path)], environment, request.stdin, limits, deadline=deadline, on_started=kept.on_started
-                )
-            except OSError as exc:
-                pause_ends = time.monotonic() + _TEXT_BUSY_PAUSE_S
-                if exc.errno != errno.ETXTBSY or pause_ends > min(deadline, begun + limits.text_busy_s):
-                    reason = _why_not_started(exc, path)
-                    raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
-            await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
+        deadline = begun + self._limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
+        try:
+            return await run_program(
+                [str(path)], environment, request.stdin, self._limits, deadline=deadline, on_started=kept.on_started
+            )
+        except OSError as exc:
+            reason = "; ".join(filter(None, (exc.strerror or str(exc), why_not_executed(path, exc.errno or 0))))
+            raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
 
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""
@@ -238,8 +221,3 @@ class Executor:
                 )
             except Exception:  # noqa: BLE001  # it is logged
                 log_event(__name__, "plugin.not_observed", **facts)
-
-
-def _why_not_started(exc: OSError, path: Path) -> str:
-    obstacle = find_obstacle(path) if exc.errno in {errno.ENOEXEC, errno.ENOENT} else None
-    return "; ".join(filter(None, (exc.strerror or str(exc), obstacle)))

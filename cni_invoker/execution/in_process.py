@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from cni_invoker.documents.request import Request
@@ -30,11 +31,7 @@ Answer = Callable[[Mapping[str, str], bytes], tuple[int, bytes, bytes]]
 _GROUP: Final = "cni_invoker.plugins"
 
 
-class NotLoaded(Exception):  # called after what happened
-    """A plugin of this process cannot be loaded; its executable can do its work."""
-
-
-_Call = Future[tuple[int, bytes, bytes] | NotLoaded]
+_Call = Future[tuple[int, bytes, bytes]]
 _Key = tuple[str, str, str]
 
 
@@ -43,7 +40,7 @@ def installed_plugins() -> dict[str, Answer]:
 
     They are the entry points of the group `cni_invoker.plugins`: the name is the plugin's type, and the object an
     `Answer`, such as `egress = cni_egress.plugin:PLUGIN.answer`. A plugin is loaded at its first call. If that fails,
-    it is logged, and the plugin's executable is used, as without the entry point.
+    so does the call.
     """
     from importlib.metadata import entry_points  # noqa: PLC0415  # it takes long to load, and few programs need it
 
@@ -52,15 +49,11 @@ def installed_plugins() -> dict[str, Answer]:
 
 def _loading(entry: "EntryPoint") -> Answer:
     """Return what loads a plugin at its first call."""
-    loaded: list[Answer] = []
+    load = cache(entry.load)
 
     def answer(environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
-        if not loaded:
-            try:
-                loaded.append(entry.load())
-            except Exception as exc:
-                raise NotLoaded(f"{entry.value}: {type(exc).__name__}: {exc}") from exc
-        return loaded[0](environment, stdin)
+        loaded: Answer = load()
+        return loaded(environment, stdin)
 
     return answer
 
@@ -82,7 +75,6 @@ class PluginThreads:
 
         Raises:
             PluginTimeout: An earlier call for the same container has not ended in that time; this one has not begun.
-            NotLoaded: The plugin cannot be loaded.
             BlockingIOError: There is no thread for it.
         """
         limit_s = limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
@@ -94,11 +86,9 @@ class PluginThreads:
                     plugin=request.plugin, verb=request.verb, path=None, timeout_s=limit_s, started=False
                 )
 
-        def work() -> tuple[int, bytes, bytes] | NotLoaded:
+        def work() -> tuple[int, bytes, bytes]:
             try:
                 return answer(request.environment, request.stdin)
-            except NotLoaded as exc:
-                return exc
             except BaseException:  # noqa: BLE001  # as an executable that crashes
                 return 1, b"", traceback.format_exc().encode("utf-8", "backslashreplace")
 
@@ -109,10 +99,7 @@ class PluginThreads:
         status, stdout, stderr = None, b"", b""
         if ended:
             self._running.pop(call, None)  # another call may have looked meanwhile
-            outcome = call.result()
-            if isinstance(outcome, NotLoaded):
-                raise outcome
-            status, stdout, stderr = outcome
+            status, stdout, stderr = call.result()
         return Ended(
             status=status,
             timed_out=not ended,

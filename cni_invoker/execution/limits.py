@@ -47,7 +47,6 @@ class Limits:
             and an execution for a free slot.
         retry_pauses_s: Pauses before each retry of a plugin that reports "try again later" (error code 11).
         grace_s: Time between SIGTERM and SIGKILL, and for a process that keeps the output open after the plugin's end.
-        text_busy_s: How long to retry starting a plugin whose file is being written (ETXTBSY).
         stdout_bytes: How much standard output is kept; a longer result is an error.
         result_entries: How many links, addresses and routes a result may have; None: any number.
         stderr_bytes: How much standard error is kept, from its end.
@@ -75,7 +74,6 @@ class Limits:
     wait_s: float = 120.0
     retry_pauses_s: tuple[float, ...] = (0.1, 0.5, 2.0)
     grace_s: float = 2.0
-    text_busy_s: float = 5.0
     stdout_bytes: int = 4 << 20
     result_entries: int | None = None
     stderr_bytes: int = 64 << 10
