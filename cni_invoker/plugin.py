@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
 
-`run_plugin` reads the call, has a function carry it out, and prints the answer. It works without asyncio and imports
-little, because a plugin starts anew for each operation. A `Plugin` can also answer in the process of a runtime
-(`Runtime`, parameter `in_process`).
+A `Plugin` reads the call, has a function carry it out, and prints the answer. It works without asyncio and imports
+little, because a plugin starts anew for each operation. It can also answer in the process of a runtime (`Runtime`,
+parameter `in_process`).
 """
 
 import os
@@ -30,7 +30,7 @@ from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
 if TYPE_CHECKING:
     from cni_invoker.documents.results import Result
 
-__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Plugin", "Verb", "run_plugin"]
+__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Plugin", "Verb"]
 
 _FIRST: Final = SUPPORTED_VERSIONS[0]
 """The version of a configuration without one."""
@@ -45,32 +45,6 @@ _CHECKS: Final[Mapping[str, Callable[[str], None]]] = {
     "CNI_NETNS": check_netns,
     "CNI_IFNAME": check_ifname,
 }
-
-
-def run_plugin(
-    *,
-    add: "Callable[[Call], Result | JsonObject | None]",
-    delete: Callable[[Call], None] | None = None,
-    check: Callable[[Call], None] | None = None,
-    gc: Callable[[Call], None] | None = None,
-    status: Callable[[Call], None] | None = None,
-    versions: Sequence[str] = SUPPORTED_VERSIONS,
-    about: str = "",
-) -> NoReturn:
-    """Act as a plugin: read the call, let a function carry it out, print the answer, and end the process.
-
-    What functions and child processes print goes to standard error.
-
-    Args:
-        add: As for `Plugin`, and so are the others.
-        delete: See there.
-        check: See there.
-        gc: See there.
-        status: See there.
-        versions: See there.
-        about: A text for someone who starts the plugin without CNI_COMMAND.
-    """
-    Plugin(add=add, delete=delete, check=check, gc=gc, status=status, versions=versions).run(about)
 
 
 class Plugin:
@@ -104,7 +78,13 @@ class Plugin:
         self._versions = versions
 
     def run(self, about: str = "") -> NoReturn:
-        """Act as an executable; see `run_plugin`."""
+        """Act as an executable: read the call, answer it, and end the process.
+
+        What functions and child processes print goes to standard error.
+
+        Args:
+            about: A text for someone who starts the plugin without CNI_COMMAND.
+        """
         answers = os.dup(1)
         os.dup2(2, 1)  # only the answer may go to standard output
         if about and not os.environ.get("CNI_COMMAND"):

@@ -16,7 +16,7 @@ from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
 ADD = f"def add(call): return {ADDRESS}\n"
-RUN = IMPORTS + ADD + "run_plugin(add=add)"
+RUN = IMPORTS + ADD + "Plugin(add=add).run()"
 
 
 def test_version(execute: WrittenPlugin) -> None:
@@ -24,7 +24,7 @@ def test_version(execute: WrittenPlugin) -> None:
     answer = execute(RUN, "VERSION", {"cniVersion": "0.4.0"})
     assert answer.document == {"cniVersion": "0.4.0", "supportedVersions": list(SUPPORTED_VERSIONS)}
     assert execute(RUN, "VERSION", b"").document["cniVersion"] == "1.1.0"
-    limited = execute(f"{IMPORTS}{ADD}run_plugin(add=add, versions=['0.4.0', '1.0.0'])", "VERSION", b"")
+    limited = execute(f"{IMPORTS}{ADD}Plugin(add=add, versions=['0.4.0', '1.0.0']).run()", "VERSION", b"")
     assert limited.document == {"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}
 
 
@@ -59,7 +59,7 @@ def test_the_result_has_the_version_of_the_configuration(
 
 def test_a_chained_plugin_passes_the_result_on(execute: WrittenPlugin) -> None:
     """Without a result of its own it prints the one before it, or an empty one."""
-    program = f"{IMPORTS}run_plugin(add=lambda call: None)"
+    program = f"{IMPORTS}Plugin(add=lambda call: None).run()"
     previous = {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.9/24"}], "routes": []}
     assert execute(program, "ADD", {**CONFIG, "cniVersion": "0.4.0", "prevResult": previous}).document == previous
     assert execute(program, "ADD").document == {"cniVersion": "1.1.0"}
@@ -72,7 +72,7 @@ def add(call):
     seen = [call.verb, call.container_id, call.netns, call.ifname, call.name, call.cni_version, call.args["IP"],
             call.runtime_config["mac"], call.config["type"], str(call.prev_result.ips[0].address.ip)]
     raise CallError(120, "seen", " ".join(seen))
-run_plugin(add=add)"""
+Plugin(add=add).run()"""
     config = {**CONFIG, "runtimeConfig": {"mac": "c2:11:22:33:44:55"}, "prevResult": ADDRESS}
     answer = execute(program, "ADD", config, CNI_ARGS="IgnoreUnknown=1;IP=10.1.0.7")
     assert answer.document["details"] == (
@@ -114,7 +114,7 @@ def test_invalid_variables(execute: WrittenPlugin, command: str, variable: str, 
 @pytest.mark.parametrize("args", ["novalue", "=x", "a=b;c"])
 def test_invalid_arguments(execute: WrittenPlugin, args: str) -> None:
     """A plugin that reads CNI_ARGS does not have to understand malformed ones."""
-    code, msg = execute(f"{IMPORTS}run_plugin(add=lambda call: call.args and None)", "ADD", CNI_ARGS=args).error
+    code, msg = execute(f"{IMPORTS}Plugin(add=lambda call: call.args and None).run()", "ADD", CNI_ARGS=args).error
     assert code == 4
     assert msg.startswith("CNI_ARGS: invalid CNI argument")
 
@@ -127,7 +127,7 @@ def test_unknown_commands(execute: WrittenPlugin, command: str) -> None:
 
 def test_about(execute: WrittenPlugin) -> None:
     """Someone who starts the plugin by hand sees what it is, not on standard output."""
-    answer = execute(f"{IMPORTS}{ADD}run_plugin(add=add, versions=['1.0.0'], about='ours 1.2')", "", CNI_COMMAND=None)
+    answer = execute(f"{IMPORTS}{ADD}Plugin(add=add, versions=['1.0.0']).run('ours 1.2')", "", CNI_COMMAND=None)
     assert answer == Answer(0, "", "ours 1.2\nCNI versions: 1.0.0\n")
 
 
@@ -153,7 +153,7 @@ def test_bad_configurations(
     execute: WrittenPlugin, command: str, stdin: Mapping[str, object] | bytes, code: int, msg: str
 ) -> None:
     """Each has the code of the specification, in the version of the configuration."""
-    answer = execute(f"{IMPORTS}run_plugin(add=lambda call: call.prev_result)", command, stdin)
+    answer = execute(f"{IMPORTS}Plugin(add=lambda call: call.prev_result).run()", command, stdin)
     assert answer.error[0] == code
     assert msg in answer.error[1]
     version = stdin.get("cniVersion") if isinstance(stdin, dict) else None
@@ -163,7 +163,7 @@ def test_bad_configurations(
 def test_errors_of_the_function(execute: WrittenPlugin) -> None:
     """An error of CNI is the answer."""
     program = f"{IMPORTS}def add(call): raise CallError(ErrorCode.TRY_AGAIN_LATER, 'later', 'all are in use')\n"
-    answer = execute(f"{program}run_plugin(add=add)", "ADD", {**CONFIG, "cniVersion": "1.0.0"})
+    answer = execute(f"{program}Plugin(add=add).run()", "ADD", {**CONFIG, "cniVersion": "1.0.0"})
     expected = {"cniVersion": "1.0.0", "code": 11, "msg": "later", "details": "all are in use"}
     assert (answer.status, answer.document, answer.stderr) == (1, expected, "")
 
@@ -174,14 +174,14 @@ def test_errors_of_the_function(execute: WrittenPlugin) -> None:
 )
 def test_unexpected_errors(execute: WrittenPlugin, statement: str, msg: str) -> None:
     """They are internal errors; standard error has the traceback."""
-    answer = execute(f"{IMPORTS}def add(call): {statement}\nrun_plugin(add=add)", "ADD")
+    answer = execute(f"{IMPORTS}def add(call): {statement}\nPlugin(add=add).run()", "ADD")
     assert answer.error == (999, msg)
     assert "Traceback" in answer.stderr
 
 
 def test_an_invalid_result(execute: WrittenPlugin) -> None:
     """The plugin's author learns what is wrong with it."""
-    answer = execute(f"{IMPORTS}run_plugin(add=lambda call: {{'ips': [{{'address': 'here'}}]}})", "ADD")
+    answer = execute(f"{IMPORTS}Plugin(add=lambda call: {{'ips': [{{'address': 'here'}}]}}).run()", "ADD")
     code, msg = answer.error
     assert code == 999
     assert msg.startswith("this plugin made an invalid result: 'here' is not an address")
@@ -189,7 +189,7 @@ def test_an_invalid_result(execute: WrittenPlugin) -> None:
 
 def test_standard_output_has_the_answer_only(execute: WrittenPlugin) -> None:
     """Whatever the function and its children print goes to standard error."""
-    program = f"{IMPORTS}import os\ndef add(call):\n  print('mine')\n  os.system('echo child')\nrun_plugin(add=add)"
+    program = f"{IMPORTS}import os\ndef add(call):\n  print('mine')\n  os.system('echo child')\nPlugin(add=add).run()"
     answer = execute(program, "ADD")
     assert answer.stdout == '{"cniVersion":"1.1.0"}\n'
     assert {*answer.stderr.split()} == {"mine", "child"}
@@ -199,7 +199,7 @@ def test_standard_output_has_the_answer_only(execute: WrittenPlugin) -> None:
 def test_the_namespace_of_the_plugin(execute: WrittenPlugin, command: str) -> None:
     """It is refused with skel's code and words, before anything happens, unless a variable allows it."""
     own = "/proc/self/ns/net"
-    program = f"{IMPORTS}def work(call): raise CallError(120, 'it ran')\nrun_plugin(add=work, delete=work)"
+    program = f"{IMPORTS}def work(call): raise CallError(120, 'it ran')\nPlugin(add=work, delete=work).run()"
     code, msg = execute(program, command, CNI_NETNS=own).error
     assert (code, msg.partition(";")[0]) == (
         8,
@@ -215,7 +215,7 @@ def test_gc_knows_the_valid_attachments(execute: WrittenPlugin, key: str) -> Non
     """They are typed. Without them nothing may be removed, so that is an error."""
     program = f"""{IMPORTS}
 def gc(call): raise CallError(120, "/".join(f"{{one.container_id}}/{{one.ifname}}" for one in call.valid_attachments))
-run_plugin(add=lambda call: None, gc=gc)"""
+Plugin(add=lambda call: None, gc=gc).run()"""
     config = {**CONFIG, key: [{"containerID": "c1", "ifname": "eth0"}]}
     assert execute(program, "GC", config).error == (120, "c1/eth0")
     assert execute(program, "GC", {**CONFIG, key: []}).error == (120, "")
@@ -244,7 +244,7 @@ def status(call):
         raise CallError(ErrorCode.NOT_AVAILABLE, "full")
 def delete(call):
     (HELD / call.container_id).unlink(missing_ok=True)
-run_plugin(add=add, check=check, gc=gc, status=status, delete=delete)"""
+Plugin(add=add, check=check, gc=gc, status=status, delete=delete).run()"""
     execute.write(program)
     network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
     one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))

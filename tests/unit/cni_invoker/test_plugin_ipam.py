@@ -14,7 +14,7 @@ from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answ
 EVERYTHING = f"""{IMPORTS}
 def add(call):
     return {{**call.ipam_add().document, "interfaces": [{{"name": call.ifname, "sandbox": call.netns, "mtu": 1400}}]}}
-run_plugin(add=add)
+Plugin(add=add).run()
 """
 WITH_IPAM = {**CONFIG, "ipam": {"type": "addresses"}}
 
@@ -35,7 +35,7 @@ def test_ipam_assigns_addresses(execute: WrittenPlugin, fakes: FakePlugins) -> N
 
 def test_a_failed_add_frees_the_addresses(execute: WrittenPlugin, fakes: FakePlugins) -> None:
     """The IPAM plugin's DEL runs after any later failure, one of the result included."""
-    program = f"{IMPORTS}def add(call):\n  call.ipam_add()\n  raise ValueError('no link')\nrun_plugin(add=add)"
+    program = f"{IMPORTS}def add(call):\n  call.ipam_add()\n  raise ValueError('no link')\nPlugin(add=add).run()"
     assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: no link")
     assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
 
@@ -60,7 +60,7 @@ def test_addresses_that_cannot_be_freed(execute: WrittenPlugin, fakes: FakePlugi
 
 def test_a_repeated_add(execute: WrittenPlugin, fakes: FakePlugins) -> None:
     """A plugin that looks for its interface first leaves the addresses of the container alone."""
-    program = f"{IMPORTS}def add(call):\n  call.require_no_interface()\n  return call.ipam_add()\nrun_plugin(add=add)"
+    program = f"{IMPORTS}def add(call):\n  call.require_no_interface()\n  return call.ipam_add()\nPlugin(add=add).run()"
     here = {"CNI_NETNS": "/proc/self/ns/net", "CNI_NETNS_OVERRIDE": "1", "CNI_IFNAME": "lo"}
     code, msg = execute(program, "ADD", WITH_IPAM, **here).error
     if os.geteuid():
@@ -73,7 +73,7 @@ def test_a_repeated_add(execute: WrittenPlugin, fakes: FakePlugins) -> None:
 def test_an_add_that_freed_its_addresses_itself(execute: WrittenPlugin, fakes: FakePlugins) -> None:
     """They are not freed twice."""
     program = (
-        f"{IMPORTS}def add(call):\n  call.ipam_add()\n  call.ipam_delete()\n  raise ValueError\nrun_plugin(add=add)"
+        f"{IMPORTS}def add(call):\n  call.ipam_add()\n  call.ipam_delete()\n  raise ValueError\nPlugin(add=add).run()"
     )
     assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: ")
     assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))

@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject, as_object, get_int, get_str, parse_json
 
 __all__ = ["ADDRESS", "CONFIG", "IMPORTS", "Answer", "WrittenPlugin"]
 
-IMPORTS = "from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin\n"
+IMPORTS = "from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin\n"
 ADDRESS = {"ips": [{"address": "10.1.0.9/24"}]}
 CONFIG = {"cniVersion": "1.1.0", "name": "blue", "type": "ours"}
 CONTAINER = {"CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/c1", "CNI_IFNAME": "eth0"}

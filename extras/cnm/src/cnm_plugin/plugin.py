@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get_bool, get_str
-from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin
+from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
 from cnm_plugin.driver import Driver, Refusal, find_driver
 from cnm_plugin.link import Routes, is_gone, place, show, take_out
 from cnm_plugin.messages import (
@@ -268,12 +268,11 @@ def _log(message: str) -> None:
 
 def main() -> NoReturn:
     """Act as the plugin."""
-    run_plugin(
+    Plugin(
         add=add,
         delete=delete,
         check=check,
         gc=gc,
         status=status,
         versions=("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"),
-        about="cnm: a CNI plugin that drives a Docker network driver",
-    )
+    ).run("cnm: a CNI plugin that drives a Docker network driver")

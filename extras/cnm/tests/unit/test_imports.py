@@ -10,10 +10,10 @@ from typing import Final
 SLOW: Final = {"asyncio", "ctypes", "dataclasses", "email", "http", "inspect", "logging", "ssl"}
 LOADED: Final = "import sys; {statement}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
 ADD: Final = """
-from cni_invoker.plugin import run_plugin
+from cni_invoker.plugin import Plugin
 def add(call):
     return {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.1.0.9/24", "interface": 0}]}
-run_plugin(add=add, delete=print, versions=("1.0.0",), about="x")
+Plugin(add=add, delete=print, versions=("1.0.0",)).run("x")
 """
 
 
