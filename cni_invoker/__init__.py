@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CNI runtime: what libcni is to Go, for Python, with asyncio or without.
+"""A CNI runtime: what libcni is to Go, for Python, with asyncio.
 
 ```python
 runtime = CachedRuntime.open("/opt/cni/bin")
@@ -11,7 +11,6 @@ await runtime.delete(network, attachment)
 
 It needs Linux 5.3. Besides the names here there are:
 
-* `cni_invoker.sync`: the runtimes for programs without asyncio;
 * `cni_invoker.plugin`: for plugins written in Python;
 * `cni_invoker.errors`: all errors;
 * `cni_invoker.advanced`: for programs that manage links and records themselves. It may change in minor versions.

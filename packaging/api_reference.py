@@ -13,7 +13,6 @@ from typing import Final
 
 MODULES: Final = {
     "cni_invoker": "What most programs need.",
-    "cni_invoker.sync": "The runtimes for programs without asyncio: methods return when they are done.",
     "cni_invoker.errors": "All errors. Each has `code`, `msg` and `details`.",
     "cni_invoker.plugin": "For plugins.",
     "cni_invoker.advanced": "For programs that manage links or records themselves; it may change in minor versions.",

@@ -8,7 +8,6 @@ that none of them reads, and that is nearly one that they read, is in doubt: the
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -117,6 +116,8 @@ def find_key_doubts(document: JsonObject) -> Iterator[str]:
 
 
 def _doubts(document: JsonObject, known: Collection[str]) -> Iterator[str]:
+    from difflib import get_close_matches  # noqa: PLC0415  # only a check of a list needs it
+
     lower = {key.lower(): key for key in known}
     for key in document:
         near = () if key.lower() in lower else get_close_matches(key.lower(), lower, n=1, cutoff=_NEARLY)

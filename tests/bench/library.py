@@ -29,7 +29,6 @@ from cni_invoker import (
     Limits,
     NetworkConfigurationList,
     Runtime,
-    sync,
 )
 from tests.differential.libcni import Libcni, find_driver
 
@@ -64,17 +63,6 @@ def bare() -> None:
             subprocess.run([PLUGINS / "static"], env=environment, input=STDIN, capture_output=True, check=True)
 
 
-def plain_sync() -> Way:
-    """Without a cache, each call in an event loop of its own."""
-    runtime = sync.Runtime(Runtime(PLUGINS))
-
-    def run() -> None:
-        for _ in range(PAIRS):
-            runtime.delete(NETWORK, ATTACHMENT, runtime.add(NETWORK, ATTACHMENT))
-
-    return run
-
-
 def plain_async() -> Way:
     """Without a cache, in one event loop."""
     runtime = Runtime(PLUGINS)
@@ -95,17 +83,6 @@ def cached_async(runtime: CachedRuntime) -> Way:
             await runtime.delete(NETWORK, ATTACHMENT)
 
     return lambda: asyncio.run(work())
-
-
-def cached_sync(runtime: sync.CachedRuntime) -> Way:
-    """With a cache, each call in an event loop of its own."""
-
-    def run() -> None:
-        for _ in range(PAIRS):
-            runtime.add(NETWORK, ATTACHMENT)
-            runtime.delete(NETWORK, ATTACHMENT)
-
-    return run
 
 
 @contextmanager
@@ -145,12 +122,8 @@ def measure_ways(directory: Path) -> None:
         ways: dict[str, Way | None] = {
             "subprocess.run": bare,
             "libcni, with its cache": opened.enter_context(libcni(directory)),
-            "ours, async": plain_async(),
-            "ours, sync": plain_sync(),
-            "file cache, async": cached_async(CachedRuntime.open(PLUGINS, directory / "a", lock_dir=directory)),
-            "file cache, sync": cached_sync(
-                sync.CachedRuntime(CachedRuntime.open(PLUGINS, directory / "b", lock_dir=directory))
-            ),
+            "ours, no cache": plain_async(),
+            "ours, with its cache": cached_async(CachedRuntime.open(PLUGINS, directory / "a", lock_dir=directory)),
         }
         best = dict.fromkeys(ways, float("inf"))
         for _ in range(ROUNDS):
@@ -185,7 +158,6 @@ def measure_imports() -> None:
         "bare Python": "pass",
         "Runtime": "from cni_invoker import Runtime; Runtime('/opt/cni/bin')",
         "CachedRuntime.open": "from cni_invoker import CachedRuntime; CachedRuntime.open('/x', '/x')",
-        "cni_invoker.sync": "import cni_invoker.sync",
         "cni_invoker.plugin": "import cni_invoker.plugin",
     }
     best = dict.fromkeys(rows, float("inf"))

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The conformance kit: our library conforms, the kit finds what does not, and the published table is true."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import render_json
-from cni_invoker import CachedRuntime, CniError, ConfigurationDirectories, FileCache, Runtime, sync
+from cni_invoker import CachedRuntime, CniError, ConfigurationDirectories, FileCache, Runtime
 from cni_invoker.cli.forms import parse_attachment
 from tests.conformance import Case, Driver, load_cases, run_case
 from tests.conformance.__main__ import main
@@ -31,17 +32,17 @@ class Library(Driver):
     def run(self, verb: str, network: str, netns: Path, cache: Path, variables: Mapping[str, str]) -> Answer:
         """Act as a driver of the kit."""
         plugins = Runtime(variables["CNI_PATH"], environment={**os.environ, **variables})
-        runtime = sync.CachedRuntime(CachedRuntime(plugins, FileCache(cache)))
+        runtime = CachedRuntime(plugins, FileCache(cache))
         try:
             attachment = parse_attachment(str(netns), variables)
             found = ConfigurationDirectories(variables["NETCONFPATH"]).index().find(network)
             match verb:
                 case "add":
-                    return Answer(True, render_json(runtime.add(found, attachment).document).decode(), "")
+                    return Answer(True, render_json(asyncio.run(runtime.add(found, attachment)).document).decode(), "")
                 case "check":
-                    runtime.check(found, attachment)
+                    asyncio.run(runtime.check(found, attachment))
                 case _:
-                    runtime.delete(found, attachment)
+                    asyncio.run(runtime.delete(found, attachment))
         except CniError as exc:
             return Answer(False, str(exc), "")
         return Answer(True, "", "")

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Guarded networks, made by the plugins as they are installed, and containers that may do anything inside."""
 
+import asyncio
 import json
 import os
 import socket
@@ -18,7 +19,6 @@ import cni_invoker
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_egress.plugin import PLUGIN
 from cni_invoker import Attachment, NetworkConfigurationList, Result
-from cni_invoker.sync import Runtime
 from tests.egress.internet import HOST, open_inside
 from tests.egress.packets import IpAddress, Packet, frame
 from tests.kernel.namespace import Namespace, made_namespace
@@ -129,7 +129,6 @@ class Network:
         offered = {"egress": PLUGIN.answer} if in_process else {}
         self.runtime = cni_invoker.Runtime([plugins, PLUGINS], in_process=offered)
         self._in_process = in_process
-        self._cni = Runtime(self.runtime)
         self._directory = directory
         self.name = name
         self.bridge = f"{name}0"
@@ -167,7 +166,7 @@ class Network:
             namespace.ip("link set lo up")
             attachment = self.attachment(name, *allow)
             try:
-                yield Container(attachment, namespace, self._cni.add(self.configuration, attachment))
+                yield Container(attachment, namespace, asyncio.run(self.runtime.add(self.configuration, attachment)))
             finally:
                 self.delete(attachment)
 
@@ -178,15 +177,15 @@ class Network:
 
     def add(self, attachment: Attachment) -> Result:
         """ADD."""
-        return self._cni.add(self.configuration, attachment)
+        return asyncio.run(self.runtime.add(self.configuration, attachment))
 
     def delete(self, attachment: Attachment) -> None:
         """DEL."""
-        self._cni.delete(self.configuration, attachment, None)
+        asyncio.run(self.runtime.delete(self.configuration, attachment, None))
 
     def check(self, container: Container) -> None:
         """CHECK."""
-        self._cni.check(self.configuration, container.attachment, container.result)
+        asyncio.run(self.runtime.check(self.configuration, container.attachment, container.result))
 
     def call(self, command: str, container: str = "", settings: JsonObject | None = None) -> JsonObject:
         """Call the plugin `egress` by itself, with further settings; gives its answer."""

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A host that takes its addresses from etcd by the plugin `cni-ipam-etcd`, as it is installed."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result, Runtime, sync
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cni_ipam_etcd.etcd import Etcd
 from cni_ipam_etcd.plugin import PLUGIN as IN_PROCESS
 from cni_ipam_etcd.settings import Settings
@@ -45,7 +46,7 @@ class Node:
         if not (plugins / PLUGIN.name).exists():
             (plugins / PLUGIN.name).symlink_to(PLUGIN)
         offered = {PLUGIN.name: IN_PROCESS.answer} if in_process else {}
-        self._cni = sync.Runtime(Runtime([plugins, Path("/usr/lib/cni")], in_process=offered))
+        self._cni = Runtime([plugins, Path("/usr/lib/cni")], in_process=offered)
         self._in_process = in_process
         self._directory = directory
         self.etcd: dict[str, JsonValue] = {"endpoints": list(endpoints), "node": name, "timeout": TIMEOUT_S}
@@ -67,7 +68,7 @@ class Node:
 
     def add(self, container: str, *, plugin: str = "cni-ipam-etcd", ips: Sequence[str] = (), args: str = "") -> Result:
         """ADD; `ips` requests addresses by the capability, `args` by CNI_ARGS."""
-        return self._cni.add(self.configuration(plugin), self.attachment(container, ips, args))
+        return asyncio.run(self._cni.add(self.configuration(plugin), self.attachment(container, ips, args)))
 
     def addresses(self, container: str, ips: Sequence[str] = (), args: str = "") -> list[str]:
         """The addresses of an ADD."""
@@ -75,19 +76,21 @@ class Node:
 
     def delete(self, container: str) -> None:
         """DEL."""
-        self._cni.delete(self.configuration(), self.attachment(container), None)
+        asyncio.run(self._cni.delete(self.configuration(), self.attachment(container), None))
 
     def check(self, container: str, result: Result) -> None:
         """CHECK."""
-        self._cni.check(self.configuration(), self.attachment(container), result)
+        asyncio.run(self._cni.check(self.configuration(), self.attachment(container), result))
 
     def gc(self, *valid: str) -> None:
         """GC."""
-        self._cni.gc(self.configuration(), [AttachmentKey(container_id=one, ifname="eth0") for one in valid])
+        asyncio.run(
+            self._cni.gc(self.configuration(), [AttachmentKey(container_id=one, ifname="eth0") for one in valid])
+        )
 
     def status(self) -> None:
         """STATUS."""
-        self._cni.status(self.configuration())
+        asyncio.run(self._cni.status(self.configuration()))
 
     def attachment(self, container: str, ips: Sequence[str] = (), args: str = "") -> Attachment:
         """The attachment of a container; no namespace is needed."""

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The programs of cni-invoker.md and managing-networks.md do what the pages say, with real plugins and namespaces."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed, Runtime, sync
+from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed, Runtime
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
@@ -60,57 +61,55 @@ def addresses(directory: Path) -> set[str]:
     return {file.name for file in (directory / "ips/blue").glob("10.*")}
 
 
-@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py"])
-def test_attaching(directory: Path, program: str) -> None:
+def test_attaching(directory: Path) -> None:
     """The address is printed, and nothing is left."""
     with made_namespace("testing") as box:
-        assert run(directory, program) == "10.88.0.2/24\n"
+        assert run(directory, "attach.py") == "10.88.0.2/24\n"
         assert box.links() == set()
     assert addresses(directory) == set()
 
 
-@pytest.mark.parametrize("program", ["attach.py", "attach_sync.py"])
-def test_a_plugin_that_fails(directory: Path, program: str) -> None:
+def test_a_plugin_that_fails(directory: Path) -> None:
     """Its words are printed, with its name."""
     with made_namespace("testing") as box:
         box.ip("link add eth0 type veth peer name other")
-        printed = run(directory, program)
+        printed = run(directory, "attach.py")
         assert printed == "pair says 'example already has an interface eth0; DEL it first' (code 999)\n"
     assert addresses(directory) == set()
 
 
 def test_a_repeated_add_keeps_the_address(directory: Path) -> None:
     """A runtime without a store repeats ADD: it fails, and the container in use keeps its address."""
-    runtime = sync.Runtime(Runtime(directory / "bin"))
+    runtime = Runtime(directory / "bin")
     network = blue(directory)
     attachment = Attachment(container_id="one", ifname="eth0", netns="/run/netns/one")
     with made_namespace("one") as box:
-        result = runtime.add(network, attachment)
+        result = asyncio.run(runtime.add(network, attachment))
         with pytest.raises(PluginFailed, match="one already has an interface eth0"):
-            runtime.add(network, attachment)
+            asyncio.run(runtime.add(network, attachment))
         assert addresses(directory) == {"10.88.0.2"}
         box.ip("link delete eth0")
         with pytest.raises(PluginFailed, match=r'plugin type="host-local" failed \(add\): .*duplicate allocation'):
-            runtime.add(network, attachment)  # the container has renamed it, for example
+            asyncio.run(runtime.add(network, attachment))  # the container has renamed it, for example
         assert addresses(directory) == {"10.88.0.2"}
-        runtime.delete(network, attachment, result)
+        asyncio.run(runtime.delete(network, attachment, result))
     assert addresses(directory) == set()
 
 
 def test_an_ipam_plugin_that_delegates(directory: Path) -> None:
     """It counts addresses, and leaves the rest to host-local; its own refusal frees nothing."""
-    runtime = sync.Runtime(Runtime(directory / "bin"))
+    runtime = Runtime(directory / "bin")
     network = blue(directory, "quota")
     attachments = [Attachment(container_id="one", ifname=f"eth{n}", netns="/run/netns/one") for n in range(3)]
     with made_namespace("one"):
         for attachment in attachments[:2]:
-            runtime.add(network, attachment)
+            asyncio.run(runtime.add(network, attachment))
             subprocess.run(["ip", "link", "delete", "one"], check=True)  # the plugin names it after the container
         with pytest.raises(PluginFailed, match="one has 2 addresses already"):
-            runtime.add(network, attachments[2])
+            asyncio.run(runtime.add(network, attachments[2]))
     assert addresses(directory) == {"10.88.0.2", "10.88.0.3"}
     for attachment in attachments:
-        runtime.delete(network, attachment, None)
+        asyncio.run(runtime.delete(network, attachment, None))
     assert addresses(directory) == set()
 
 

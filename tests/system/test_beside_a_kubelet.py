@@ -20,13 +20,13 @@ from tests.system.scene import Scene, bridge, reaches
 
 CACHE: Final = "/var/lib/cni/cache"
 POD: Final = f"""
-import sys
-from cni_invoker import Attachment, CachedRuntime, ConfigurationDirectories, FileCache, Runtime, sync
+import asyncio, sys
+from cni_invoker import Attachment, CachedRuntime, ConfigurationDirectories, FileCache, Runtime
 verb, name, container_id, netns = sys.argv[1:]
-runtime = sync.CachedRuntime(CachedRuntime(Runtime(["/opt/cni/bin", "/usr/lib/cni"]), FileCache("{CACHE}")))
+runtime = CachedRuntime(Runtime(["/opt/cni/bin", "/usr/lib/cni"]), FileCache("{CACHE}"))
 network = ConfigurationDirectories("/etc/cni/net.d").index().find(name)
 attachment = Attachment(container_id=container_id, ifname="eth0", netns=netns)
-getattr(runtime, verb)(network, attachment)
+asyncio.run(getattr(runtime, verb)(network, attachment))
 """
 
 

@@ -18,9 +18,9 @@ from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
 
 
-def test_there_are_five_programs() -> None:
-    """A runtime script in both styles, a plugin, an IPAM plugin that delegates, and a plugin in process."""
-    names = ["attach_sync", "attach", "pair", "quota", "in_process"]
+def test_there_are_four_programs() -> None:
+    """A runtime script, a plugin, an IPAM plugin that delegates, and a plugin in process."""
+    names = ["attach", "pair", "quota", "in_process"]
     assert list(read_programs(CNI_INVOKER)) == [f"{name}.py" for name in names]
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import cni_invoker
-from cni_invoker import advanced, errors, sync
+from cni_invoker import advanced, errors
 
 LOADED = "import sys; {statement}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
 
@@ -22,7 +22,7 @@ def loaded(statement: str) -> set[str]:
 def test_the_library_needs_the_standard_library_only() -> None:
     """All of its names together load no other distribution, and nothing of the daemon."""
     names = ", ".join(cni_invoker.__all__)
-    ours = loaded(f"import cni_invoker.sync, cni_invoker.advanced; from cni_invoker import {names}") - loaded("pass")
+    ours = loaded(f"import cni_invoker.advanced; from cni_invoker import {names}") - loaded("pass")
     assert {name for name in ours if name not in sys.stdlib_module_names} == {"cni_invoker"}
 
 
@@ -48,8 +48,8 @@ def test_exported_names() -> None:
 
 
 def test_no_name_is_exported_twice() -> None:
-    """A name has one public home; an error or a class with both styles may have two."""
-    assert not {*advanced.__all__} & {*cni_invoker.__all__, *errors.__all__, *sync.__all__}
+    """A name has one public home; an error may have two."""
+    assert not {*advanced.__all__} & {*cni_invoker.__all__, *errors.__all__}
 
 
 def test_an_unknown_name() -> None:

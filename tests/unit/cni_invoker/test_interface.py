@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What programs may rely on."""
 
+import asyncio
 import inspect
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,19 @@ from typing import Any
 import pytest
 
 import cni_invoker
-from cni_invoker import CachedRuntime, FileCache, Result, Runtime, sync
+from cni_invoker import CachedRuntime, FileCache, Result, Runtime
 from cni_invoker.errors import NotAttached, PluginFailed
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE, without_version
 
 
 @pytest.fixture(name="opened")
-def make_opened(plugins: FakePlugins, tmp_path: Path) -> sync.CachedRuntime:
+def make_opened(plugins: FakePlugins, tmp_path: Path) -> CachedRuntime:
     """A runtime as most programs make it."""
-    return sync.CachedRuntime(
-        CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
-    )
+    return CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
 
 
-def test_the_safe_constructor(opened: sync.CachedRuntime, plugins: FakePlugins, tmp_path: Path) -> None:
+def test_the_safe_constructor(opened: CachedRuntime, plugins: FakePlugins, tmp_path: Path) -> None:
     """Running plugins are recorded while they run, first users of iptables are locked, attachments are in files."""
     gate = tmp_path / "gate"
     gate.touch()
@@ -31,11 +30,11 @@ def test_the_safe_constructor(opened: sync.CachedRuntime, plugins: FakePlugins, 
     network = cni_invoker.NetworkConfigurationList.from_document(
         {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": "firewall"}]}
     )
-    opened.add(network, ATTACHMENT)
+    asyncio.run(opened.add(network, ATTACHMENT))
     assert (tmp_path / "cache/running").is_dir()
     assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]
-    another = sync.CachedRuntime(CachedRuntime(Runtime("/x"), FileCache(tmp_path / "cache")))
-    assert [one.attachment for one in another.attachments()] == [ATTACHMENT]
+    another = CachedRuntime(Runtime("/x"), FileCache(tmp_path / "cache"))
+    assert [one.attachment for one in asyncio.run(another.attachments())] == [ATTACHMENT]
 
 
 def test_the_defaults_of_the_safe_constructor() -> None:
@@ -45,15 +44,15 @@ def test_the_defaults_of_the_safe_constructor() -> None:
     assert defaults["lock_dir"].default == cni_invoker.DEFAULT_LOCK_DIR == Path("/run/cni-invoker")
 
 
-def test_a_check_of_the_record_alone(opened: sync.CachedRuntime, plugins: FakePlugins) -> None:
+def test_a_check_of_the_record_alone(opened: CachedRuntime, plugins: FakePlugins) -> None:
     """It needs neither the list nor the arguments."""
-    opened.add(THREE, ATTACHMENT)
-    (cached,) = opened.attachments()
-    opened.check_cached(cached)
+    asyncio.run(opened.add(THREE, ATTACHMENT))
+    (cached,) = asyncio.run(opened.attachments())
+    asyncio.run(opened.check_cached(cached))
     assert [verb for _, verb in without_version(plugins)[-3:]] == ["CHECK"] * 3
-    opened.delete_cached(cached)
+    asyncio.run(opened.delete_cached(cached))
     with pytest.raises(NotAttached):
-        opened.check_cached(cached)
+        asyncio.run(opened.check_cached(cached))
 
 
 def test_a_result_cannot_be_changed() -> None:
@@ -68,9 +67,9 @@ def test_a_result_cannot_be_changed() -> None:
     assert result == Result.from_document(RESULT)
 
 
-def test_a_failure_names_network_and_container(opened: sync.CachedRuntime, plugins: FakePlugins) -> None:
+def test_a_failure_names_network_and_container(opened: CachedRuntime, plugins: FakePlugins) -> None:
     """A program that logs the error alone can be understood."""
     plugins.install("second", ADD=FAILED)
     with pytest.raises(PluginFailed, match="network some-list, container some-container-id") as caught:
-        opened.add(THREE, ATTACHMENT)
+        asyncio.run(opened.add(THREE, ATTACHMENT))
     assert (caught.value.network, caught.value.container_id) == ("some-list", "some-container-id")

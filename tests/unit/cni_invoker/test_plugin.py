@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins written with `cni_invoker.plugin`, executed as a runtime does; for IPAM see `test_plugin_ipam.py`."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Runtime, sync
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
@@ -248,17 +249,17 @@ Plugin(add=add, check=check, gc=gc, status=status, delete=delete).run()"""
     execute.write(program)
     network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
     one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))
-    runtime = sync.Runtime(Runtime(fakes.directory))
-    result = runtime.add(network, one)
+    runtime = Runtime(fakes.directory)
+    result = asyncio.run(runtime.add(network, one))
     assert [str(ip.address) for ip in result.ips] == ["10.1.0.9/24"]
-    runtime.check(network, one, result)
-    runtime.status(network)
-    runtime.add(network, two)
+    asyncio.run(runtime.check(network, one, result))
+    asyncio.run(runtime.status(network))
+    asyncio.run(runtime.add(network, two))
     with pytest.raises(PluginFailed, match="full"):
-        runtime.status(network)
-    runtime.gc(network, [AttachmentKey(container_id="one", ifname="eth0")])
-    runtime.status(network)
-    runtime.delete(network, one, result)
+        asyncio.run(runtime.status(network))
+    asyncio.run(runtime.gc(network, [AttachmentKey(container_id="one", ifname="eth0")]))
+    asyncio.run(runtime.status(network))
+    asyncio.run(runtime.delete(network, one, result))
     with pytest.raises(PluginFailed, match="its file is missing"):
-        runtime.check(network, one, result)
-    runtime.delete(network, one, result)
+        asyncio.run(runtime.check(network, one, result))
+    asyncio.run(runtime.delete(network, one, result))

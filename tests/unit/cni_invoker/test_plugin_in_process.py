@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A plugin that answers in the process of its runtime: as its executable does."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +21,6 @@ from cni_invoker import (
     VersionInfo,
     installed_plugins,
     run_preflight,
-    sync,
 )
 from cni_invoker.plugin import Plugin
 from tests.plugins import FakePlugins
@@ -94,21 +94,21 @@ def test_both_ways_answer_the_same(
 
 def live(made: Runtime) -> tuple[Result, VersionInfo, list[int], str]:
     """The life of an attachment: its result, the versions, the codes of errors, and the last error."""
-    runtime, network = sync.Runtime(made), NetworkConfigurationList.from_document({**CONFIG, "plugins": [CONFIG]})
-    result = runtime.add(network, ATTACHMENT)
-    runtime.check(network, ATTACHMENT, result)
+    runtime, network = made, NetworkConfigurationList.from_document({**CONFIG, "plugins": [CONFIG]})
+    result = asyncio.run(runtime.add(network, ATTACHMENT))
+    asyncio.run(runtime.check(network, ATTACHMENT, result))
     errors = list[CniError]()
     refused: tuple[Callable[[], object], ...] = (
-        lambda: runtime.check(network, ATTACHMENT, None),
-        lambda: runtime.gc(network, [AttachmentKey(container_id="c2", ifname="eth0")]),
-        lambda: runtime.status(network),
+        lambda: asyncio.run(runtime.check(network, ATTACHMENT, None)),
+        lambda: asyncio.run(runtime.gc(network, [AttachmentKey(container_id="c2", ifname="eth0")])),
+        lambda: asyncio.run(runtime.status(network)),
     )
     for call in refused:
         with pytest.raises(CniError) as caught:
             call()
         errors.append(caught.value)
-    runtime.delete(network, ATTACHMENT, result)
-    return result, runtime.version("ours"), [int(one.code) for one in errors], str(errors[-1])
+    asyncio.run(runtime.delete(network, ATTACHMENT, result))
+    return result, asyncio.run(runtime.version("ours")), [int(one.code) for one in errors], str(errors[-1])
 
 
 def test_both_ways_with_the_runtime(execute: WrittenPlugin, fakes: FakePlugins) -> None:
@@ -125,9 +125,9 @@ def test_the_environment_is_that_of_the_call(fakes: FakePlugins, monkeypatch: py
     """An executable that the plugin executes gets it too."""
     monkeypatch.setenv("CNI_CONTAINERID", "of-this-process")
     plugin = Plugin(add=lambda call: call.ipam_add())
-    runtime = sync.Runtime(Runtime(fakes.directory, in_process={"ours": plugin.answer}))
+    runtime = Runtime(fakes.directory, in_process={"ours": plugin.answer})
     ours: JsonObject = {**CONFIG, "ipam": {"type": "addresses"}}
-    result = runtime.add(NetworkConfigurationList.from_document({**CONFIG, "plugins": [ours]}), ATTACHMENT)
+    result = asyncio.run(runtime.add(NetworkConfigurationList.from_document({**CONFIG, "plugins": [ours]}), ATTACHMENT))
     assert [str(ip.address) for ip in result.ips] == ["10.1.0.9/24"]
     (command,) = fakes.commands
     assert command.environment["CNI_CONTAINERID"] == ATTACHMENT.container_id
@@ -161,12 +161,12 @@ def test_installed_plugins(fakes: FakePlugins, tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     plugins = installed_plugins()
     assert {"ours", "broken"} <= plugins.keys()
-    runtime = sync.Runtime(Runtime(fakes.directory, in_process=plugins))
+    runtime = Runtime(fakes.directory, in_process=plugins)
     assert "loaded_at_first_call" not in sys.modules
-    assert runtime.version("ours").supported
+    assert asyncio.run(runtime.version("ours")).supported
     assert "loaded_at_first_call" in sys.modules
     with pytest.raises(PluginFailed, match="No module named 'not_installed'"):
-        runtime.version("broken")
+        asyncio.run(runtime.version("broken"))
 
 
 def test_a_plugin_that_breaks_the_contract(fakes: FakePlugins) -> None:
@@ -175,6 +175,6 @@ def test_a_plugin_that_breaks_the_contract(fakes: FakePlugins) -> None:
     def answer(environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
         raise KeyError(environment["CNI_IFNAME"], stdin)
 
-    runtime = sync.Runtime(Runtime(fakes.directory, in_process={"ours": answer}))
+    runtime = Runtime(fakes.directory, in_process={"ours": answer})
     with pytest.raises(PluginFailed, match="KeyError: \\('eth0'"):
-        runtime.add(NetworkConfigurationList.from_document({**CONFIG, "plugins": [CONFIG]}), ATTACHMENT)
+        asyncio.run(runtime.add(NetworkConfigurationList.from_document({**CONFIG, "plugins": [CONFIG]}), ATTACHMENT))

@@ -83,9 +83,9 @@ async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (FOREIGN, f"built for another architecture than this host's, {os.uname().machine}"),
-        (b"#!/nowhere/python3\n", "its interpreter /nowhere/python3 is missing"),
-        (b"echo\n", "neither a program (ELF) nor a script that names its interpreter"),
+        (FOREIGN, f"neither a program for this host ({os.uname().machine})"),
+        (b"#!/nowhere/python3\n", "its interpreter is missing: #!/nowhere/python3"),
+        (b"echo\n", "nor a script that names its interpreter"),
     ],
 )
 async def test_a_plugin_that_cannot_be_executed_is_reported_with_the_reason(

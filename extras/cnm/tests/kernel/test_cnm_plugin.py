@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The CNI plugin `cnm`, executed by our runtime, with a driver of another design and with our own daemon."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -12,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import cni_invoker
 from cni_bridge_spec import JsonObject, JsonValue, render_json
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
-from cni_invoker.sync import Runtime
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result, Runtime
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.lab.unix_http import is_answering
 from tests.lab.waiting import wait_until
@@ -40,7 +39,7 @@ def make_runtime(private_namespaces: int, tmp_path: Path) -> Runtime:
     assert private_namespaces
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cnm").symlink_to(Path(sys.executable).with_name("cnm"))
-    return Runtime(cni_invoker.Runtime([tmp_path / "bin", PLUGINS]))
+    return Runtime([tmp_path / "bin", PLUGINS])
 
 
 @contextmanager
@@ -76,7 +75,7 @@ def addresses(result: Result) -> list[str]:
 def test_a_container_on_a_driver_s_network(cni: Runtime, remote: RemoteDriver) -> None:
     """It receives the link, the address, the routes and the gateway, as from Docker; DEL removes all of it."""
     with container("one") as (attachment, box):
-        result = cni.add(network(options={"color": "blue"}, endpointOptions={"weight": "3"}), attachment)
+        result = asyncio.run(cni.add(network(options={"color": "blue"}, endpointOptions={"weight": "3"}), attachment))
         assert remote.methods == ATTACHED
         assert remote.body("CreateNetwork")["Options"]["com.docker.network.generic"] == {"color": "blue"}
         assert remote.body("CreateNetwork")["IPv4Data"] == [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
@@ -93,34 +92,34 @@ def test_a_container_on_a_driver_s_network(cni: Runtime, remote: RemoteDriver) -
         assert box.run("ip route show default").decode().startswith("default via 10.77.0.1 dev eth0")
         assert b"via 198.51.100.1 dev eth0" in box.run("ip route show 192.0.2.0/24")
         box.run("busybox ping -c 1 -w 5 10.77.0.1")
-        cni.check(network(), attachment, result)
+        asyncio.run(cni.check(network(), attachment, result))
         box.ip("address delete 10.77.0.2/24 dev eth0")
         with pytest.raises(PluginFailed, match=r"eth0 has lost 10\.77\.0\.2/24"):
-            cni.check(network(), attachment, result)
+            asyncio.run(cni.check(network(), attachment, result))
         remote.calls.clear()
         for _ in range(2):  # the second one has nothing to do
-            cni.delete(network(), attachment, result)
+            asyncio.run(cni.delete(network(), attachment, result))
         assert remote.methods == DETACHED
         assert box.links() == set()
         with pytest.raises(PluginFailed, match="eth0 of one is not attached"):
-            cni.check(network(), attachment, result)
+            asyncio.run(cni.check(network(), attachment, result))
 
 
 def test_a_dual_stack_network(cni: Runtime, remote: RemoteDriver) -> None:
     """The container reaches the gateways of both families at once, and CHECK sees both addresses."""
     remote.dual_stack = True
     with container("one") as (attachment, box):
-        result = cni.add(network(), attachment)
+        result = asyncio.run(cni.add(network(), attachment))
         assert addresses(result) == ["10.77.0.2/24", "fd77::2/64"]
         assert [str(ip.gateway) for ip in result.ips] == ["10.77.0.1", "fd77::1"]
         assert box.run("ip -6 route show default").decode().startswith("default via fd77::1 dev eth0")
         box.run("busybox ping -c 1 -w 5 10.77.0.1")
         box.run("busybox ping -6 -c 1 -w 5 fd77::1")
-        cni.check(network(), attachment, result)
+        asyncio.run(cni.check(network(), attachment, result))
         box.ip("address delete fd77::2/64 dev eth0")
         with pytest.raises(PluginFailed, match="eth0 has lost fd77::2/64"):
-            cni.check(network(), attachment, result)
-        cni.delete(network(), attachment, result)
+            asyncio.run(cni.check(network(), attachment, result))
+        asyncio.run(cni.delete(network(), attachment, result))
         assert remote.methods[-len(DETACHED) :] == DETACHED
         assert box.links() == set()
 
@@ -128,32 +127,32 @@ def test_a_dual_stack_network(cni: Runtime, remote: RemoteDriver) -> None:
 def test_addresses_of_an_ipam_plugin(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
     """The driver receives them and the subnet as from Docker's IPAM; DEL frees them, without a result too."""
     with container("one") as (attachment, box):
-        result = cni.add(network(ipam=host_local(tmp_path)), attachment)
+        result = asyncio.run(cni.add(network(ipam=host_local(tmp_path)), attachment))
         assert remote.body("CreateEndpoint")["Interface"]["Address"] == "10.77.0.100/24"
         assert remote.body("CreateNetwork")["IPv4Data"] == [
             {"AddressSpace": "LocalDefault", "Pool": "10.77.0.0/24", "Gateway": "10.77.0.1/24"}
         ]
         assert addresses(result) == ["10.77.0.100/24"]
         assert b"203.0.113.0/24 via 10.77.0.1 dev eth0" in box.run("ip route")
-        cni.delete(network(ipam=host_local(tmp_path)), attachment, None)
+        asyncio.run(cni.delete(network(ipam=host_local(tmp_path)), attachment, None))
     assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
 
 
 def test_a_network_exists_as_long_as_it_has_containers(cni: Runtime, remote: RemoteDriver) -> None:
     """It is created with the first and deleted with the last; its containers reach each other."""
     with container("one") as (one, box), container("two") as (two, _):
-        cni.add(network(), one)
-        result = cni.add(network(), two)
+        asyncio.run(cni.add(network(), one))
+        result = asyncio.run(cni.add(network(), two))
         box.run(f"busybox ping -c 1 -w 5 {result.ips[0].address.ip}")
         with pytest.raises(PluginFailed, match="driver or options of the network have changed"):
-            cni.add(network(options={"color": "red"}), replace(one, ifname="eth1"))
-        cni.delete(network(), one, None)
+            asyncio.run(cni.add(network(options={"color": "red"}), replace(one, ifname="eth1")))
+        asyncio.run(cni.delete(network(), one, None))
         assert remote.methods.count("CreateNetwork") == 1
         assert "DeleteNetwork" not in remote.methods
-        cni.delete(network(), two, result)
+        asyncio.run(cni.delete(network(), two, result))
         assert remote.methods[-1] == "DeleteNetwork"
-        cni.add(network(options={"color": "red"}), one)
-        cni.delete(network(options={"color": "red"}), one, None)
+        asyncio.run(cni.add(network(options={"color": "red"}), one))
+        asyncio.run(cni.delete(network(options={"color": "red"}), one, None))
 
 
 @pytest.mark.parametrize("method", ["CreateNetwork", "CreateEndpoint", "Join", "EndpointOperInfo"])
@@ -163,15 +162,15 @@ def test_a_failed_add_is_undone(cni: Runtime, remote: RemoteDriver, tmp_path: Pa
     ipam = host_local(tmp_path)
     with container("one") as (attachment, box):
         with pytest.raises(PluginFailed, match=f"driver other refuses NetworkDriver.{method}: banana") as failed:
-            cni.add(network(ipam=ipam), attachment)
+            asyncio.run(cni.add(network(ipam=ipam), attachment))
         assert failed.value.code == 100
         remote.refuse.clear()
         assert box.links() == set()
         assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
         remote.calls.clear()
-        cni.delete(network(ipam=ipam), attachment, None)
+        asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
         assert remote.calls == []
-        cni.delete(network(), attachment, cni.add(network(), attachment))
+        asyncio.run(cni.delete(network(), attachment, asyncio.run(cni.add(network(), attachment))))
 
 
 def test_an_add_that_cannot_be_undone(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
@@ -180,10 +179,10 @@ def test_an_add_that_cannot_be_undone(cni: Runtime, remote: RemoteDriver, tmp_pa
     ipam = host_local(tmp_path)
     with container("one") as (attachment, _):
         with pytest.raises(PluginFailed, match=r"banana.*it is not undone: driver other refuses .*: stuck"):
-            cni.add(network(ipam=ipam), attachment)
+            asyncio.run(cni.add(network(ipam=ipam), attachment))
         assert (tmp_path / "blue/10.77.0.100").exists()
         remote.refuse.clear()
-        cni.delete(network(ipam=ipam), attachment, None)
+        asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
     assert not (tmp_path / "blue/10.77.0.100").exists()
 
 
@@ -193,10 +192,10 @@ def test_a_network_that_was_created_without_an_answer(cni: Runtime, remote: Remo
     remote.hang_up = {"CreateNetwork"}
     with container("one") as (attachment, _):
         with pytest.raises(PluginFailed, match=r"does not answer NetworkDriver\.CreateNetwork"):
-            cni.add(network(), attachment)
+            asyncio.run(cni.add(network(), attachment))
         remote.hang_up.clear()
-        cni.add(network(), attachment)
-        cni.delete(network(), attachment, None)
+        asyncio.run(cni.add(network(), attachment))
+        asyncio.run(cni.delete(network(), attachment, None))
     assert remote.methods[-1] == "DeleteNetwork"
 
 
@@ -205,7 +204,7 @@ def test_a_link_name_that_is_taken(cni: Runtime, remote: RemoteDriver) -> None:
     with container("one") as (attachment, box):
         box.ip("link add eth0 type veth peer name other")
         with pytest.raises(PluginFailed, match="File exists"):
-            cni.add(network(), attachment)
+            asyncio.run(cni.add(network(), attachment))
         assert remote.methods[-1] == "DeleteNetwork"
         assert box.links() == {"eth0", "other"}
 
@@ -214,7 +213,7 @@ def test_the_host_s_namespace(cni: Runtime, remote: RemoteDriver) -> None:
     """It is refused: the link would be renamed in the host."""
     attachment = Attachment(container_id="one", ifname="eth0", netns="/proc/self/ns/net")
     with pytest.raises(PluginFailed, match="should not be the same") as failed:
-        cni.add(network(), attachment)
+        asyncio.run(cni.add(network(), attachment))
     assert failed.value.code == 8
     assert remote.calls == []
 
@@ -224,14 +223,14 @@ def test_del_after_the_container_and_the_driver_have_gone(cni: Runtime) -> None:
     driver = RemoteDriver(Path("/run/docker/plugins/other.sock"))
     with container("one") as (attachment, _):
         with driver.running():
-            cni.add(network(), attachment)
+            asyncio.run(cni.add(network(), attachment))
         subprocess.run(["ip", "netns", "delete", "one"], check=True)
     with pytest.raises(PluginFailed, match="there is no Docker network driver other"):
-        cni.delete(network(), attachment, None)
+        asyncio.run(cni.delete(network(), attachment, None))
     driver.forget()
     driver.calls.clear()
     with driver.running():
-        cni.delete(network(), attachment, None)
+        asyncio.run(cni.delete(network(), attachment, None))
         assert driver.methods == DETACHED
     subprocess.run(["ip", "link", "delete", "rd0"], check=True)  # it has forgotten that, too
 
@@ -241,12 +240,12 @@ def test_a_program_of_the_driver_that_is_missing(cni: Runtime, remote: RemoteDri
     remote.refuse["DeleteEndpoint"] = 'exec: "ovs-vsctl": executable file not found in $PATH'
     ipam = host_local(tmp_path)
     with container("one") as (attachment, _):
-        cni.add(network(ipam=ipam), attachment)
+        asyncio.run(cni.add(network(ipam=ipam), attachment))
         with pytest.raises(PluginFailed, match="ovs-vsctl"):
-            cni.delete(network(ipam=ipam), attachment, None)
+            asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
         assert (tmp_path / "blue/10.77.0.100").exists()
         remote.refuse.clear()
-        cni.delete(network(ipam=ipam), attachment, None)
+        asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
     assert not (tmp_path / "blue/10.77.0.100").exists()
 
 
@@ -256,16 +255,16 @@ def test_a_strict_driver_after_the_end_of_the_namespace(cni: Runtime, remote: Re
     remote.refuse["DeleteEndpoint"] = "cannot delete the link: stuck"
     ipam = host_local(tmp_path)
     with container("one") as (attachment, _):
-        cni.add(network(ipam=ipam), attachment)
+        asyncio.run(cni.add(network(ipam=ipam), attachment))
         with pytest.raises(PluginFailed, match="stuck"):  # the link is back in the host
-            cni.delete(network(ipam=ipam), attachment, None)
+            asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
         subprocess.run(["ip", "link", "delete", "rd2"], check=True)
-        cni.delete(network(ipam=ipam), attachment, None)
+        asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
         remote.forget()
         subprocess.run(["ip", "link", "delete", "rd0"], check=False)
-        cni.add(network(ipam=ipam), attachment)
+        asyncio.run(cni.add(network(ipam=ipam), attachment))
         subprocess.run(["ip", "netns", "delete", "one"], check=True)
-        cni.delete(network(ipam=ipam), attachment, None)
+        asyncio.run(cni.delete(network(ipam=ipam), attachment, None))
     assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
 
 
@@ -280,11 +279,11 @@ def test_a_second_network(cni: Runtime, remote: RemoteDriver) -> None:
         box.ip("address add fd99::9/64 dev eth9 nodad")
         box.ip("route add default via 10.66.0.1 dev eth9")
         box.ip("route add default via fd99::1 dev eth9")
-        result = cni.add(network(), attachment)
+        result = asyncio.run(cni.add(network(), attachment))
         assert [str(route.dst) for route in result.routes] == ["198.51.100.1/32", "192.0.2.0/24"]
         assert box.run("ip route show default").decode().split()[:5] == ["default", "via", "10.66.0.1", "dev", "eth9"]
         assert b"fd77" not in box.run("ip -6 route show default")
-        cni.delete(network(), attachment, result)
+        asyncio.run(cni.delete(network(), attachment, result))
 
 
 @pytest.mark.parametrize("given", ["args", "configuration"])
@@ -294,52 +293,52 @@ def test_a_wanted_mac(cni: Runtime, remote: RemoteDriver, given: str) -> None:
     with container("one") as (attachment, box):
         wanted = {"IgnoreUnknown": "1", "MAC": mac}
         blue = network() if given == "args" else network(args={"cni": {"mac": mac}})
-        cni.add(blue, replace(attachment, args=tuple(wanted.items()) if given == "args" else ()))
+        asyncio.run(cni.add(blue, replace(attachment, args=tuple(wanted.items()) if given == "args" else ())))
         assert remote.body("CreateEndpoint")["Interface"]["MacAddress"] == mac
         assert box.link("eth0")["address"] == mac
-        cni.delete(blue, attachment, None)
+        asyncio.run(cni.delete(blue, attachment, None))
 
 
 def test_del_of_what_was_never_added(cni: Runtime) -> None:
     """It needs no driver, even if the network has other containers."""
     with container("one") as (one, _), container("two") as (two, _):
         with RemoteDriver(Path("/run/docker/plugins/other.sock")).running() as driver:
-            cni.add(network(), one)
-        cni.delete(network(), two, None)
+            asyncio.run(cni.add(network(), one))
+        asyncio.run(cni.delete(network(), two, None))
         with driver.running():
-            cni.delete(network(), one, None)
+            asyncio.run(cni.delete(network(), one, None))
 
 
 @pytest.mark.long
 def test_a_driver_that_does_not_answer(cni: Runtime, remote: RemoteDriver) -> None:
     """DEL says so with code 11, try again later, and the repeated DEL completes."""
     with container("one") as (attachment, box):
-        cni.add(network(), attachment)
+        asyncio.run(cni.add(network(), attachment))
         kept = remote.socket.rename(remote.socket.with_name("kept"))
         with socket.socket(socket.AF_UNIX) as closed:
             closed.bind(str(remote.socket))
         with pytest.raises(PluginFailed, match="does not answer NetworkDriver") as failed:
-            cni.delete(network(), attachment, None)
+            asyncio.run(cni.delete(network(), attachment, None))
         assert failed.value.code == 11
         remote.socket.unlink()
         kept.rename(remote.socket)
-        cni.delete(network(), attachment, None)
+        asyncio.run(cni.delete(network(), attachment, None))
         assert box.links() == set()
 
 
 def test_gc_and_status(cni: Runtime, remote: RemoteDriver) -> None:
     """GC deletes the endpoints that are not valid; STATUS fails without the driver."""
-    cni.status(network())
+    asyncio.run(cni.status(network()))
     with container("one") as (one, kept), container("two") as (two, box):
-        cni.add(network(), one)
-        cni.add(network(), two)
-        cni.gc(network(), [AttachmentKey(container_id="one", ifname="eth0")])
+        asyncio.run(cni.add(network(), one))
+        asyncio.run(cni.add(network(), two))
+        asyncio.run(cni.gc(network(), [AttachmentKey(container_id="one", ifname="eth0")]))
         assert (kept.links(), box.links()) == ({"eth0"}, set())
-        cni.gc(network(), [])
+        asyncio.run(cni.gc(network(), []))
         assert kept.links() == set()
     assert remote.methods[-1] == "DeleteNetwork"
     with pytest.raises(PluginFailed, match="there is no Docker network driver missing") as failed:
-        cni.status(network("missing"))
+        asyncio.run(cni.status(network("missing")))
     assert failed.value.code == 50
 
 
@@ -363,12 +362,12 @@ def test_our_own_daemon(cni: Runtime, private_namespaces: int, tmp_path: Path) -
             wait_until(lambda: is_answering(answers, "POST", "/Plugin.Activate"), "the daemon's answer")
             blue = network("cni-bridge", options={"cni.network": "inner"})
             with container("one") as (one, box), container("two") as (two, _):
-                first, second = cni.add(blue, one), cni.add(blue, two)
+                first, second = asyncio.run(cni.add(blue, one)), asyncio.run(cni.add(blue, two))
                 assert addresses(first) == ["10.77.0.100/24"]
                 box.run(f"busybox ping -c 1 -w 5 {second.ips[0].address.ip}")
-                cni.check(blue, one, first)
-                cni.delete(blue, one, first)
-                cni.delete(blue, two, None)
+                asyncio.run(cni.check(blue, one, first))
+                asyncio.run(cni.delete(blue, one, first))
+                asyncio.run(cni.delete(blue, two, None))
                 assert box.links() == set()
         finally:
             daemon.terminate()

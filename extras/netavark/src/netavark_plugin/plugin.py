@@ -26,7 +26,6 @@ from cni_invoker import (
     Runtime,
     __version__,
     run_preflight,
-    sync,
 )
 from cni_invoker.errors import ConfigurationNotFound
 from netavark_plugin.messages import (
@@ -52,9 +51,9 @@ _PRIVATE_STATE: Final = "CNI_NETAVARK_PRIVATE_STATE"
 _MOUNT: Final = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
-def _open_runtime(plugin_dirs: Sequence[Path]) -> sync.CachedRuntime:
+def _open_runtime(plugin_dirs: Sequence[Path]) -> CachedRuntime:
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
-    return sync.CachedRuntime(CachedRuntime.open(plugin_dirs, environment=environment))
+    return CachedRuntime.open(plugin_dirs, environment=environment)
 
 
 def _use_private_state() -> None:
@@ -91,15 +90,15 @@ def setup(arguments: Sequence[str], document: Document) -> Document:
     found = _find_list(container.settings)
     runtime = _open_runtime(container.settings.plugin_dirs)
     attachment = container.attachment(found, netns)
-    for cached in runtime.attachments(found.name):
+    for cached in asyncio.run(runtime.attachments(found.name)):
         if cached.attachment.key == attachment.key:
-            runtime.delete_cached(cached)
+            asyncio.run(runtime.delete_cached(cached))
     _collect(runtime, found.name)
     if warning := container.ignored(found):
         _warn(warning)
-    result = runtime.add(found, attachment)
+    result = asyncio.run(runtime.add(found, attachment))
     if missing := container.missing(result):
-        runtime.delete(found, attachment)
+        asyncio.run(runtime.delete(found, attachment))
         raise Refused(f"the plugins of network {found.name} have ignored {missing}; see {found.source}")
     return render_status(container.ifname, result)
 
@@ -110,15 +109,15 @@ def teardown(arguments: Sequence[str], document: Document) -> None:
     settings = container.settings
     runtime = _open_runtime(settings.plugin_dirs)
     attachment = container.attachment(None, netns)
-    for cached in runtime.attachments(settings.network, container_id=container.container_id):
+    for cached in asyncio.run(runtime.attachments(settings.network, container_id=container.container_id)):
         if cached.attachment.key == attachment.key:
-            runtime.delete_cached(cached)
+            asyncio.run(runtime.delete_cached(cached))
             return
     try:  # no record, or one that cannot be read
         found = _find_list(settings)
     except ConfigurationNotFound:
         return
-    runtime.delete(found, container.attachment(found, netns))
+    asyncio.run(runtime.delete(found, container.attachment(found, netns)))
 
 
 def info(_: Sequence[str], __: Document) -> Document:
@@ -133,7 +132,7 @@ def gc(arguments: Sequence[str], _: Document) -> None:
     """
     plugin_dirs = [Path(one) for one in arguments[1:]] or Settings.of_network({"name": ""}).plugin_dirs
     runtime = _open_runtime(plugin_dirs)
-    found = runtime.attachments()  # before podman is asked: a container is in its database before it is set up
+    found = asyncio.run(runtime.attachments())
     listed = subprocess.run(_LIST_CONTAINERS, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         raise Refused(f"{' '.join(_LIST_CONTAINERS)} has failed: {listed.stderr.strip()}")
@@ -142,17 +141,17 @@ def gc(arguments: Sequence[str], _: Document) -> None:
     _collect(runtime, None)
 
 
-def _collect(runtime: sync.CachedRuntime, network: str | None) -> None:
+def _collect(runtime: CachedRuntime, network: str | None) -> None:
     """Delete what is left of containers whose namespace is gone, as after a reboot."""
-    attachments = runtime.attachments(network)
+    attachments = asyncio.run(runtime.attachments(network))
     _delete(runtime, (cached for cached in attachments if not Path(cached.attachment.netns).exists()))
 
 
-def _delete(runtime: sync.CachedRuntime, attachments: Iterable[CachedAttachment]) -> None:
+def _delete(runtime: CachedRuntime, attachments: Iterable[CachedAttachment]) -> None:
     for cached in attachments:
         if _is_of_podman(cached):
             try:
-                runtime.delete_cached(cached)
+                asyncio.run(runtime.delete_cached(cached))
             except CniError as exc:
                 _warn(f"what is left of container {cached.attachment.container_id} is not deleted: {exc}")
 

@@ -240,7 +240,7 @@ async def test_a_plugin_killed_by_a_signal(plugins: FakePlugins) -> None:
 async def test_a_crash_of_a_go_program(
     plugins: FakePlugins, behaviour: dict[str, JsonValue], crash: str | None
 ) -> None:
-    """It is told by its status from an error that a plugin reports."""
+    """Its status distinguishes it from an error that a plugin reports."""
     assert (await failure(plugins, stderr="panic: nil\n\ngoroutine 1", **behaviour)).crash == crash
 
 
