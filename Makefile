@@ -152,7 +152,6 @@ bench: setup ## develop: what a container costs, and many endpoints (root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.names
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.packets
-	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.lives 4000
 	@$(BIN)/python -m tests.lab.fetch_engines || true # those that can be had are measured
 	$(BIN)/python -m tests.bench.containers
 

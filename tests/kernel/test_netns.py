@@ -4,12 +4,14 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cni_invoker.execution.running_plugins import RunningPlugins
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import is_namespace
@@ -162,3 +164,18 @@ async def test_many_namespaces_at_once(kernel: Kernel, tmp_path: Path) -> None:
         for path in paths:
             group.create_task(kernel.remove_staging(path))
     assert not any(path.exists() for path in paths)
+
+
+async def test_who_needs_the_directory_makes_it(tmp_path: Path, kernel: Kernel) -> None:
+    """Staging namespaces, mount points of pins, and the files of running plugins do not need a restart."""
+    run_dir = tmp_path / "run"
+    plugins = RunningPlugins(run_dir / "plugins")
+    for _ in range(2):
+        await kernel.create_staging(run_dir / "netns" / "one")
+        kernel.pin(run_dir / "pins" / "one", "eth0", "cni-test").prepare()
+        with plugins.keep("one", "ADD", "bridge"):
+            assert len([*(run_dir / "plugins").iterdir()]) == 1
+        with pytest.raises(OSError, match="busy"):
+            shutil.rmtree(run_dir / "netns")
+        await kernel.remove_staging(run_dir / "netns" / "one")
+        shutil.rmtree(run_dir)

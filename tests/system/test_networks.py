@@ -2,12 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks: how they are bound to configurations, and which are refused."""
 
+import json
+import re
+import signal
 import sys
 from ipaddress import ip_network
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from tests.system.calls import ask_status, wait_torn_down
 from tests.system.scene import LISTS, Scene, bridge, reaches, wait_logged
 
 
@@ -230,3 +234,69 @@ def test_a_bridge_of_the_host_is_not_left_of_a_network(private_scene: Scene) -> 
     lab.run("ip", "link", "del", "uplink")
     scene.configure(({"type": "bridge", "bridge": "lan"},))
     scene.network(scene.configure((plugin, firewall)))
+
+
+def test_a_configuration_that_changes(private_scene: Scene) -> None:
+    """It is shown until the containers of the old content are gone."""
+    scene, lab = private_scene, private_scene.lab
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet), name="lan"))
+    container = scene.run(network)
+    scene.configure([*bridge(subnet), {"type": "tuning"}], name="lan")
+    for command in (("status",), ("ls", "--networks")):
+        shown = lab.run(sys.executable, "-m", "cnm_bridge", *command).stdout
+        assert "since 1 endpoint was made" in shown
+    lab.docker("rm", "-f", container.name)
+    scene.run(network)
+    assert "since 1 endpoint" not in lab.run(sys.executable, "-m", "cnm_bridge", "status").stdout
+
+
+FILE = "/etc/cni-bridge/config.toml"
+
+
+def test_a_network_that_brings_its_list(private_scene: Scene) -> None:
+    """It is refused unless the operator allows it; it survives the daemon, and goes with the network."""
+    scene, lab = private_scene, private_scene.lab
+    subnet = scene.subnet()
+    document = json.dumps({"cniVersion": "1.0.0", "name": "brought", "plugins": [*bridge(subnet)]})
+    options = ("--ipam-driver", "null", "-o", f"cni.conflist={document}")
+    assert "allow-inline = true" in scene.creation_refusal(*options)
+    lab.write(FILE, "allow-inline = true\n")
+    lab.restart_daemon()
+    unusable = json.dumps({"cniVersion": "1.0.0", "name": "brought", "plugins": [{"type": "no-such-plugin"}]})
+    refusal = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.conflist={unusable}")
+    assert "brought (option cni.conflist) cannot be used: no-such-plugin: not found in " in refusal
+    lab.docker("network", "create", "-d", "cni-bridge", *options, "brought")
+    lab.restart_daemon(signal.SIGKILL)
+    container = scene.run("brought")
+    assert reaches(container, subnet.gateway)
+    assert subnet.ipv4 in lab.run(sys.executable, "-m", "cnm_bridge", "explain", "brought").stdout
+    lab.docker("rm", "-f", container.name)
+    lab.docker("network", "rm", "brought")
+    on_disk = scene.configure(bridge(subnet), name="brought")
+    assert f"use -o cni.network={on_disk}" in scene.creation_refusal(*options)
+    lab.remove(FILE)
+
+
+_OFF = "net.ipv6.conf.all.disable_ipv6"
+
+
+def test_the_cause_and_the_fix(private_scene: Scene) -> None:
+    """Both `network create` and `run` name them, nothing is left, and the command that they show is the cure."""
+    lab = private_scene.lab
+    configuration = private_scene.configure(bridge(private_scene.subnet(), ipv6=True))
+    network = private_scene.network(configuration)
+    lab.run("sysctl", "-qw", f"{_OFF}=1")
+    refusals = (
+        private_scene.run_refusal(network),
+        private_scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={configuration}"),
+    )
+    for refusal in refusals:
+        assert f"CNI configuration {configuration} gives IPv6 addresses" in refusal
+    wait_torn_down(lab)
+    assert get_objects(ask_status(lab), "endpoints") == get_objects(ask_status(lab), "pendingTeardowns") == ()
+    fix = re.search(rf"sysctl -w {_OFF}=0 && echo '{_OFF} = 0' >>\S+(?=;)", refusals[0])
+    assert fix is not None
+    lab.run("sh", "-c", fix[0])
+    private_scene.run(network)
+    lab.remove(fix[0].rpartition(">>")[2])

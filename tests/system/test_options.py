@@ -198,3 +198,15 @@ def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
     assert f"did you mean {meant}?" in error
     network = scene.network(name)
     assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={misspelt}")
+
+
+def test_an_endpoints_burst_completes_its_networks_rate(scene: Scene) -> None:
+    """An option that needs another one is valid if the network has that other one."""
+    listed = scene.configure([*bridge(scene.subnet()), BANDWIDTH])
+    network = scene.network(listed, "-o", "cni.bandwidth.ingress-rate=8M")
+    before = scene.lab.run("tc", "qdisc").stdout
+    scene.run(f"name={network},driver-opt=cni.bandwidth.ingress-burst=4M")
+    added = set(scene.lab.run("tc", "qdisc").stdout.splitlines()) - set(before.splitlines())
+    (limit,) = (line for line in added if "tbf" in line)
+    assert "rate 8Mbit" in limit
+    assert "burst 500000b" in limit

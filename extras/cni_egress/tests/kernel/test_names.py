@@ -106,20 +106,6 @@ def test_names_that_are_not_allowed(upstream: FakeUpstream, agent: Container, ki
     assert not upstream.asked
 
 
-def test_text_of_an_allowed_name(upstream: FakeUpstream, agent: Container) -> None:
-    """Other data of an allowed name is passed on."""
-    upstream.add("www.example.com", "TXT", '"v=spf1 -all"')
-    assert str(agent.ask("www.example.com", "TXT").answer[0][0]) == '"v=spf1 -all"'
-
-
-@pytest.mark.parametrize("kind", ["HTTPS", "SVCB"])
-def test_hints_of_addresses(upstream: FakeUpstream, agent: Container, kind: str) -> None:
-    """They are empty, so that no client has an address that is not open."""
-    upstream.add("www.example.com", kind, "1 . alpn=h2 ipv4hint=11.1.0.9")
-    response = agent.ask("www.example.com", kind)
-    assert (rcode_of(response), response.answer) == ("NOERROR", [])
-
-
 def test_a_chain_of_aliases(upstream: FakeUpstream, agent: Container) -> None:
     """The whole chain is passed on, and its end is open; a name in its middle alone is refused."""
     upstream.add("www.example.com", "CNAME", "a.cdn.example.")
@@ -172,22 +158,6 @@ def test_a_truncated_answer_of_the_upstream(upstream: FakeUpstream, agent: Conta
     assert upstream.asked["www.example.com", "A", "tcp"] == 1
 
 
-def test_a_client_without_edns(upstream: FakeUpstream, agent: Container) -> None:
-    """Its answers have 512 bytes at most."""
-    upstream.add("www.example.com", "A", *MANY[:40])
-    assert agent.ask("www.example.com", payload=0).flags & dns.flags.TC
-    assert not agent.ask("www.example.com").flags & dns.flags.TC
-
-
-def test_only_ipv6(upstream: FakeUpstream, agent: Container) -> None:
-    """A name without IPv4 has an empty answer for it, and is reached by IPv6."""
-    upstream.add("www.example.com", "AAAA", "2a0f:1::6")
-    response = agent.ask("www.example.com")
-    assert (rcode_of(response), response.answer) == ("NOERROR", [])
-    assert agent.addresses("www.example.com", "AAAA") == ["2a0f:1::6"]
-    assert agent.can_reach("2a0f:1::6")
-
-
 @pytest.mark.parametrize(
     ("kind", "address"),
     [
@@ -202,30 +172,6 @@ def test_addresses_that_are_not_public(upstream: FakeUpstream, agent: Container,
     upstream.add("www.example.com", kind, address, good)
     assert agent.addresses("www.example.com", kind) == [good]
     assert not agent.can_reach(address, 22)
-
-
-def test_a_private_address_that_the_policy_has(upstream: FakeUpstream, agent: Container) -> None:
-    """It is passed on; its name opens nothing there."""
-    upstream.add("www.example.com", "A", "10.0.5.7")
-    assert agent.addresses("www.example.com") == ["10.0.5.7"]
-
-
-def test_a_ttl_of_zero(upstream: FakeUpstream, agent: Container) -> None:
-    """It is passed on, each query asks the upstream, and the address is open all the same."""
-    upstream.add("www.example.com", "A", "11.1.0.8", ttl=0)
-    assert [agent.ask("www.example.com").answer[0].ttl for _ in range(3)] == [0, 0, 0]
-    assert upstream.asked["www.example.com", "A", "udp"] == 3
-    assert agent.can_reach("11.1.0.8")
-
-
-def test_a_name_that_moves(upstream: FakeUpstream, agent: Container) -> None:
-    """Each address that a container has just learnt is open, although it is another one each time."""
-    numbers = count(1)
-    upstream.zone["moves.example.com", "A"] = lambda: (f"11.4.0.{next(numbers)}",)
-    upstream.ttl["moves.example.com"] = 0
-    learnt = [agent.addresses("moves.example.com")[0] for _ in range(20)]
-    assert len(set(learnt)) == 20
-    assert all(agent.can_reach(address) for address in learnt)
 
 
 def test_a_name_that_moves_under_load(host: Host, upstream: FakeUpstream, agent: Container) -> None:
@@ -253,15 +199,6 @@ def test_a_name_that_moves_under_load(host: Host, upstream: FakeUpstream, agent:
             thread.join()
     assert not closed
     assert len(learnt) >= 5
-
-
-def test_names_that_the_upstream_does_not_know(upstream: FakeUpstream, agent: Container) -> None:
-    """Its outcome is passed on, with how long it holds."""
-    response = agent.ask("www.example.com")
-    assert rcode_of(response) == "NXDOMAIN"
-    assert [dns.rdatatype.to_text(one.rdtype) for one in response.authority] == ["SOA"]
-    upstream.rcodes["slow.example.com"] = dns.rcode.SERVFAIL
-    assert rcode_of(agent.ask("slow.example.com")) == "SERVFAIL"
 
 
 def test_a_slow_upstream(host: Host, upstream: FakeUpstream, agent: Container) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The frames that announce addresses, byte by byte; tests/kernel/test_announcements.py shows them to a kernel."""
+"""The frames that announce addresses, byte by byte; tests/kernel/test_link_departures.py shows them to a kernel."""
 
 from ipaddress import ip_address
 
