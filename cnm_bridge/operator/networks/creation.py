@@ -4,8 +4,7 @@
 
 import shlex
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -33,9 +32,6 @@ from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.operator.host import read_links, read_routes
 from cnm_bridge.operator.networks.collisions import PREDEFINED, HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
-    NFTABLES_KEYS,
-    Backend,
-    choose_backend,
     make_list,
     newest_version,
     render_list,
@@ -54,8 +50,6 @@ _NO_EGRESS: Final = (
 )
 _NEEDS_DNS: Final = f"run containers with --dns {RESPONDER}: otherwise they are refused on a guarded network"
 _ATTACH: Final = "cni.attach"
-_KUBELET: Final = Path("/var/lib/kubelet")
-"""Where a kubelet is, or was, its directory is."""
 
 _MODE: Final = 0o644
 _SUFFIX: Final = ".conflist"
@@ -208,7 +202,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         configuration=wanted.name,
         file=file,
         document=network.document,
-        notes=(*_notes(wanted, file), *([_NEEDS_DNS] if needs_dns else [])),
+        notes=(*_notes(wanted), *([_NEEDS_DNS] if needs_dns else [])),
         name_server=RESPONDER if needs_dns else None,
     )
 
@@ -251,11 +245,15 @@ async def _version(engine: Engine) -> EngineVersion:
 
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
     """Return the list of a network, in the newest version that all its plugins support."""
+    if wanted.parent is None and shutil.which("iptables") is None:
+        raise Refused(
+            "the plugins of a bridge run iptables, which this host does not have: apt-get install iptables; or write a "
+            "list for nftables by hand (docs/recipes.md)"
+        )
     runtime = _runtime(settings)
-    backend = Backend.IPTABLES if wanted.parent is not None else _find_backend()
 
     async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:
-        document = make_list(wanted, backend=backend, cni_version=cni_version)
+        document = make_list(wanted, cni_version=cni_version)
         network = NetworkConfigurationList.from_document(document, source=file)
         found = await run_preflight(runtime, network)
         if found.all_problems:
@@ -264,8 +262,6 @@ async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> 
         return network, found
 
     _, found = await examine(SUPPORTED_VERSIONS[-1])
-    if backend is Backend.NFTABLES:
-        _require_nftables(found)
     network, _ = await examine(newest_version(one.supported for one in found.plugins))
     return network
 
@@ -274,19 +270,12 @@ def _is_missing_egress(found: PluginFinding) -> bool:
     return found.type == "egress" and bool(found.problems) and found.path is None
 
 
-def _notes(wanted: WantedNetwork, file: Path) -> tuple[str, ...]:
-    notes = []
+def _notes(wanted: WantedNetwork) -> Iterator[str]:
     if wanted.parent is not None and any(one == whole_range(one.subnet, one.gateway) for one in wanted.ranges):
-        notes.append(
+        yield (
             f"containers get any address of the subnet; if others on the LAN of {wanted.parent} have some, make "
             "the network again with a --range that nothing else uses"
         )
-    first = None
-    with suppress(OSError):
-        first = min((one.name for one in file.parent.iterdir() if one.suffix == file.suffix), default=None)
-    if first is not None and file.name < first and _KUBELET.is_dir():
-        notes.append(f"{file.name} comes first in {file.parent}, and a kubelet's runtime takes the first file")
-    return tuple(notes)
 
 
 async def _gather_host(settings: Settings, engine: Engine, name: str, file: Path) -> HostFacts:
@@ -310,27 +299,6 @@ async def _gather_host(settings: Settings, engine: Engine, name: str, file: Path
         lists=tuple(map(index.find, index.names)),
         paths=find_taken_paths(file),
     )
-
-
-def _find_backend() -> Backend:
-    """Return the packet filter for the plugins of this host.
-
-    Raises:
-        Refused: It has none.
-    """
-    return choose_backend(has_iptables=shutil.which("iptables") is not None, has_nft=shutil.which("nft") is not None)
-
-
-def _require_nftables(found: Preflight) -> None:
-    """Raise `Refused` if a plugin ignores the key that chooses nftables, so that its ADD runs iptables, and fails."""
-    for plugin in found.plugins:
-        key = NFTABLES_KEYS.get(plugin.type)
-        # The executables of the CNI project contain the names of their keys, as tags of Go's structures.
-        if key is not None and plugin.path is not None and f'json:"{key}'.encode() not in plugin.path.read_bytes():
-            raise Refused(
-                f"this host has nft and no iptables, and {plugin.path} knows iptables only: apt-get install iptables, "
-                "or install the CNI project's plugins in a newer release (1.9 does)"
-            )
 
 
 def list_path(directory: Path, name: str) -> Path:

@@ -5,7 +5,6 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
@@ -20,29 +19,6 @@ _PREFIX: Final = "cni-"
 _SHORT: Final = re.compile(r"[A-Za-z0-9_-]{1,11}")
 _DIGITS: Final = 11
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
-
-NFTABLES_KEYS: Final = {"bridge": "ipMasqBackend", "portmap": "backend"}
-"""The keys that choose nftables. An older plugin ignores them, and runs iptables."""
-
-
-class Backend(StrEnum):
-    """With what plugins make their packet filter rules."""
-
-    IPTABLES = "iptables"
-    NFTABLES = "nftables"
-
-
-def choose_backend(*, has_iptables: bool, has_nft: bool) -> Backend:
-    """Return the backend for a host that has these commands; iptables, which all plugins know, if there are both.
-
-    Raises:
-        Refused: It has neither.
-    """
-    if has_iptables:
-        return Backend.IPTABLES
-    if has_nft:
-        return Backend.NFTABLES
-    raise Refused("plugins of a bridge need iptables, and this host has neither it nor nft: apt-get install iptables")
 
 
 def newest_version(supported: Iterable[Sequence[str]]) -> str:
@@ -66,15 +42,14 @@ def bridge_name(name: str) -> str:
     return _PREFIX + (name if _SHORT.fullmatch(name) else sha256(name.encode()).hexdigest()[:_DIGITS])
 
 
-def make_list(wanted: WantedNetwork, *, backend: Backend, cni_version: str) -> JsonObject:
+def make_list(wanted: WantedNetwork, *, cni_version: str) -> JsonObject:
     """Return the list of a network.
 
     Args:
         wanted: The network.
-        backend: The packet filter; of no consequence with a parent link.
         cni_version: The version of the list.
     """
-    plugins = _on_parent(wanted) if wanted.parent is not None else _on_bridge(wanted, backend)
+    plugins = _on_parent(wanted) if wanted.parent is not None else _on_bridge(wanted)
     return {"cniVersion": cni_version, "name": wanted.name, "plugins": plugins}
 
 
@@ -89,22 +64,16 @@ def _on_parent(wanted: WantedNetwork) -> list[JsonValue]:
     return [{"type": "macvlan", "master": wanted.parent, "mode": "bridge", **_mtu(wanted), "ipam": _ipam(wanted)}]
 
 
-def _on_bridge(wanted: WantedNetwork, backend: Backend) -> list[JsonValue]:
-    uses_nftables = backend is Backend.NFTABLES
+def _on_bridge(wanted: WantedNetwork) -> list[JsonValue]:
     bridge: dict[str, JsonValue] = {"type": "bridge", "bridge": bridge_name(wanted.name)}
     if not wanted.is_isolated:
         # With hairpin mode a container reaches its own published ports.
         bridge |= {"isGateway": True, "ipMasq": wanted.is_masqueraded, "hairpinMode": True}
-    if wanted.is_masqueraded and uses_nftables:
-        bridge[NFTABLES_KEYS["bridge"]] = backend.value
-    plugins: list[JsonValue] = [{**bridge, **_mtu(wanted), "ipam": _ipam(wanted)}]
-    if not uses_nftables:  # the plugin `firewall` knows iptables and firewalld only
-        plugins.append({"type": "firewall"})
+    plugins: list[JsonValue] = [{**bridge, **_mtu(wanted), "ipam": _ipam(wanted)}, {"type": "firewall"}]
     if wanted.has_limits:
         plugins.append({"type": "bandwidth", "capabilities": {"bandwidth": True}})
     if not wanted.is_isolated:
-        chosen: JsonObject = {NFTABLES_KEYS["portmap"]: backend.value} if uses_nftables else {}
-        plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, **chosen})
+        plugins.append({"type": "portmap", "capabilities": {"portMappings": True}})
     if wanted.is_guarded:
         plugins.append(guard_plugin(wanted.allow, audit=wanted.is_audited))
     return plugins

@@ -15,7 +15,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.plugin_needs import bridges
 from cnm_bridge.operator.host import HostLink, HostRoute
 from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
-from cnm_bridge.operator.networks.list_document import Backend, make_list
+from cnm_bridge.operator.networks.list_document import make_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 BLUE = parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"])
@@ -220,5 +220,5 @@ def test_several_causes() -> None:
 def test_the_bridges_of_a_list() -> None:
     """A plugin `bridge` without a name uses cni0."""
     assert set(bridges(listed({"type": "bridge"}, {"type": "bridge", "bridge": "br1"}))) == {"cni0", "br1"}
-    document = make_list(BLUE, backend=Backend.IPTABLES, cni_version="1.0.0")
+    document = make_list(BLUE, cni_version="1.0.0")
     assert set(bridges(NetworkConfigurationList.from_document(document))) == {"cni-blue"}

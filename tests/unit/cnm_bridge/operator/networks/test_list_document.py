@@ -16,9 +16,7 @@ from cni_invoker.documents.checks import check_ifname
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.networks.list_document import (
-    Backend,
     bridge_name,
-    choose_backend,
     make_list,
     newest_version,
     render_list,
@@ -26,16 +24,15 @@ from cnm_bridge.operator.networks.list_document import (
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 
-def plugins(wanted: WantedNetwork, backend: Backend = Backend.IPTABLES) -> tuple[JsonObject, ...]:
+def plugins(wanted: WantedNetwork) -> tuple[JsonObject, ...]:
     """Return the plugins of a network's list."""
-    return get_objects(make_list(wanted, backend=backend, cni_version="1.0.0"), "plugins")
+    return get_objects(make_list(wanted, cni_version="1.0.0"), "plugins")
 
 
 def test_a_bridge() -> None:
     """It has a gateway, masquerades, lets packets pass Docker's rules, and publishes ports."""
     document = make_list(
         parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"], ranges=["10.22.9.0/24"], mtu=1400),
-        backend=Backend.IPTABLES,
         cni_version="1.1.0",
     )
     assert document == {
@@ -73,7 +70,7 @@ def test_a_bridge() -> None:
 
 def test_the_text_of_a_list() -> None:
     """A plugin is a line, so that an operator sees all of them at once."""
-    document = make_list(parse_wanted("lan", parent="eth0", dhcp=True), backend=Backend.IPTABLES, cni_version="1.0.0")
+    document = make_list(parse_wanted("lan", parent="eth0", dhcp=True), cni_version="1.0.0")
     assert render_list(document).splitlines() == [
         "{",
         '  "cniVersion": "1.0.0",',
@@ -83,14 +80,6 @@ def test_the_text_of_a_list() -> None:
         "  ]",
         "}",
     ]
-
-
-def test_nftables() -> None:
-    """Each plugin that makes rules receives the backend; `firewall`, which cannot, is left out."""
-    bridge, portmap = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"]), Backend.NFTABLES)
-    assert (bridge["ipMasqBackend"], portmap["type"], portmap["backend"]) == ("nftables", "portmap", "nftables")
-    bridge, _ = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], no_masquerade=True), Backend.NFTABLES)
-    assert (bridge["ipMasq"], "ipMasqBackend" in bridge) == (False, False)
 
 
 def test_an_isolated_bridge() -> None:
@@ -110,13 +99,13 @@ def test_a_guarded_bridge() -> None:
     assert tuple(others) == plugins(parse_wanted("blue", subnets=["10.22.0.0/16"]))
     capabilities = {"egress": True}
     assert egress == {"type": "egress", "allow": ["a.example", "10.0.5.7:5432"], "capabilities": capabilities}
-    *_, audit = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], audit=True), Backend.NFTABLES)
+    *_, audit = plugins(parse_wanted("blue", subnets=["10.22.0.0/16"], audit=True))
     assert audit == {"type": "egress", "allow": [], "audit": True, "capabilities": capabilities}
 
 
 def test_a_parent() -> None:
     """Its containers are on the LAN; the packet filter does not see their packets."""
-    (macvlan,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0"), Backend.NFTABLES)
+    (macvlan,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0"))
     assert (macvlan["type"], macvlan["master"], macvlan["mode"]) == ("macvlan", "eth0", "bridge")
     (isolated,) = plugins(parse_wanted("lan", subnets=["192.0.2.0/24"], parent="eth0", isolated=True))
     assert isolated["ipam"] == {"type": "host-local", "ranges": [[{"subnet": "192.0.2.0/24"}]]}
@@ -130,14 +119,6 @@ def test_a_long_name_has_a_short_bridge() -> None:
     one, other = bridge_name("twelve-chars"), bridge_name("twelve-charz")
     assert (len(one), len(other), one != other) == (15, 15, True)
     assert bridge_name("a.b") != "cni-a.b"  # in the name of a sysctl a dot separates
-
-
-def test_the_backend_of_a_host() -> None:
-    """The choice is iptables where it exists, because all releases of the plugins know it."""
-    assert choose_backend(has_iptables=True, has_nft=True) is Backend.IPTABLES
-    assert choose_backend(has_iptables=False, has_nft=True) is Backend.NFTABLES
-    with pytest.raises(Refused, match="apt-get install iptables"):
-        choose_backend(has_iptables=False, has_nft=False)
 
 
 def test_the_newest_version_in_common() -> None:
@@ -173,7 +154,6 @@ KINDS: Sequence[dict[str, Any]] = (
     subnets=st.tuples(st.none() | IPV4, st.none() | IPV6).filter(any),
     kind=st.sampled_from(KINDS),
     mtu=st.none() | st.integers(1280, 65535),
-    backend=st.sampled_from(Backend),
     data=st.data(),
 )
 def test_what_is_accepted_gives_a_valid_list(
@@ -182,7 +162,6 @@ def test_what_is_accepted_gives_a_valid_list(
     subnets: tuple[IPv4Network | None, IPv6Network | None],
     kind: dict[str, Any],
     mtu: int | None,
-    backend: Backend,
     data: st.DataObject,
 ) -> None:
     """Its subnets, gateways and ranges are those that were asked for; its names are valid."""
@@ -201,7 +180,7 @@ def test_what_is_accepted_gives_a_valid_list(
     except BadOption as exc:  # the gateway is the only address of the range
         assert "has no address for a container" in str(exc)  # noqa: PT017
         reject()
-    document = make_list(wanted, backend=backend, cni_version="1.0.0")
+    document = make_list(wanted, cni_version="1.0.0")
     network = NetworkConfigurationList.from_document(parse_json(render_list(document).encode()))
     assert network.name == name
     found = find_ranges(network)
