@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The settings at the admin socket: commands use those of the daemon that runs, and survive a mistake in its file."""
+"""The settings at the admin socket: commands use those of the daemon that runs."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import find_mistakes, settings_from, with_settings
+from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from tests.contract.serving import serving
 from tests.lab.unix_http import request
 from tests.plugins import FakePlugins
@@ -34,16 +34,16 @@ CHANGED = Settings(
 )
 
 
-def found_by(*arguments: str) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings that a command finds, and the mistakes in the file that it ignores."""
+def found_by(*arguments: str) -> Settings:
+    """Return the settings that a command finds."""
 
     @click.command()
-    @with_settings(*SETTINGS, ignores_mistakes=True)
+    @with_settings(*SETTINGS)
     @click.pass_context
-    def command(context: click.Context, /, **given: object) -> tuple[Settings, tuple[str, ...]]:
-        return daemon_settings(context, given), tuple(find_mistakes(context))
+    def command(context: click.Context, /, **given: object) -> Settings:
+        return daemon_settings(context, given)
 
-    found: tuple[Settings, tuple[str, ...]] = command.main([*arguments], standalone_mode=False)
+    found: Settings = command.main([*arguments], standalone_mode=False)
     return found
 
 
@@ -55,7 +55,7 @@ async def test_all_settings_of_the_daemon_are_found(
     monkeypatch.setenv("DOCKER_HOST", "tcp://elsewhere:2375")
     async with serving(tmp_path, changed) as served:
         status, document = await asyncio.to_thread(request, served.admin, "GET", "/v1/settings")
-        found, _ = await asyncio.to_thread(found_by, "--admin-socket", str(served.admin))
+        found = await asyncio.to_thread(found_by, "--admin-socket", str(served.admin))
     assert status == 200
     load_validator("admin/settings")(document)
     wanted = replace(
@@ -79,7 +79,7 @@ async def test_explain_shows_what_the_daemon_would_do(tmp_path: Path) -> None:
     conf.parent.mkdir()
     plugin = {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
     conf.write_text(json.dumps({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]}))
-    file.write_text("attach = 'move'\nplugin-timeout = 0")
+    file.write_text("attach = 'move'")
     async with serving(tmp_path, Settings(attach=AttachOption.SANDBOX)) as served:
         given = ("--config", str(file), "--admin-socket", str(served.admin), "--json", "blue")
         done = await asyncio.to_thread(CliRunner().invoke, main, ["explain", *given])
@@ -90,50 +90,20 @@ async def test_explain_shows_what_the_daemon_would_do(tmp_path: Path) -> None:
     assert found["attach"] == {"mode": "sandbox", "reason": reason}
     assert found["plugins"][0]["environment"]["CNI_NETNS"].startswith(str(tmp_path / "run"))
     assert f"unix://{tmp_path}/no-docker.sock" in done.stderr
-    assert "key plugin-timeout" in done.stderr
 
 
 async def test_the_command_line_counts_more(tmp_path: Path) -> None:
     """What is given to the command replaces the daemon's own."""
     async with serving(tmp_path) as served:
         given = ("--admin-socket", str(served.admin), "--cni-conf-dir", "/elsewhere")
-        found, _ = await asyncio.to_thread(found_by, *given)
+        found = await asyncio.to_thread(found_by, *given)
     assert (found.cni_conf_dirs, found.state_dir) == ((Path("/elsewhere"),), tmp_path / "state")
 
 
 def test_without_a_daemon_the_options_count(tmp_path: Path) -> None:
     """They are the defaults, and what is given."""
     path = tmp_path / "nothing"
-    assert found_by("--admin-socket", str(path))[0] == settings_from({"admin_socket": path})
-
-
-@pytest.mark.parametrize(
-    ("content", "mistake"),
-    [
-        ("socket = nothing", "line 1, column"),
-        ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
-        ("plugin-timeout = 0\ndriver = 'kept'", "key plugin-timeout"),
-    ],
-)
-async def test_a_mistake_in_the_file_is_ignored(tmp_path: Path, content: str, mistake: str) -> None:
-    """The daemon that runs has read it before; the command says what is wrong."""
-    file = tmp_path / "config.toml"
-    file.write_text(content)
-    async with serving(tmp_path) as served:
-        given = ("--config", str(file), "--admin-socket", str(served.admin))
-        found, mistakes = await asyncio.to_thread(found_by, *given)
-    assert found.state_dir == tmp_path / "state"
-    assert len(mistakes) == 1
-    assert mistake in mistakes[0]
-    assert str(file) in mistakes[0]
-
-
-def test_the_other_keys_of_such_a_file_count(tmp_path: Path) -> None:
-    """Without a daemon the valid ones are used, and the default of the invalid one."""
-    file = tmp_path / "config.toml"
-    file.write_text("plugin-timeout = 0\ndriver = 'kept'")
-    found, _ = found_by("--config", str(file), "--admin-socket", str(tmp_path / "nothing"))
-    assert (found.plugin_timeout_s, found.driver) == (Settings().plugin_timeout_s, "kept")
+    assert found_by("--admin-socket", str(path)) == settings_from({"admin_socket": path})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +116,6 @@ def test_values_that_this_version_does_not_know(
     """Those of a newer daemon: the command's own settings count, and it says so."""
     (tmp_path / "a").touch()
     monkeypatch.setattr(AdminClient, "get", lambda *_: {"driver": "newer", setting: value})
-    found, _ = found_by("--admin-socket", str(tmp_path / "a"))
+    found = found_by("--admin-socket", str(tmp_path / "a"))
     assert found.driver == Settings().driver
     assert "the daemon's settings are not known" in capsys.readouterr().err

@@ -205,19 +205,6 @@ class PathFacts:
     leads_to: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationFile:
-    """The daemon's configuration file.
-
-    Attributes:
-        path: Where it is; it may not exist.
-        mistakes: What the daemon would refuse, with the key or the line.
-    """
-
-    path: Path
-    mistakes: Sequence[str] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationFacts:
     """The installation of the daemon.
@@ -228,7 +215,6 @@ class InstallationFacts:
         paths: Files and directories that the daemon trusts.
         free_bytes: Free space by directory.
         daemon_pid: The process ID of the running daemon, None if none runs.
-        mistakes: What is wrong in the daemon's configuration file.
         broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.
         shadowed_files: Configuration files that an earlier one hides.
     """
@@ -238,7 +224,6 @@ class InstallationFacts:
     paths: Sequence[PathFacts] = ()
     free_bytes: Mapping[Path, int] = field(default_factory=dict)
     daemon_pid: int | None = None
-    mistakes: Sequence[str] = ()
     broken_files: Sequence[str] = ()
     shadowed_files: Sequence[str] = ()
 

@@ -5,6 +5,7 @@
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
@@ -17,7 +18,6 @@ from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
-    ConfigurationFile,
     DockerNetwork,
     EngineFacts,
     Facts,
@@ -40,12 +40,12 @@ from cnm_bridge.system.kernel import KernelView
 _ENGINE_LIMIT_S: Final = 10.0
 
 
-async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject | None, *, quick: bool) -> Facts:
+async def gather(settings: Settings, configuration: Path, held: JsonObject | None, *, quick: bool) -> Facts:
     """Read all facts about the host; what cannot be read is left out.
 
     Args:
         settings: The settings of the daemon, or those that it would have.
-        file: Its configuration file.
+        configuration: Its configuration file, which may not exist.
         held: The endpoints of the running daemon, the addresses that Docker has requested, and those of keys, as
             `spec/admin` has them: `endpoints.json`, `addresses.json` and `holds.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
@@ -73,10 +73,9 @@ async def gather(settings: Settings, file: ConfigurationFile, held: JsonObject |
         installation=InstallationFacts(
             is_root=os.geteuid() == 0,
             units=await gather_units(),
-            paths=gather_paths(settings, file.path),
+            paths=gather_paths(settings, configuration),
             free_bytes=gather_space(settings),
             daemon_pid=find_daemon(settings.state_dir),
-            mistakes=file.mistakes,
             broken_files=(*map(str, index.problems), *broken_sections),
             shadowed_files=tuple(
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed

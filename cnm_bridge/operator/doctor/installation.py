@@ -98,13 +98,6 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             fix="sudo cni-bridge doctor",
         )
     yield from _check_daemon(facts)
-    for mistake in facts.installation.mistakes:
-        yield error(
-            "settings-invalid",
-            "settings",
-            f"{mistake}: the daemon does not start with this file",
-            advice="correct the file, then: systemctl restart cni-bridge",
-        )
     yield from _check_units(facts)
     yield from _check_permissions(facts)
     yield from _check_space(facts)

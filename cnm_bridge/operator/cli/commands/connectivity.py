@@ -22,11 +22,9 @@ from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
-from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
-from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.operator.connectivity.guarded import Guard
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_steps
@@ -47,24 +45,14 @@ class _UnknownNetwork(Refused):
 
 @click.command(
     "test",
-    cls=CommandWithSettings,
+    cls=Command,
     examples=("test blue", "test --outside 192.0.2.1 blue", "test --json blue"),
 )
-@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.argument("network")
-@click.pass_context
-@exits
+@finds_settings
 @with_json
-def test(
-    context: click.Context,
-    /,
-    *,
-    outside: str | None,
-    network: str,
-    as_json: bool,
-    **given: object,
-) -> ExitStatus:
+def test(settings: Settings, *, outside: str | None, network: str, as_json: bool) -> ExitStatus:
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     A guarded network refuses its gateway and the outside. There, a connection that its allow-list has is tested, and
@@ -73,8 +61,6 @@ def test(
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure, after Ctrl-C, and when the terminal is closed.
     """
-    warn_of_mistakes(context)
-    settings = daemon_settings(context, given)
     steps = _run(settings, network, outside, _discard if as_json else _show)
     failed = [step for step in steps if step.outcome is Outcome.FAILED]
     if as_json:

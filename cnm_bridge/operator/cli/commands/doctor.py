@@ -10,17 +10,10 @@ import click
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import (
-    CommandWithSettings,
-    configuration_file,
-    find_mistakes,
-    with_settings,
-)
-from cnm_bridge.operator.doctor.facts import ConfigurationFile
+from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
+from cnm_bridge.operator.cli.settings.options import configuration_file
 from cnm_bridge.operator.doctor.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 
@@ -30,22 +23,19 @@ _COMMANDS: Final = ("    fix: ", "    do: ", "    or: ")
 
 @click.command(
     "doctor",
-    cls=CommandWithSettings,
+    cls=Command,
     examples=("doctor", "doctor --quick", "doctor --json"),
 )
-@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
-@click.pass_context
-@exits
+@finds_settings
 @shows
-def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[Shown, ExitStatus]:
+def doctor(settings: Settings, *, quick: bool) -> tuple[Shown, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
     Each finding comes with the command that fixes it. No daemon is needed; if one answers at the --admin-socket, where
     systemd may start it, its own settings are used, changed by the options given here.
     """
-    settings = daemon_settings(context, given)
-    file = ConfigurationFile(configuration_file(context), find_mistakes(context))
+    file = configuration_file(click.get_current_context())
     report = Report.of(asyncio.run(gather(settings, file, _ask_daemon(settings), quick=quick)))
     document = report.render_json()
     lines = report.render_text(quick=quick).split("\n")

@@ -28,14 +28,15 @@ from cni_bridge_spec import (
 )
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
-from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, exits
+from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.guarded_names import GuardedNames
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, count, duration, shows, with_json
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST, SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon, running_settings, warn_of_mistakes
-from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
+from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
+from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon, finds_settings
+from cnm_bridge.operator.cli.settings.options import with_settings
 from cnm_bridge.operator.egress import ask_egress, follow_egress, list_egress
 from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list
 
@@ -179,21 +180,15 @@ def _changes_list(name: str, text: str) -> Callable[..., click.Command]:
     def decorate(change: Callable[[str, tuple[str, ...], AllowList], Shown]) -> click.Command:
         @egress.command(
             name,
-            cls=CommandWithSettings,
+            cls=Command,
             examples=(f"egress {name} agents files.example.com",),
             help=text,
         )
-        @with_settings(*SETTINGS, ignores_mistakes=True)
         @click.argument("network")
         @click.argument("entries", metavar="ENTRY...", nargs=-1, required=True)
-        @click.pass_context
-        @exits
+        @finds_settings
         @shows
-        def run(
-            context: click.Context, /, *, network: str, entries: tuple[str, ...], **given: object
-        ) -> tuple[Shown, ExitStatus]:
-            warn_of_mistakes(context)
-            settings = running_settings(context, given)
+        def run(settings: Settings, *, network: str, entries: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
             return change(network, entries, asyncio.run(find_allow_list(settings, network))), ExitStatus.FINE
 
         return run

@@ -36,11 +36,9 @@ from cnm_bridge.core.planning.explanation import Explanation
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
-from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, warn_of_mistakes
-from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.system.engine import Engine
 
 _ENDPOINT_ID: Final = "ENDPOINT-ID"
@@ -49,10 +47,9 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
 
 @click.command(
     "explain",
-    cls=CommandWithSettings,
+    cls=Command,
     examples=("explain blue", "explain --option cni.ips=10.22.0.9 blue", "explain --plugins blue"),
 )
-@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
     "-o",
     "--option",
@@ -64,18 +61,10 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
 @click.option("--plugins", is_flag=True, help="Show also what each plugin receives.")
 @click.argument("network")
-@click.pass_context
-@exits
+@finds_settings
 @shows
 def explain(
-    context: click.Context,
-    /,
-    *,
-    options: tuple[str, ...],
-    mac_address: str | None,
-    plugins: bool,
-    network: str,
-    **given: object,
+    settings: Settings, *, options: tuple[str, ...], mac_address: str | None, plugins: bool, network: str
 ) -> tuple[Shown, ExitStatus]:
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
@@ -87,8 +76,6 @@ def explain(
     """
     requested = RequestedInterface(mac=mac_address)
     chosen = dict(_split(option) for option in options)
-    warn_of_mistakes(context)
-    settings = daemon_settings(context, given)
     try:
         found = asyncio.run(_explain(settings, network, chosen, requested))
     except (CniError, OSError) as exc:

@@ -3,7 +3,7 @@
 """`cni-bridge network`: makes a Docker network, with its list if there is none yet, and removes both."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,12 +17,10 @@ from cnm_bridge.core.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
-from cnm_bridge.operator.cli.command import CommandGroup, ExitStatus, exits
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
+from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
 from cnm_bridge.operator.cli.output import Shown, shows
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings, running_settings, warn_of_mistakes
-from cnm_bridge.operator.cli.settings.options import CommandWithSettings, with_settings
+from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network
 from cnm_bridge.operator.networks.wanted import parse_wanted
@@ -57,7 +55,7 @@ def network() -> None:
 
 @network.command(
     "create",
-    cls=CommandWithSettings,
+    cls=Command,
     examples=(
         "network create blue --subnet 10.22.0.0/16",
         "network create dual --subnet 10.23.0.0/16 --subnet fd23::/64",
@@ -67,7 +65,6 @@ def network() -> None:
         "network create --dry-run --json green --subnet 10.24.0.0/16",
     ),
 )
-@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option(
     "--subnet", "subnets", metavar="SUBNET", multiple=True, help="The containers' addresses; one for each IP version."
 )
@@ -113,12 +110,10 @@ def network() -> None:
 @click.option("--dry-run", is_flag=True, help="Show the list and the docker command, and change nothing.")
 @click.argument("name")
 @click.argument("configuration", required=False)
-@click.pass_context
-@exits
+@finds_settings
 @shows
 def create(
-    context: click.Context,
-    /,
+    settings: Settings,
     *,
     subnets: tuple[str, ...],
     gateways: tuple[str, ...],
@@ -136,7 +131,6 @@ def create(
     dry_run: bool,
     name: str,
     configuration: str | None,
-    **given: object,
 ) -> tuple[Shown, ExitStatus]:
     """Make the Docker network NAME.
 
@@ -159,7 +153,8 @@ def create(
         if not (allowed or audit):
             raise click.UsageError("--strict is for guarded networks; add --allow ENTRY or --audit")
         pairs[OTHER_NETWORKS] = OtherNetworks.DISCONNECT.value
-    settings = _settings(context, given, is_needed=not dry_run)
+    if not dry_run:
+        _require_daemon(settings)
     with _refusals():
         if makes_list:
             wanted = parse_wanted(
@@ -187,35 +182,30 @@ def create(
 
 @network.command(
     "rm",
-    cls=CommandWithSettings,
+    cls=Command,
     examples=("network rm blue", "network rm --configuration blue"),
 )
-@with_settings(*SETTINGS, ignores_mistakes=True)
 @click.option("--configuration", "with_list", is_flag=True, help="Remove its list and its bridge as well.")
 @click.argument("name")
-@click.pass_context
-@exits
+@finds_settings
 @shows
-def rm(context: click.Context, /, *, with_list: bool, name: str, **given: object) -> tuple[Shown, ExitStatus]:
+def rm(settings: Settings, *, with_list: bool, name: str) -> tuple[Shown, ExitStatus]:
     """Remove the Docker network NAME, which has no containers.
 
     With --configuration the file of its CNI configuration list is removed as well, if no other Docker network has the
     list, and the bridge that `network create` has made. Without such a Docker network, only these are removed.
     """
-    settings = _settings(context, given, is_needed=True)
+    _require_daemon(settings)
     with _refusals():
         done = asyncio.run(remove_network(settings, name, with_list=with_list))
     rows: list[JsonObject] = [{"done": one} for one in done]
     return Shown(document=rows, parts=["\n".join(done)]), ExitStatus.FINE
 
 
-def _settings(context: click.Context, given: Mapping[str, object], *, is_needed: bool) -> Settings:
-    """Return the daemon's settings; if it is needed, it must run."""
-    warn_of_mistakes(context)
-    if not is_needed:
-        return daemon_settings(context, given)
+def _require_daemon(settings: Settings) -> None:
+    """Raise `DaemonError` if the daemon does not run: Docker would look for it for 15 s."""
     try:
-        return running_settings(context, given)
+        AdminClient(settings.admin_path).get("settings")
     except DaemonError as exc:
         if not isinstance(exc.__cause__, FileNotFoundError | ConnectionRefusedError):
             raise

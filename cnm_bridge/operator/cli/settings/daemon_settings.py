@@ -16,11 +16,31 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, SETTINGS
-from cnm_bridge.operator.cli.settings.options import find_mistakes, settings_from, with_settings
+from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
 from cnm_bridge.operator.cli.settings.setting import Setting, fits
 
 _LIMIT_S: Final = 5.0
 """How long the daemon is waited for; its settings take it a millisecond."""
+
+
+def finds_settings(command: Callable[..., ExitStatus]) -> Callable[..., None]:
+    """Return a command's function with the daemon's settings as options.
+
+    Args:
+        command: Takes `settings`, see `daemon_settings`, and its own options by name; returns the exit status.
+    """
+    names = frozenset(setting.parameter for setting in SETTINGS)
+
+    @with_settings(*SETTINGS, hidden=True)
+    @click.pass_context
+    @exits
+    @wraps(command)
+    def run(context: click.Context, /, **values: object) -> ExitStatus:
+        given = {name: value for name, value in values.items() if name in names}
+        own = {name: value for name, value in values.items() if name not in names}
+        return command(settings=daemon_settings(context, given), **own)
+
+    return run
 
 
 def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settings:
@@ -32,7 +52,7 @@ def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settin
             settings are those.
     """
     try:
-        return running_settings(context, values)
+        return _running_settings(context, values)
     except (DaemonError, click.BadParameter) as exc:
         own = settings_from(values)
         if isinstance(exc.__cause__, PermissionError) or own.admin_path.exists():
@@ -43,8 +63,8 @@ def daemon_settings(context: click.Context, values: Mapping[str, Any]) -> Settin
         return own
 
 
-def running_settings(context: click.Context, values: Mapping[str, Any]) -> Settings:
-    """Return the settings as `daemon_settings` does, for a command that needs the daemon.
+def _running_settings(context: click.Context, values: Mapping[str, Any]) -> Settings:
+    """Return the settings as `daemon_settings` does.
 
     Raises:
         DaemonError: No daemon answers.
@@ -84,17 +104,10 @@ def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
         command: Takes the path of the socket, and its own options by name; returns the exit status; see `exits`.
     """
 
-    @with_settings(ADMIN_SOCKET, RUN_DIR, ignores_mistakes=True)
+    @with_settings(ADMIN_SOCKET, RUN_DIR)
     @exits
     @wraps(command)
     def run(*, admin_socket: Path | None, run_dir: Path, **own: object) -> ExitStatus:
-        warn_of_mistakes(click.get_current_context())
         return command(Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path, **own)
 
     return run
-
-
-def warn_of_mistakes(context: click.Context) -> None:
-    """Print the mistakes in the configuration file that a command has ignored."""
-    for mistake in find_mistakes(context):
-        echo(f"cni-bridge: {mistake}; it is ignored here, but the daemon does not start with it", err=True)

@@ -4,12 +4,10 @@
 
 The first source that has a value wins: the command line, the environment (`CNI_BRIDGE_<OPTION>`), the configuration
 file, the default. The error for an invalid value names its source.
-
-A mistake in the file does not keep an operator from examining a daemon that runs: such commands ignore it, and say so.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,7 +17,6 @@ from click.core import ParameterSource
 
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.command import Command
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
 from cnm_bridge.operator.cli.settings.setting import FILE, Setting, read_config_file
 
@@ -27,28 +24,21 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
-_MISTAKES_KEY: Final = "cnm_bridge.mistakes"
-
-_OTHER_OPTIONS: Final = (
-    "The options of `cni-bridge serve` are options of this command too, and replace the settings of the running "
-    "daemon, such as --config, --admin-socket, --run-dir and --docker-host; `cni-bridge serve --help` shows them all."
-)
 
 
-def with_settings(*settings: Setting, has_config: bool = True, ignores_mistakes: bool = False) -> Callable[[F], F]:
+def with_settings(*settings: Setting, has_config: bool = True, hidden: bool = False) -> Callable[[F], F]:
     """Return a decorator that adds settings and `--config` as options to a command.
 
     Args:
         settings: The settings.
         has_config: Whether to add `--config`; only one of several such decorators does.
-        ignores_mistakes: Whether a mistake in the configuration file counts as if the key or the file were missing; see
-            `find_mistakes`.
+        hidden: Whether the help leaves the settings out, few of which are ever given.
     """
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):
-            function = _option(setting)(function)
-        return _config_option(ignores_mistakes)(function) if has_config else function
+            function = _option(setting, hidden=hidden)(function)
+        return _CONFIG_OPTION(function) if has_config else function
 
     return decorate
 
@@ -62,10 +52,6 @@ class _Option(click.Option):
             return super().process_value(ctx, value)
         except click.BadParameter as exc:
             text = f"{exc.message.rstrip('.')} ({self._origin(ctx)})"
-            mistakes = ctx.meta.get(_MISTAKES_KEY)
-            if mistakes is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.DEFAULT_MAP:
-                mistakes.append(text)
-                return super().process_value(ctx, self.default)
             raise click.BadParameter(text, exc.ctx or ctx, exc.param or self) from exc
 
     def _origin(self, ctx: click.Context) -> str:
@@ -93,22 +79,12 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     )
 
 
-def _is_setting(parameter: click.Parameter) -> bool:
-    """Return whether a command's parameter was added by `with_settings`."""
-    return isinstance(parameter, _Option) or parameter.name == "config"
-
-
-def find_mistakes(context: click.Context) -> Sequence[str]:
-    """Return the mistakes in the configuration file that a command with `ignores_mistakes` has ignored."""
-    return tuple(context.meta.get(_MISTAKES_KEY, ()))
-
-
 def configuration_file(context: click.Context) -> Path:
     """Return the configuration file of a command with settings; the default one may not exist."""
     return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))
 
 
-def _option(setting: Setting) -> Callable[[F], F]:
+def _option(setting: Setting, *, hidden: bool) -> Callable[[F], F]:
     return click.option(
         f"--{setting.name}",
         setting.parameter,
@@ -119,6 +95,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
         envvar=setting.variables if setting.fallback else setting.variables[0],
         show_default=True,
         show_envvar=True,
+        hidden=hidden,
         help=setting.help,
     )
 
@@ -132,41 +109,19 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     try:
         values = read_config_file(path, {setting.name: setting.kind for setting in SETTINGS})
     except (OSError, ValueError, BridgeError) as exc:
-        if _MISTAKES_KEY in context.meta and not isinstance(exc, OSError):
-            context.meta[_FILE_KEY] = path
-            context.meta[_MISTAKES_KEY].append(f"{path}: {exc}")
-            return
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
     parameters = {setting.name: setting.parameter for setting in SETTINGS}
     context.meta[_FILE_KEY] = path
     context.default_map = {parameters[key]: value for key, value in values.items()}
 
 
-def _config_option(ignores_mistakes: bool) -> Callable[[F], F]:
-    def load(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-        if ignores_mistakes:
-            context.meta[_MISTAKES_KEY] = []
-        _load_config(context, parameter, path)
-
-    return click.option(
-        "--config",
-        cls=_Option,
-        type=FILE,
-        envvar="CNI_BRIDGE_CONFIG",
-        is_eager=True,
-        expose_value=False,
-        callback=load,
-        help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
-    )
-
-
-class CommandWithSettings(Command):
-    """A command that takes all settings of the daemon, few of which are ever given."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, and where the others are."""
-        own = [one for one in self.get_params(ctx) if isinstance(one, click.Option) and not _is_setting(one)]
-        with formatter.section("Options"):
-            formatter.write_dl([record for one in own if (record := one.get_help_record(ctx)) is not None])
-        with formatter.section("Settings"):
-            formatter.write_text(_OTHER_OPTIONS)
+_CONFIG_OPTION: Final = click.option(
+    "--config",
+    cls=_Option,
+    type=FILE,
+    envvar="CNI_BRIDGE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_config,
+    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+)

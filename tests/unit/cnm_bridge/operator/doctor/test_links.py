@@ -135,7 +135,7 @@ def test_a_rule_goes_where_forward_leads() -> None:
 def test_each_fix_is_a_command() -> None:
     """Words are advice."""
     networks = (configured(BRIDGE, {"type": "vrf"}, problems=("x",), warnings=("y",)),)
-    installation = replace(HEALTHY.installation, daemon_pid=None, is_root=False, mistakes=("z",), units=None)
+    installation = replace(HEALTHY.installation, daemon_pid=None, is_root=False, units=None)
     for finding in Report.of(replace(HEALTHY, networks=networks, installation=installation)).findings:
         assert finding.fix or finding.advice
         assert "; or " not in finding.fix
