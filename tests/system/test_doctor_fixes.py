@@ -108,18 +108,6 @@ def test_a_stretched_bridge(private_scene: Scene) -> None:
     lab.run("ip", "link", "del", "br0")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("table", ["filter", "nat"])
-def test_emptied_chains(private_scene: Scene, table: str) -> None:
-    """Another program has removed all rules of a table; the plugins make them again."""
-    lab, subnet = private_scene.lab, private_scene.subnet()
-    network = private_scene.network(private_scene.configure([*bridge(subnet, ipv6=True), PORTMAP]))
-    private_scene.run(network, "-p", "8611:80")
-    assert examine(lab) == (0, {})
-    lab.run("iptables", "-t", table, "-F")
-    fix(lab, "rules-missing")
-
-
 def test_without_iptables(private_scene: Scene) -> None:
     """A list that runs it is an error; one with the backends of nftables is none."""
     lab, subnet = private_scene.lab, private_scene.subnet()

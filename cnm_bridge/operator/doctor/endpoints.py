@@ -7,15 +7,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonError, JsonObject, find_str, get_list, get_objects, get_str, get_strings
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.lists.address_ranges import reservation_directories
-from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES, PluginArtifact, find_reservations
 from cnm_bridge.operator.doctor.facts import JoinedEndpoint
 
@@ -46,8 +44,6 @@ class DaemonEndpoints:
                 JoinedEndpoint(
                     container=names.get(get_str(one, "id")) or get_str(one, "id")[:_SHORT],
                     configuration=find_str(one, "configuration") or "",
-                    addresses=tuple(map(ip_interface, get_strings(one, "addresses"))),
-                    capability_args={CAPABILITY: get_list(one, "ports")},
                     ways_out=get_strings(one, "waysOut") if "waysOut" in one else (),
                 )
                 for one in endpoints

@@ -15,7 +15,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.operator.host import HostLink, HostRoute
 
 SERVICE: Final = "cni-bridge.service"
@@ -57,24 +56,18 @@ class FirewallFacts:
         iptables: What `iptables --version` prints, None if it is not installed.
         rules: The lines of `iptables-save -t filter`; None if they could not be read.
         rules_ipv6: The same of `ip6tables-save`.
-        nat: The lines of `iptables-save -t nat`; None if they could not be read.
-        nat_ipv6: The same of `ip6tables-save`.
         legacy_tables: Tables of the older backend that the kernel has loaded (/proc/net/ip_tables_names).
         has_nft: Whether the command `nft` is installed.
         dropping_chains: Native nftables chains at the forward hook that drop all new connections, e.g.
             `inet filter forward`.
-        has_firewalld: Whether firewalld's table exists.
     """
 
     iptables: str | None = None
     rules: Sequence[str] | None = None
     rules_ipv6: Sequence[str] | None = None
-    nat: Sequence[str] | None = None
-    nat_ipv6: Sequence[str] | None = None
     legacy_tables: Sequence[str] = ()
     has_nft: bool = False
     dropping_chains: Sequence[str] = ()
-    has_firewalld: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +115,11 @@ class JoinedEndpoint:
     Attributes:
         container: The container's name; a short ID if the engine does not answer.
         configuration: The name of its list.
-        addresses: Its addresses, with prefix length.
-        capability_args: What its plugins received by capability, as far as it makes rules: published ports.
         ways_out: The open networks of a container on a guarded one.
     """
 
     container: str
     configuration: str
-    addresses: Sequence[IpInterface]
-    capability_args: JsonObject = field(default_factory=dict, hash=False)
     ways_out: Sequence[str] = ()
 
 

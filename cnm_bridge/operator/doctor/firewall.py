@@ -39,8 +39,6 @@ async def gather_firewall() -> FirewallFacts:
         iptables=version[0] if version else None,
         rules=await read_lines("iptables-save", "-t", "filter"),
         rules_ipv6=await read_lines("ip6tables-save", "-t", "filter"),
-        nat=await read_lines("iptables-save", "-t", "nat"),
-        nat_ipv6=await read_lines("ip6tables-save", "-t", "nat"),
         legacy_tables=_legacy_tables(),
         has_nft=shutil.which("nft") is not None,
         dropping_chains=tuple(
@@ -50,7 +48,6 @@ async def gather_firewall() -> FirewallFacts:
             and not _is_judged_elsewhere(chain)
             and (name := _name(chain, "name")) not in accepting
         ),
-        has_firewalld=any(find_str(chain, "table") == _FIREWALLD for chain in chains),
     )
 
 

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whether the host's links fit the lists, and the rules of running containers exist."""
+"""Whether the host's links fit the lists."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, find_int, find_str
-from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.checks import find_missing_rules
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links, forwarding_links, has_plugin
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, JoinedEndpoint
+from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links, forwarding_links
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error
 
 _IPV4: Final = 4
@@ -24,12 +22,11 @@ _FORWARDING: Final = frozenset({"bridge", "ptp"})
 
 
 def check_links(facts: Facts) -> Iterator[Finding]:
-    """Find bridges with other addresses, missing links, MTUs that are too large, and emptied chains."""
+    """Find bridges with other addresses, missing links, and MTUs that are too large."""
     for configured in facts.networks:
         yield from _check_bridges(facts, configured)
         yield from _check_missing(facts, configured)
         yield from _check_mtu(facts, configured)
-        yield from _check_rules(facts, configured)
 
 
 def _check_bridges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
@@ -97,42 +94,6 @@ def _find_mtu(document: JsonObject) -> int | None:
         return find_int(document, "mtu")
     except JsonError:  # the plugin refuses it
         return None
-
-
-def _check_rules(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:
-    network = configured.network
-    joined = [one for one in facts.endpoints if one.configuration == network.name]
-    missing = {one.container: found for one in joined if (found := tuple(_missing_rules(facts, network, one)))}
-    if missing:
-        first = next(iter(missing.values()))[0]
-        yield error(
-            "rules-missing",
-            f"network {network.name}",
-            f"{first} does not exist, as after another program has emptied chains of iptables; concerned are "
-            f"{', '.join(missing)}",
-            fix=f"docker restart {' '.join(missing)}",
-            advice="`cni-bridge inspect --check` shows each missing rule, which can be added again by hand",
-        )
-
-
-def _missing_rules(facts: Facts, network: NetworkConfigurationList, endpoint: JoinedEndpoint) -> Iterator[str]:
-    firewall = facts.firewall
-    tables = {"iptables": firewall.nat, "ip6tables": firewall.nat_ipv6}
-    if all(lines is not None for lines in tables.values()):
-        nat = [f"{command} -t nat {line}" for command, lines in tables.items() for line in lines or ()]
-        documents = [plugin.document for plugin in network.plugins]
-        yield from find_missing_rules(documents, endpoint.addresses, endpoint.capability_args, nat, nat)
-    if not has_plugin(network, "firewall") or firewall.has_firewalld:
-        return
-    for address in endpoint.addresses:
-        rules: Sequence[str] | None = firewall.rules if address.version == _IPV4 else firewall.rules_ipv6
-        accepted = f"-A CNI-FORWARD -s {address.ip}/{address.max_prefixlen} "
-        if rules is None:
-            continue
-        if not any(rule.startswith("-A FORWARD ") and rule.endswith("-j CNI-FORWARD") for rule in rules):
-            yield "the rule of firewall in FORWARD that leads to CNI-FORWARD, for all endpoints"
-        elif not any(rule.startswith(accepted) for rule in rules):
-            yield f"the rule of firewall in CNI-FORWARD that accepts {address.ip}"
 
 
 def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:

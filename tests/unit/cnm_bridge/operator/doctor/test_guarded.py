@@ -84,7 +84,7 @@ def test_marks_of_others() -> None:
 
 def test_a_way_out() -> None:
     """A guarded container with an open network reaches everything there."""
-    endpoint = JoinedEndpoint(container="web", configuration="lan", addresses=(), ways_out=("bridge",))
+    endpoint = JoinedEndpoint(container="web", configuration="lan", ways_out=("bridge",))
     (one,) = found(replace(HEALTHY, endpoints=(endpoint,)))
     assert (one.code, one.subject) == ("guarded-way-out", "container web")
     assert one.fix == "docker network disconnect bridge web"

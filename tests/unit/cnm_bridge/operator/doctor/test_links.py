@@ -12,7 +12,6 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     Facts,
-    JoinedEndpoint,
 )
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
@@ -72,38 +71,6 @@ def test_an_mtu_above_the_parents() -> None:
     finding = only(replace(with_mtu(macvlan, 1500), firewall=replace(HEALTHY.firewall, rules=())))
     assert (finding.severity, finding.code) == (Severity.ERROR, "mtu-above-uplink")
     assert codes(replace(with_mtu({"type": "macvlan", "master": "eth0"}, 1400), routes=())) == []
-
-
-NAT = (
-    '-A POSTROUTING -s 10.22.0.2/32 -m comment --comment "x" -j CNI-1',
-    '-A CNI-1 ! -d 224.0.0.0/4 -m comment --comment "x" -j MASQUERADE',
-)
-FILTER = (
-    ":FORWARD DROP [0:0]",
-    ":CNI-FORWARD - [0:0]",
-    '-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD',
-    "-A CNI-FORWARD -s 10.22.0.2/32 -j ACCEPT",
-)
-
-
-@pytest.mark.parametrize(
-    ("nat", "rules", "missing"),
-    [
-        (NAT, FILTER, ""),
-        ((), FILTER, "the rule of bridge in POSTROUTING that masquerades 10.22.0.2"),
-        (NAT, FILTER[:2], "the rule of firewall in FORWARD that leads to CNI-FORWARD"),
-        (NAT, FILTER[:3], "the rule of firewall in CNI-FORWARD that accepts 10.22.0.2"),
-    ],
-)
-def test_emptied_chains(nat: tuple[str, ...], rules: tuple[str, ...], missing: str) -> None:
-    """A restart of the container makes them again."""
-    joined = JoinedEndpoint(container="web", configuration="blue", addresses=(ip_interface("10.22.0.2/28"),))
-    firewall = replace(HEALTHY.firewall, nat=nat, nat_ipv6=(), rules=rules)
-    facts = replace(HEALTHY, endpoints=(joined,), firewall=firewall)
-    if missing:
-        assert (only(facts).text.startswith(missing), only(facts).fix) == (True, "docker restart web")
-    else:
-        assert codes(facts) == []
 
 
 def test_stale_reservations() -> None:

@@ -3,7 +3,6 @@
 """Missing links of a LAN are found."""
 
 from dataclasses import replace
-from ipaddress import ip_interface
 
 import pytest
 
@@ -12,11 +11,6 @@ from cnm_bridge.operator.doctor.facts import DockerNetwork, JoinedEndpoint
 from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import HEALTHY, codes, configured, only
-
-
-def joined(address: str) -> JoinedEndpoint:
-    """Return a running container."""
-    return JoinedEndpoint(container="web", configuration="blue", addresses=(ip_interface(address),))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +38,16 @@ def test_links_that_the_host_need_not_have() -> None:
     """A container has the device, or the parent is in it."""
     links = {"lo": HostLink(mtu=65536)}
     device = configured({"type": "host-device", "device": "eth1"})
-    assert codes(replace(HEALTHY, networks=(device,), links=links, endpoints=(joined("10.22.0.2/28"),))) == []
+    assert (
+        codes(
+            replace(
+                HEALTHY,
+                networks=(device,),
+                links=links,
+                endpoints=(JoinedEndpoint(container="web", configuration="blue"),),
+            )
+        )
+        == []
+    )
     inner = configured({"type": "macvlan", "master": "eth0", "linkInContainer": True})
     assert codes(replace(HEALTHY, networks=(inner,), links=links)) == []
