@@ -23,7 +23,12 @@ from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
 
 _INDENT: Final = 32
-_MOMENT_S: Final = 1.0
+_QUIET_S: Final = 0.7
+_LONGEST_S: Final = 3.0
+"""Events are shown when so long none has followed, or when the first has waited so long: then Docker has the name of a
+container that has just started."""
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.3
 
 
 @click.command(
@@ -55,24 +60,27 @@ def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_ho
             for event in found:
                 echo(render_json(event).decode())
         else:
-            _show([[*found]] if no_follow else _batches(found), _Names(client, docker_host))
+            _show([[*found]] if no_follow else batches_of(found), Names(client, docker_host))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
 
 
-def _show(batches: Iterable[Sequence[JsonObject]], names: "_Names") -> None:
+def _show(batches: Iterable[Sequence[JsonObject]], names: "Names") -> None:
     """Print events as they come in, those of one endpoint in a batch together."""
-    subject = None
-    for event in (event for batch in batches for event in by_subject(batch)):
-        if subject_of(event) != subject:
-            echo(("" if subject is None else "\n") + names.title(event))
-            subject = subject_of(event)
-        echo(fold(event_line(with_words(event)), terminal_width(), hang=_INDENT))
+    shown = None
+    for batch in batches:
+        names.learn(batch)
+        for event in by_subject(batch):
+            title = names.title(event)
+            if title != shown:
+                echo(title if shown is None else f"\n{title}")
+                shown = title
+            echo(fold(event_line(with_words(event)), terminal_width(), hang=_INDENT))
 
 
-def _batches(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
-    """Yield what happens within some moments: then Docker has the name of a container that has just started."""
+def batches_of(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
+    """Yield what happens in some moments."""
     waiting: SimpleQueue[JsonObject | DaemonError | None] = SimpleQueue()
 
     def read() -> None:
@@ -88,9 +96,9 @@ def _batches(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
     one = waiting.get()
     while isinstance(one, dict):
         batch = [one]
-        ends_s = time.monotonic() + _MOMENT_S
+        ends_s = time.monotonic() + _LONGEST_S
         with suppress(Empty):
-            while isinstance(one := waiting.get(timeout=max(0.0, ends_s - time.monotonic())), dict):
+            while isinstance(one := waiting.get(timeout=min(_QUIET_S, max(0.0, ends_s - time.monotonic()))), dict):
                 batch.append(one)
             yield batch
             break
@@ -100,23 +108,37 @@ def _batches(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
         raise one
 
 
-class _Names:
-    """The names of containers and networks, which are asked for again if one is not known."""
+class Names:
+    """The names of containers and networks."""
 
     def __init__(self, client: AdminClient, docker_host: str) -> None:
         self._client = client
         self._docker_host = docker_host
         self._endpoints: dict[str, str] = {}
         self._networks: dict[str, str] = {}
+        self._on: dict[str, str] = {}
+        self._ask()
+
+    def learn(self, events: Sequence[JsonObject]) -> None:
+        """Ask for names if one for these events is not known yet; an event of a plugin does not have its network."""
+        self._on |= {subject_of(one): network for one in events if (network := find_str(one, "networkId"))}
+        if {*map(subject_of, events)} - {"", *self._endpoints, *self._networks}:
+            self._ask()
+        phases = {subject_of(one): one["phase"] for one in events if "phase" in one}
+        joined = {subject for subject, phase in phases.items() if phase == "joined"}
+        for _ in range(_TRIES):  # Docker lists it with its endpoint when its process has started
+            if joined <= self._endpoints.keys():
+                break
+            time.sleep(_PAUSE_S)
+            self._ask()
 
     def title(self, event: JsonObject) -> str:
-        """Return what an event is about, e.g. `web on blue (0123456789ab)`."""
-        subject, network = subject_of(event), find_str(event, "networkId")
+        """Return what an event is about, e.g. `web (0123456789ab) on blue`."""
+        subject = subject_of(event)
         if not subject:
             return "cni-bridge"
-        if subject not in self._endpoints and subject not in self._networks:
-            self._ask()
-        on = self._networks.get(network or "")
+        network = self._on.get(subject, "")
+        on = self._networks.get(network)
         if subject == network:
             return printable(f"network {on or subject[:SHORT]}")
         name = self._endpoints.get(subject)

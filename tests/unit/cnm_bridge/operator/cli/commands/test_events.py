@@ -2,8 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The lines of `cni-bridge events`."""
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.commands.events import by_subject, event_line, with_words
+from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.commands import events
+from cnm_bridge.operator.cli.commands.events import Names, batches_of, by_subject, event_line, with_words
+from cnm_bridge.operator.cli.containers import Inventory
 
 GONE: JsonObject = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -61,3 +71,42 @@ def test_each_endpoint_has_one_block() -> None:
     one, other = GONE, {**GONE, "endpointId": "88" * 32}
     plugin: JsonObject = {"time": "", "event": "plugin.executed", "containerId": "77" * 32}
     assert [*by_subject([one, other, plugin, other])] == [one, plugin, other, other]
+
+
+def test_what_follows_at_once_is_shown_together() -> None:
+    """Nothing is lost when the daemon ends, and its error follows."""
+
+    def stream() -> Iterator[JsonObject]:
+        yield from (GONE, GONE)
+        raise DaemonError("it has ended", ExitStatus.NO_DAEMON)
+
+    found: list[Sequence[JsonObject]] = []
+    with pytest.raises(DaemonError, match="it has ended"):
+        found.extend(batches_of(stream()))
+    assert found == [[GONE, GONE]]
+    assert [*batches_of(())] == []
+
+
+def test_titles_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that has just started is asked for again; an event of a plugin does not have its network."""
+    listed: list[EngineContainer] = []
+
+    def take(*_: object) -> Inventory:
+        found = {"77" * 32: listed.pop()} if listed else {}
+        return Inventory(
+            document={"networks": [{"id": "6f" * 32, "name": "blue"}]}, containers=found, network_names={}, notes=()
+        )
+
+    monkeypatch.setattr(events, "take_inventory", take)
+    names = Names(AdminClient(Path("/none")), "unix:///none")
+    plugin: JsonObject = {"time": "", "event": "plugin.executed", "containerId": "77" * 32}
+    call: JsonObject = {"time": "", "event": "rpc.answered", "networkId": "6f" * 32}
+    names.learn([GONE, plugin, call])
+    assert names.title(plugin) == "endpoint 777777777777 on blue"
+    assert names.title(call) == "network blue"
+    assert names.title({"time": "", "event": "events.lost"}) == "cni-bridge"
+    listed.append(
+        EngineContainer(id="aa", name="web", image="busybox", state="running", endpoint_ids=frozenset({"77" * 32}))
+    )
+    names.learn([{**GONE, "phase": "joined"}])
+    assert names.title(plugin) == "web (777777777777) on blue"
