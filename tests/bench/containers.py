@@ -58,6 +58,7 @@ BUILT_IN: Final = {
 OURS: Final = {
     "ours: bridge, masquerade": ("ours",),
     "ours: bridge, masquerade, firewall": ("ours-firewall",),
+    "ours: bridge, masquerade, guarded": ("ours-guarded",),
     "ours: bridge, masquerade, portmap, published port": ("ours-portmap", "--publish", "80"),
 }
 NETWORKS: Final = {**BUILT_IN, **OURS}
@@ -65,6 +66,7 @@ NETWORKS: Final = {**BUILT_IN, **OURS}
 PLUGINS: Final[dict[str, list[JsonObject]]] = {
     "ours": [],
     "ours-firewall": [{"type": "firewall"}],
+    "ours-guarded": [{"type": "egress", "allow": ["192.0.2.1:443"], "capabilities": {"egress": True}}],
     "ours-portmap": [{"type": "portmap", "capabilities": {"portMappings": True}}],
 }
 """Our Docker networks, and the plugins that follow `bridge` in their lists."""
@@ -141,7 +143,19 @@ def _make_networks(lab: Lab, attach: AttachOption) -> None:
         }
         document: JsonObject = {"cniVersion": "1.0.0", "name": name, "plugins": [bridge, *chained]}
         lab.write(f"/etc/cni/net.d/{name}.conflist", document)
-        lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "-o", f"cni.network={name}", name)
+        internal = ["--internal"] if name == "ours-guarded" else []
+        lab.docker(
+            "network",
+            "create",
+            "-d",
+            "cni-bridge",
+            "--ipam-driver",
+            "null",
+            *internal,
+            "-o",
+            f"cni.network={name}",
+            name,
+        )
     for network in NETWORKS.values():
         lab.run(*RUN, *network, *COMMAND)
     _wait_torn_down(lab, 0, len(OURS))

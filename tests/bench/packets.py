@@ -13,15 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from statistics import median, quantiles
 from typing import Final
 
+from cni_egress.enforcement import Enforcement
+from cni_egress.records import Record
 from tests.egress.internet import open_inside
 from tests.egress.responder_host import Host, guarded_host
 from tests.egress.upstream import FakeUpstream
 from tests.kernel.namespace import Namespace, made_namespace
 
-CONTAINERS: Final = 200
+CONTAINERS: Final = 1000
 CONNECTIONS: Final = 3000
 TURNS: Final = 7
 TURN_S: Final = 2.0
@@ -99,6 +102,17 @@ def receive(number: int) -> None:
                     pass
 
 
+def add_neighbours(host: Host, like: Record) -> None:
+    """Guard as many other containers as `CONTAINERS` says, without namespaces: what they cost others are elements."""
+    with host.records.locked(), Enforcement(host.records) as enforcement:
+        for number in range(1, CONTAINERS):
+            addresses = (like.addresses[0] + 256 * (1 + number % 250) + number // 250, like.addresses[1] + number)
+            mac = f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+            enforcement.protect(
+                replace(like, container_id=f"n{number}", port=f"n{number}", mac=mac, addresses=addresses)
+            )
+
+
 def connect_us(opened: Opener) -> float:
     """Return how long a connection takes, in microseconds."""
     with opened() as sock:
@@ -143,11 +157,12 @@ def main() -> None:
     """Make the host, and measure."""
     with guarded_host(FakeUpstream()) as host, ExitStack() as stack:
         allow = [f"{SERVER}:{_PORT}", f"{SERVER}:{_SINK}"]
-        containers = [stack.enter_context(host.container(10 + one, allow)) for one in range(CONTAINERS)]
+        container = stack.enter_context(host.container(10, allow))
+        add_neighbours(host, container.record)
         plain = stack.enter_context(plain_container())
         stack.enter_context(accepting(host.listeners[_PORT]))
         stack.enter_context(sink(host))
-        inside = containers[0].namespace
+        inside = container.namespace
         compare(
             {
                 "a bridge without a guard": lambda: open_inside(plain, socket.AF_INET, socket.SOCK_STREAM),
