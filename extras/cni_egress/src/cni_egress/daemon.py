@@ -128,7 +128,11 @@ class Daemon:
         upstream = Upstream((lambda: servers) if servers else conf, questions=_QUESTIONS)
         cache = Cache(upstream.ask, size=self._settings.cache)
         grace_s = self._settings.grace_s
-        with OpeningThread(self._records) as opening, closing(Nflog(LOG_GROUP)) as nflog, TableWatch() as watch:
+        with (
+            OpeningThread(self._records) as opening,
+            closing(Nflog(LOG_GROUP)) as nflog,
+            TableWatch(ignored=opening.port) as watch,
+        ):
             renewal = Renewal(self._records, cache, opening, self._names, grace_s=grace_s)
             responder = Responder(self._records, cache, renewal, self._refuse)
             loop.add_reader(nflog, self._read_packets, nflog)

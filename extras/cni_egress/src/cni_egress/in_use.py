@@ -104,7 +104,11 @@ class NamesInUse:
         """
         wanted = {one.packed for one in addresses}
         uses = self._of(record).items()
-        ends = (use.end for question, use in uses if not wanted.isdisjoint(_unpack(question, use)))
+        ends = (
+            use.end
+            for question, use in uses
+            if any(one in use.addresses for one in wanted) and not wanted.isdisjoint(_unpack(question, use))
+        )
         return max(ends, default=0.0)
 
     def name_of(self, record: Record, address: IpAddress) -> str:

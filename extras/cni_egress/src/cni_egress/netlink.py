@@ -94,6 +94,7 @@ class Socket:
         self._socket.settimeout(timeout_s)
         self._socket.bind((0, 0))
         self._sequence = 0
+        self._buffer = bytearray(_READ)  # a new one for each message would be a mapping of memory each time
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +105,12 @@ class Socket:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    @property
+    def port(self) -> int:
+        """The port of the socket, by which the kernel names it in what it tells others of its changes."""
+        port: int = self._socket.getsockname()[0]
+        return port
 
     @property
     def sequence(self) -> int:
@@ -199,11 +206,12 @@ class Socket:
         """Return kind, flags, sequence number and body of each message that arrives."""
         while True:
             try:
-                data = self._socket.recv(_READ)
+                size = self._socket.recv_into(self._buffer)
             except TimeoutError as exc:
                 raise NetlinkError(errno.ETIMEDOUT, "the kernel does not answer") from exc
             except OSError as exc:
                 raise NetlinkError(exc.errno, f"netlink: {exc.strerror}") from exc
+            data = bytes(memoryview(self._buffer)[:size])
             position = 0
             while len(data) - position >= _HEADER.size:
                 length, kind, flags, sequence, _ = _HEADER.unpack_from(data, position)

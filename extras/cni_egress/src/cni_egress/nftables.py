@@ -119,6 +119,11 @@ class Nftables:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def port(self) -> int:
+        """The netlink port of its changes."""
+        return self._socket.port
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()

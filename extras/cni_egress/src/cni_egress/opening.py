@@ -39,6 +39,11 @@ class OpeningThread:
         self._routes.close()
         self._nftables.close()
 
+    @property
+    def port(self) -> int:
+        """The netlink port of what it changes."""
+        return self._nftables.port
+
     async def open(
         self, record: Record, addresses: tuple[IpAddress, ...], ports: Ports, timeout_s: float
     ) -> frozenset[IpAddress]:

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Notices when a program removes something of the tables: `nft flush ruleset`, a reload of a firewall's rules."""
 
+import ctypes
 import errno
 import socket
 import struct
@@ -24,15 +25,24 @@ _TABLE_NAME: Final = 1
 _RECEIVE_BYTES: Final = 1 << 18
 _BUFFER_BYTES: Final = 1 << 22
 _READS: Final = 64
+_SO_ATTACH_FILTER: Final = 26
+_FILTER: Final = ((0x20, 0, 0, 12), (0x15, 0, 1, -1), (0x06, 0, 0, 0), (0x06, 0, 0, 0x7FFFFFFF))
+"""Classic BPF: load the port in a message's header; if it is the ignored one (-1 here), drop it; otherwise keep it."""
 
 
 class TableWatch:
-    """The kernel's messages about changes of all tables in this network namespace."""
+    """The kernel's messages about changes of all tables in this network namespace.
 
-    def __init__(self) -> None:
+    Args:
+        ignored: A netlink port whose changes it is not told of: the one through which each answer opens addresses.
+    """
+
+    def __init__(self, ignored: int = 0) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         self._socket = socket.socket(socket.AF_NETLINK, kind, NETFILTER)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        if ignored:
+            _ignore(self._socket, ignored)
         self._socket.bind((0, _GROUPS))
 
     def __enter__(self) -> Self:
@@ -58,6 +68,14 @@ class TableWatch:
                     raise
                 found = True  # messages are lost
         return found
+
+
+def _ignore(sock: socket.socket, port: int) -> None:
+    """Have the kernel drop the messages about changes that came from a netlink port: all of a message are of one."""
+    swapped = int.from_bytes(struct.pack("=L", port), "big")  # BPF loads in network order
+    code = b"".join(struct.pack("=HBBL", kind, yes, no, swapped if k < 0 else k) for kind, yes, no, k in _FILTER)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_FILTER), ctypes.addressof(buffer)))
 
 
 def tells_removal(data: bytes) -> bool:

@@ -162,11 +162,11 @@ table bridge {TABLE} {{
     drop
   }}
   chain check {{
+    ether type ip iifname . ether saddr . ip saddr @addresses4 accept
     ether type {{ 0x8100, 0x88a8 }} goto spoofed
     iifname . ether saddr != @macs goto spoofed
     ether type arp iifname . arp saddr ether . arp saddr ip @addresses4 accept
     ether type arp arp saddr ip 0.0.0.0 iifname . arp saddr ether @macs accept
-    ether type ip iifname . ether saddr . ip saddr @addresses4 accept
     icmpv6 type {{ nd-router-advert, nd-redirect }} goto spoofed
     icmpv6 type nd-neighbor-advert iifname . ether saddr . @th,64,128 != @targets6 goto spoofed
     ip6 saddr :: icmpv6 type nd-neighbor-solicit iifname . ether saddr . @th,64,128 @targets6 accept

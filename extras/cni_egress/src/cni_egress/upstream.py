@@ -227,7 +227,7 @@ class _Exchange:
     def send(self, server: Server) -> None:
         """Ask a resolver; if that fails, it is an event."""
         family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-        ident = secrets.randbelow(1 << 16)
+        ident = int.from_bytes(secrets.token_bytes(2), "big")
         try:
             sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError:  # no free descriptor
@@ -241,7 +241,8 @@ class _Exchange:
             self._close(sock)
             self._events.put_nowait((server, None))
             return
-        self._loop.add_reader(sock, self._read, sock, server, ident)
+        # By its number: the event loop would make text of an object that it does not know, with four system calls.
+        self._loop.add_reader(sock.fileno(), self._read, sock, server, ident)
 
     async def next_event(self, limit_s: float) -> tuple[Server, Response | None] | None:
         """Return the next resolver that has answered or failed, with its response; None after the limit."""
@@ -267,7 +268,7 @@ class _Exchange:
 
     def _close(self, sock: socket.socket) -> None:
         self._sockets.discard(sock)
-        self._loop.remove_reader(sock)
+        self._loop.remove_reader(sock.fileno())
         sock.close()
 
 
@@ -282,7 +283,7 @@ def _answer_to(question: Question, ident: int, data: bytes) -> Response | None:
 
 async def _ask_by_tcp(server: Server, question: Question, limit_s: float) -> Response | None:
     """Return the response of a resolver by TCP; None if there is none in time."""
-    ident = secrets.randbelow(1 << 16)
+    ident = int.from_bytes(secrets.token_bytes(2), "big")
     query = render_query(ident, question)
     try:
         async with asyncio.timeout(limit_s):

@@ -5,12 +5,14 @@
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
@@ -18,9 +20,10 @@ import pytest
 
 from cni_egress.elements import Elements
 from cni_egress.enforcement import Enforcement
-from cni_egress.nftables import Family, Nftables
+from cni_egress.nftables import Change, Element, Family, Nftables, Verb, key_ifname
 from cni_egress.policy import PortRange, Protocol
 from cni_egress.records import Record, RecordGone, Records
+from cni_egress.table_watch import TableWatch
 from cni_invoker import PluginFailed
 from tests.egress.guarded import EGRESS, Container, Network
 from tests.egress.internet import HOST, Internet, internet, open_inside
@@ -492,3 +495,19 @@ def test_audit(outside: Internet, tmp_path: Path) -> None:
     with Records().responding(), network.container("one") as one:
         assert reach(one, outside) == (True, True)
     network.remove()
+
+
+def test_the_watch_of_the_tables(private_namespaces: int) -> None:
+    """The changes of others arrive, and not those through the socket that it ignores."""
+    assert private_namespaces
+    subprocess.run(["nft", "table inet cni-egress { set links { type ifname; }; chain guard { }; }"], check=True)
+    with Nftables() as own, Nftables() as other, TableWatch(ignored=own.port) as watch:
+        element = Change(Verb.ADD, Family.INET, "links", (Element(key_ifname("br0")),))
+        own.commit([element])
+        assert not select.select([watch], [], [], 0.2)[0]
+        other.commit([replace(element, verb=Verb.DELETE)])
+        assert select.select([watch], [], [], 5)[0]
+        assert not watch.has_removal()
+        subprocess.run(["nft", "delete table inet cni-egress"], check=True)
+        assert select.select([watch], [], [], 5)[0]
+        assert watch.has_removal()
