@@ -44,6 +44,7 @@ from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
@@ -96,7 +97,6 @@ class Resources:
         boot_id: The kernel's boot ID.
         engine: The engine, for work in the background.
         engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
-        engine_at_join: The same with a connection that stays open, for each start of a container.
         version: The engine's version.
         locks: The locks of endpoints.
     """
@@ -110,7 +110,6 @@ class Resources:
     boot_id: str
     engine: Engine
     engine_in_calls: Engine
-    engine_at_join: Engine
     version: KnownVersion
     journal: Journal
     locks: KeyedLocks[EndpointId]
@@ -224,7 +223,7 @@ def assemble(
     calls = CallsUnderWay()
     resources = make_resources(settings, store, plugin_descriptors)
     networks = _make_networks(resources)
-    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_at_join, resources.version))
+    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_in_calls, resources.version))
     teardown = _make_teardown(resources, attach, calls.quiet_s)
     ipam = _make_ipam(resources, networks, teardown)
     recovery = _make_recovery(resources, networks, attach, teardown, ipam)
@@ -294,9 +293,8 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         running_dir=running_dir,
         kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
         boot_id=read_boot_id(),
-        engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
-        engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
-        engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
+        engine=Engine(settings.docker_host, settings.engine_background_timeout_s, stays_open=True),
+        engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
         version=KnownVersion(store),
         journal=journal,
         locks=KeyedLocks(),
@@ -342,7 +340,13 @@ def _make_networks(resources: Resources) -> _Networks:
             locks=locks,
         ),
         planner=planner,
-        ways_out=WaysOut(store, resources.engine, planner, resources.version),
+        ways_out=WaysOut(
+            store,
+            resources.engine,
+            planner,
+            resources.version,
+            Privileges(store, resources.engine, resources.kernel, resources.version),
+        ),
         lists=lists,
         directories=directories,
         name_resolver=name_resolver,

@@ -116,7 +116,8 @@ async def serve(
                     log.info("daemon.stopping")
             for task in background:
                 task.cancel()
-        await daemon.resources.engine_at_join.close()
+        for engine in (daemon.resources.engine, daemon.resources.engine_in_calls):
+            await engine.close()
     log.info("daemon.stopped")
 
 

@@ -23,6 +23,7 @@ class KnownVersion:
         stored = store.engine_version()
         self._current = None if stored is None else EngineVersion.parse(stored)
         self._is_up: bool | None = None
+        self._ups = 0
         self._looked = asyncio.Event()
 
     async def wait_looked(self) -> None:
@@ -44,6 +45,11 @@ class KnownVersion:
         return self._is_up is True
 
     @property
+    def ups(self) -> int:
+        """How often the engine has come up since the daemon's start: what one says of itself holds until the next."""
+        return self._ups
+
+    @property
     def was_asked(self) -> bool:
         """Whether it is known, since the daemon's start, if the engine answers."""
         return self._is_up is not None
@@ -52,6 +58,7 @@ class KnownVersion:
         """Remember what the engine reports now."""
         self._current = version
         self._is_up = True
+        self._ups += 1
         self._looked.set()
 
     async def give_up(self) -> None:

@@ -22,5 +22,5 @@ def make_attachers(
     settings = Settings(docker_host=f"unix://{run_dir}/none", run_dir=run_dir)
     resources = replace(make_resources(settings, store, None), runtime=runtime, kernel=kernel)
     resources.version.lose()
-    owners = owners or SandboxOwners(kernel, resources.engine_at_join, resources.version)
+    owners = owners or SandboxOwners(kernel, resources.engine_in_calls, resources.version)
     return make(resources, owners)

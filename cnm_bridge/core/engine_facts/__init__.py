@@ -11,7 +11,13 @@ from cnm_bridge.core.engine_facts.container import (
     is_only_network,
     link_local_addresses,
 )
-from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineDescription, EngineVersion
+from cnm_bridge.core.engine_facts.engine import (
+    DNS_BEFORE_START,
+    SANDBOX_AT_JOIN,
+    EngineDescription,
+    EngineVersion,
+    has_remapped_users,
+)
 from cnm_bridge.core.engine_facts.network import (
     EngineEndpoint,
     EngineIpamNetwork,
@@ -38,6 +44,7 @@ __all__ = [
     "has_ipam_driver",
     "has_name",
     "has_other_network",
+    "has_remapped_users",
     "is_on_this_host",
     "is_only_network",
     "link_local_addresses",

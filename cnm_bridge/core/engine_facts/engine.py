@@ -11,6 +11,7 @@ from cni_bridge_spec import JsonObject, find_object, find_str, get_str, get_stri
 _ROOTLESS: Final = "name=rootless"
 _REMAPS_USERS: Final = "name=userns"
 _NO_SWARM: Final = "inactive"
+_IDS: Final = re.compile(r"/\d+\.\d+$")
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 SANDBOX_AT_JOIN: Final = 28
@@ -51,6 +52,14 @@ class EngineDescription:
             data_directory=find_str(document, "DockerRootDir") or "",
             remaps_users=_REMAPS_USERS in security,
         )
+
+
+def has_remapped_users(data_directory: str) -> bool:
+    """Return whether the data directory is that of an engine with `userns-remap`, e.g. `/var/lib/docker/100000.100000`.
+
+    moby `daemon/daemon_unix.go` (setupDaemonRootPropagation, setupDaemonRoot): the IDs are its last part.
+    """
+    return _IDS.search(data_directory) is not None
 
 
 @dataclass(frozen=True, slots=True, order=True)

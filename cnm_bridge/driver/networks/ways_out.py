@@ -3,15 +3,14 @@
 """Ways past the allow-list of a guarded network: an open network of the same container, and NET_ADMIN.
 
 Docker tells a driver nothing of a container's other networks and privileges, so the engine is asked. It answers
-without a lock that the call holds, but not while it boots: then it starts containers that ran before, which were looked
-at when they were started first. A network that root connects later is found a moment after the engine's event, or by
-the next round of comparison, and the container is taken off it if the guarded network says so.
+without a lock that the call holds, but not while it boots: then open networks are found when it runs. A network that
+root connects later is found a moment after the engine's event, or by the next round of comparison, and the container is
+taken off it if the guarded network says so.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -21,14 +20,14 @@ from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork, find_privileges
+from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.kernel import read_host_config
 from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
@@ -47,7 +46,6 @@ _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 _REMEDY: Final = (
     "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
 )
-_ALLOW_NET_ADMIN: Final = "make the guarded network with -o cni.egress.net-admin=allow"
 
 
 @dataclass(slots=True)
@@ -71,6 +69,7 @@ class WaysOut:
     engine: Engine
     planner: EndpointPlanner
     version: KnownVersion
+    privileges: Privileges
     _found: dict[EndpointId, tuple[str, ...]] = field(default_factory=dict, init=False)
     _guarded: set[EndpointId] = field(default_factory=set, init=False)
     _connected: asyncio.Queue[str] = field(default_factory=asyncio.Queue, init=False)
@@ -194,6 +193,8 @@ class WaysOut:
         try:
             if await self._is_booting():
                 log.warning("endpoint.ways_out_unknown", endpoint_id=record.id, reason="the Docker Engine is booting")
+                if not self._options(record).allows_net_admin:
+                    await self.privileges.refuse_while_booting(record, self._name(record))
                 return ()
             async with asyncio.timeout(_PATIENCE_S):
                 network = await self.engine.find_network(record.network_id)
@@ -205,7 +206,7 @@ class WaysOut:
                         "whether it has a way past the allow-list; start the container again"
                     )
                 if not self._options(record).allows_net_admin:
-                    await self._refuse_privileges(container.id, record)
+                    await self.privileges.refuse(container.id, self._name(record))
                 return tuple(other.name for other in await self._open_networks(container, {record.network_id}, {}))
         except (EngineUnavailable, TimeoutError) as exc:
             raise Refused(
@@ -234,27 +235,6 @@ class WaysOut:
                 boot.silent_until = asyncio.get_running_loop().time() + _SILENT_FOR_S
                 return not self.version.is_up
             return False
-
-    async def _refuse_privileges(self, container_id: str, record: EndpointRecord) -> None:
-        """Refuse a container that can change the host's network.
-
-        Raises:
-            Refused: It can, or that is not known.
-            EngineUnavailable: The engine does not answer.
-        """
-        engine = await self.engine.describe()
-        document = await asyncio.to_thread(read_host_config, Path(engine.data_directory), container_id)
-        if document is None:
-            raise Refused(
-                f"{engine.data_directory}/containers/{container_id}/hostconfig.json cannot be read, so it is not known "
-                f"whether the container can change the host's network: {_ALLOW_NET_ADMIN}, if it may"
-            )
-        if options := ", ".join(find_privileges(document, remaps_users=engine.remaps_users)):
-            raise Refused(
-                f"the container has {options}, with which it can change the host's network and so leave the guarded "
-                f"network {self._name(record)}: start it without, or in a user namespace (userns-remap of dockerd), or "
-                f"{_ALLOW_NET_ADMIN}"
-            )
 
     async def _find(
         self, containers: Collection[str] | None

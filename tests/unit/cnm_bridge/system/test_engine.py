@@ -217,3 +217,34 @@ async def test_a_container_is_taken_off_a_network(tmp_path: Path) -> None:
     finally:
         await runner.cleanup()
     assert asked == [("/v1.41/networks/n1/disconnect", {"Container": "c1"})] * 2
+
+
+async def test_an_older_engine_in_its_place(tmp_path: Path) -> None:
+    """A connection that stays open asks for the version of the API again after a refusal."""
+    versions = iter(("1.51", "1.41"))
+    seen: list[str] = []
+
+    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"ApiVersion": next(versions)})
+
+    async def network(request: web.Request) -> web.Response:
+        seen.append(request.match_info["api"])
+        if seen[-1] != "v1.41":
+            return web.json_response({"message": "client version is too new"}, status=400)
+        return web.json_response({"Id": "n1", "Name": "blue", "Driver": "x", "Scope": "local", "Containers": {}})
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    app.router.add_get("/{api}/networks/{id}", network)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, tmp_path / "s").start()
+    engine = Engine(f"unix://{tmp_path}/s", 5, stays_open=True)
+    try:
+        with pytest.raises(EngineRefused, match="too new"):
+            await engine.network_name("n1")
+        assert [await engine.network_name("n1") for _ in range(2)] == ["blue", "blue"]
+        assert seen == ["v1.51", "v1.41", "v1.41"]
+    finally:
+        await engine.close()
+        await runner.cleanup()

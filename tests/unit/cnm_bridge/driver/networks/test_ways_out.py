@@ -25,8 +25,10 @@ from cnm_bridge.core.engine_facts import (
 )
 from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
+from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_version import KnownVersion
 from tests.records import NETWORK, endpoint, put
 
@@ -34,6 +36,7 @@ ID, OTHER = EndpointId("e" * 64), EndpointId("f" * 64)
 AGENTS, LAN = NETWORK, NetworkId("b" * 64)
 CONTAINER: Final = "c" * 64
 SANDBOX: Final = "/run/docker/netns/1"
+EMPTY: Final = "/run/docker/netns/9"
 BRIDGE: JsonObject = {"type": "bridge"}
 EGRESS: JsonObject = {"type": "egress", "allow": []}
 
@@ -44,7 +47,7 @@ class Known(Engine):
     def __init__(self, directory: Path) -> None:
         super().__init__("unix:///nowhere", 1.0)
         self.failure: EngineUnavailable | None = None
-        self.asked = 0
+        self.asked = self.described = 0
         self.refuses: tuple[str, ...] = ()
         self.directory = directory
         self.configure()
@@ -75,6 +78,7 @@ class Known(Engine):
 
     async def describe(self) -> EngineDescription:
         """Return where it stores its data."""
+        self.described += 1
         return EngineDescription(version="28.5.2", is_rootless=False, data_directory=str(self.directory))
 
     @property
@@ -118,6 +122,14 @@ class Listed:
         return network_id, NetworkConfigurationList.from_document(document)
 
 
+class Processes:
+    """A kernel that finds the first process of the container in each sandbox but one."""
+
+    async def find_latest_first_process(self, sandbox: Path) -> SandboxProcess | None:
+        """Return it."""
+        return None if str(sandbox) == EMPTY else SandboxProcess(pid=1, started=2, cgroup=f"0::/docker/{CONTAINER}\n")
+
+
 @pytest.fixture(name="store")
 def make_store(tmp_path: Path) -> Iterator[Store]:
     """Make an empty store."""
@@ -143,7 +155,8 @@ def make_version(store: Store) -> KnownVersion:
 @pytest.fixture(name="ways_out")
 def make_ways_out(store: Store, engine: Known, version: KnownVersion) -> WaysOut:
     """Make the object under test."""
-    return WaysOut(store, engine, cast(EndpointPlanner, Listed()), version)
+    privileges = Privileges(store, engine, cast(Kernel, Processes()), version)
+    return WaysOut(store, engine, cast(EndpointPlanner, Listed()), version, privileges)
 
 
 async def keep(store: Store, network_id: NetworkId, name: str, **options: str) -> None:
@@ -227,12 +240,70 @@ async def test_a_container_without_record(ways_out: WaysOut, engine: Known) -> N
         await ways_out.refuse(guarded())
 
 
-async def test_an_engine_that_does_not_answer(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
-    """Nothing joins without its answer, unless it boots: then it starts what it had started before."""
+async def test_what_an_engine_says_of_itself(ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
+    """It is asked once for each of its starts: the next one may remap users no more."""
+    for _ in range(3):
+        await ways_out.refuse(guarded())
+    assert engine.described == 1
+    version.lose()
+    await ways_out.refuse(guarded())
+    version.note(EngineVersion(28, 5))
+    await ways_out.refuse(guarded())
+    assert engine.described == 3
+
+
+async def boot(store: Store, engine: Known, version: KnownVersion) -> None:
+    """Have the engine boot, after it has been asked by the previous run."""
+    await store.put_engine_identity(f"ID {engine.directory}")
+    version.lose()
+    engine.failure = EngineSilent("it does not answer")
+
+
+async def test_net_admin_while_the_engine_boots(
+    store: Store, ways_out: WaysOut, engine: Known, version: KnownVersion
+) -> None:
+    """The first process in the sandbox says which container it is."""
+    await boot(store, engine, version)
+    await ways_out.refuse(guarded())
+    engine.configure(CapAdd=["CAP_NET_ADMIN"])
+    with pytest.raises(Refused, match=r"has --cap-add NET_ADMIN, with which"):
+        await ways_out.refuse(guarded())
+    with pytest.raises(Refused, match="tells which container it is"):
+        await ways_out.refuse(replace(guarded(), sandbox_key=EMPTY))
+    await keep(store, AGENTS, "agents", **{"cni.egress.net-admin": "allow"})
+    await ways_out.refuse(guarded())
+
+
+async def test_remapped_users_while_the_engine_boots(store: Store, engine: Known, version: KnownVersion) -> None:
+    """Such an engine is known by its directory."""
+    engine.directory /= "100000.100000"
+    engine.configure(CapAdd=["CAP_NET_ADMIN"])
+    await boot(store, engine, version)
+    privileges = Privileges(store, engine, cast(Kernel, Processes()), version)
+    await privileges.refuse_while_booting(guarded(), "agents")
+    engine.configure(CapAdd=["CAP_NET_ADMIN"], UsernsMode="host")
+    with pytest.raises(Refused, match="--cap-add NET_ADMIN"):
+        await privileges.refuse_while_booting(guarded(), "agents")
+
+
+async def test_an_old_engine_that_boots(store: Store, ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
+    """Before Engine 28 the container has no process yet: only the log tells."""
+    version.note(EngineVersion(26, 1))
+    engine.configure(CapAdd=["CAP_NET_ADMIN"])
+    await boot(store, engine, version)
+    with structlog.testing.capture_logs() as logged:
+        await ways_out.refuse(guarded())
+    assert [line["event"] for line in logged] == ["endpoint.ways_out_unknown", "endpoint.privileges_unknown"]
+
+
+async def test_an_engine_that_does_not_answer(
+    store: Store, ways_out: WaysOut, engine: Known, version: KnownVersion
+) -> None:
+    """Nothing joins without its answer, unless it boots: then ways out are found later."""
     engine.failure = EngineSilent("it does not answer")
     with pytest.raises(Refused, match="start the container again"):
         await ways_out.refuse(guarded())
-    version.lose()
+    await boot(store, engine, version)
     with structlog.testing.capture_logs() as logged:
         await asyncio.gather(*(ways_out.refuse(guarded()) for _ in range(9)))
     assert [line["event"] for line in logged] == ["endpoint.ways_out_unknown"] * 9
