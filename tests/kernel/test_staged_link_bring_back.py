@@ -3,8 +3,10 @@
 """`bring_back`: wherever the link is, CNI DEL finds it in staging, under its name and with its addresses."""
 
 import os
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_interface
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -63,26 +65,25 @@ def assert_replaced(staging: Namespace) -> None:
     assert staging.addresses("eth0") == TEXTS
 
 
-async def test_bring_back_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """Docker has moved it back after Leave, or never moved it."""
-    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
-    assert_back(host, taken_out)
+FROM_HOST: Final[Mapping[str, Sequence[str]]] = {
+    "as it was": (),
+    "renamed": (f"link set {HOST_NAME} name renamed",),
+    "without its alternative name, which a container removed": (
+        f"link property del dev {HOST_NAME} altname {ALTNAME}",
+    ),
+    "with one that udev gives to devices": (
+        f"link property del dev {HOST_NAME} altname {ALTNAME}",
+        f"link property add dev {HOST_NAME} altname enp5s0-f0",
+    ),
+    "with an MTU too small for IPv6, which a container chose": (f"link set {HOST_NAME} mtu 1000",),
+}
+"""What has happened to the link that Docker has moved back after Leave, or never moved."""
 
 
-async def test_bring_back_from_the_host_under_another_name(
-    kernel: Kernel, host: Namespace, taken_out: Namespace
-) -> None:
-    """It is found by its alternative name."""
-    host.ip(f"link set {HOST_NAME} name renamed")
-    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
-    assert_back(host, taken_out)
-
-
-async def test_bring_back_from_the_host_without_its_alternative_name(
-    kernel: Kernel, host: Namespace, taken_out: Namespace
-) -> None:
-    """A container with CAP_NET_ADMIN removed the alternative name; the name in the host namespace is enough."""
-    host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
+@pytest.mark.parametrize("how", FROM_HOST)
+async def test_bring_back_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace, how: str) -> None:
+    """It is found by its alternative name or by its name in the host namespace."""
+    host.ip(*FROM_HOST[how])
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
@@ -96,16 +97,6 @@ async def test_another_endpoints_link_of_the_same_name(kernel: Kernel, host: Nam
     assert host.links() == {"outside", HOST_NAME, "another"}
     assert host.is_up(HOST_NAME)
     host.ip(f"link delete {HOST_NAME}")
-
-
-async def test_bring_back_from_the_host_with_a_foreign_alternative_name(
-    kernel: Kernel, host: Namespace, taken_out: Namespace
-) -> None:
-    """An alternative name that udev gives to devices does not make it another endpoint's link."""
-    host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
-    host.ip(f"link property add dev {HOST_NAME} altname enp5s0-f0")
-    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
-    assert_back(host, taken_out)
 
 
 async def test_bring_back_from_the_sandbox(
@@ -162,28 +153,17 @@ async def test_bring_back_from_staging_during_the_move(
     assert_back(host, veth)
 
 
-async def test_a_link_that_no_longer_exists(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """A veth replaces a link that was destroyed with its container."""
-    host.ip(f"link delete {HOST_NAME}")
-    assert await bring_back(kernel, taken_out) is LinkLocation.GONE
-    assert_replaced(taken_out)
-
-
-async def test_bring_back_may_be_repeated(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """The second call changes nothing."""
-    await bring_back(kernel, taken_out)
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_bring_back_may_be_repeated(kernel: Kernel, host: Namespace, taken_out: Namespace, is_gone: bool) -> None:
+    """The second call changes nothing, and keeps the veth that replaces a link that no longer exists."""
+    if is_gone:
+        host.ip(f"link delete {HOST_NAME}")
+    assert await bring_back(kernel, taken_out) is (LinkLocation.GONE if is_gone else LinkLocation.HOST)
     assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
-    assert_back(host, taken_out)
-
-
-async def test_bring_back_of_a_missing_link_may_be_repeated(
-    kernel: Kernel, host: Namespace, taken_out: Namespace
-) -> None:
-    """The second call keeps the veth of the first."""
-    host.ip(f"link delete {HOST_NAME}")
-    await bring_back(kernel, taken_out)
-    assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
-    assert_replaced(taken_out)
+    if is_gone:
+        assert_replaced(taken_out)
+    else:
+        assert_back(host, taken_out)
 
 
 @pytest.mark.parametrize("is_device", [False, True])
@@ -294,13 +274,6 @@ async def test_bring_back_with_a_result_without_addresses(kernel: Kernel, veth: 
     """A link of layer 2 has no address, not even a link-local one."""
     assert await bring_back(kernel, veth, addresses=()) is LinkLocation.STAGING
     assert b"inet" not in veth.run("ip address show dev eth0")
-
-
-async def test_a_link_whose_mtu_is_too_small_for_ipv6(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """A container with CAP_NET_ADMIN chose the MTU; the link gets the smallest one with which IPv6 works."""
-    host.ip(f"link set {HOST_NAME} mtu 1000")
-    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
-    assert_back(host, taken_out)
 
 
 @pytest.mark.parametrize("refused", ["10.1.0.2/24", "fd00::2/64", "fd00::2/128", "::1/128", "ff02::5/64", "::/128"])
