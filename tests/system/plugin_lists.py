@@ -133,6 +133,7 @@ NEWER: Final = (1, 9)
 """The first plugins that support CNI 1.1.0."""
 
 PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
+BANDWIDTH: Final[JsonObject] = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
 _PORT: Final[JsonObject] = {"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}
 

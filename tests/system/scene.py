@@ -27,6 +27,9 @@ __all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_logged"]
 PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
 """A program in Python that returns the result of the previous plugin, as a chained plugin must."""
 
+PASS: Final = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+"""The end of a plugin in shell that changes nothing; what it prints at DEL is ignored."""
+
 _numbers: Final = itertools.count(1)
 _subnets: Final = itertools.cycle(range(1, 255))  # the guard has checked that former users left nothing
 

@@ -15,12 +15,10 @@ from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
 from tests.system.plugin_lists import LISTS
 from tests.system.scene import LISTS as SINGLE
-from tests.system.scene import Scene, bridge, reaches, wait_logged
+from tests.system.scene import PASS, Scene, bridge, reaches, wait_logged
 
 SANDBOX = ("-o", "cni.attach=sandbox")
 STUCK = "/run/stuck"
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
-"""The end of a plugin that changes nothing."""
 
 
 def modes(scene: Scene) -> list[str]:

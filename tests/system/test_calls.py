@@ -25,7 +25,7 @@ from tests.system.calls import (
     create_network,
     delete_endpoint,
 )
-from tests.system.scene import Scene, bridge, wait_logged
+from tests.system.scene import PASS, Scene, bridge, wait_logged
 
 
 def test_every_call_may_be_repeated(scene: Scene) -> None:
@@ -147,9 +147,6 @@ def test_a_failed_del_stays_pending(scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
-
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
-"""The end of a plugin that returns the previous result; what it prints at DEL is ignored."""
 
 COUNT = 'echo "$CNI_COMMAND" >>/run/count'
 

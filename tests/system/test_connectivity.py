@@ -9,12 +9,11 @@ import time
 
 import pytest
 
-from cni_invoker.documents.jsontypes import JsonObject
 from tests.lab import Lab, wait_until
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge
 
 TEST = (sys.executable, "-m", "cnm_bridge", "test")
-PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 
 
 def steps(output: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from cni_bridge_spec import JsonObject, get_object, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
 
 Done = TypeVar("Done")
@@ -24,7 +25,6 @@ Done = TypeVar("Done")
 GATE: Final = "/run/gate"
 ORDER: Final = "/run/order"
 SLOW: Final[JsonObject] = {"type": "slow"}
-PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
 NEXT: Final = {**BOTH, "EndpointID": "e0" * 32}
 
 _PASS: Final = f'exec python3 -c "{PREV_RESULT}"'

@@ -13,10 +13,10 @@ import pytest
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.lab import Engine, Lab, wait_until
 from tests.lab.systemd import Systemd
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge
 from tests.system.test_doctor import DOCTOR, examine
 
-PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 CHECKS = Path(__file__).parents[2] / "cnm_bridge/operator/doctor"
 MAKERS = frozenset({"Finding", "error", "warning", "note"})
 DOCKER_UNIT = """[Unit]

@@ -10,9 +10,9 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue, get_str
 from tests.lab import Lab
 from tests.system.calls import NETWORK, call, create_network, delete_endpoint
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge
 
-PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 ENDPOINTS = ("e1" * 32, "e2" * 32)
 
 

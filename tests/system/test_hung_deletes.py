@@ -16,12 +16,12 @@ from cni_bridge_spec import JsonObject, get_object, get_objects
 from cni_invoker import Limits
 from tests.lab import Lab, wait_until
 from tests.system.calls import NETWORK, ask_status, call, create_network, wait_torn_down
+from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
 GATE: Final = "/run/gate"
 HELD: Final = "/run/held"
 HANGING: Final[JsonObject] = {"type": "hanging"}
-PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
 SLOTS: Final = Limits().executions
 
 _PASS: Final = f'exec python3 -c "{PREV_RESULT}"'

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab import Lab, losses
 from tests.lab.systemd import Systemd
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import PASS, Scene, bridge, reaches
 
 SERVICE, SOCKET = "cni-bridge.service", "cni-bridge.socket"
 ROOM_BYTES: Final = 128 << 20
@@ -19,7 +19,6 @@ ROOM_BYTES: Final = 128 << 20
 It is more than the daemon itself has: the kernel kills the largest program, and the lab's systemd does not apply
 `OOMScoreAdjust` of the unit.
 """
-PASS: Final = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 _V1: Final = Path("/sys/fs/cgroup/memory")
 _GREEDY: Final = """case $CNI_COMMAND in
 ADD) [ ! -e /run/greedy ] || exec busybox tail /dev/zero ;;

@@ -13,12 +13,8 @@ import pytest
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, get_strings, load_validator
 from tests.lab import CommandFailed, Engine, Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, wait_logged
-
-BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
-PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
-
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+from tests.system.plugin_lists import BANDWIDTH, PORTMAP
+from tests.system.scene import PASS, PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, wait_logged
 
 LAST = ("--last", "5000", "--no-follow")
 

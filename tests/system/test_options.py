@@ -11,9 +11,8 @@ from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.peer import time_to_send
+from tests.system.plugin_lists import BANDWIDTH
 from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches, wait_logged
-
-BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
 
 def witness(scene: Scene, *, capabilities: Sequence[str] = ()) -> str:

@@ -11,11 +11,10 @@ from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled
-from tests.system.scene import Scene, bridge, reaches, wait_logged
+from tests.system.scene import PASS, Scene, bridge, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
 
 def restart_daemon(lab: Lab, *options: str) -> None:

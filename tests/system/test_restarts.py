@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import PASS, Scene, bridge, reaches
 
 ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 
@@ -191,9 +191,6 @@ def test_sigterm_cancels_calls_after_the_drain_timeout(private_scene: Scene) -> 
     assert start.wait(60) != 0
     lab.remove("/run/slow-began")
     assert lab.wait_clean(before) == ""
-
-
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
 
 def is_running(lab: Lab, container: str) -> bool:
