@@ -116,13 +116,3 @@ def test_the_agent_is_not_there(scene: Scene) -> None:
     # The refused endpoint has nothing stored, but its DEL failed, too, and needs the plugin once more.
     wait_until(lambda: not get_objects(ask_status(scene.lab), "endpoints"), "the end of both endpoints", 60)
     assert stored(scene, "endpoints") == stored(scene, "addresses") == []
-
-
-@pytest.mark.long
-def test_a_pod_is_refused(scene: Scene) -> None:
-    """With the arguments of Kubernetes the plugin asks a cluster; nothing is left."""
-    pod = ("-o", "cni.args.K8S_POD_NAME=web", "-o", "cni.args.K8S_POD_NAMESPACE=shop")
-    network = scene.network(None, "-o", "cni.attach=sandbox", *pod, name="calico")
-    refusal = scene.run_refusal(network)
-    assert "in-cluster configuration" in refusal
-    wait_until(lambda: stored(scene, "endpoints") == stored(scene, "addresses") == [], "the end of DEL", 30)

@@ -163,47 +163,6 @@ def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ours_first", [True, False])
-def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: bool) -> None:
-    """Its successor gets the leases again, with the same addresses, also if our daemon was restarted meanwhile."""
-    scene = private_scene
-    lab = scene.lab
-    lan.start_daemon()
-    lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
-    container = scene.run(network)
-    before = address(container)
-    acks = lan.count("DHCPACK")
-    lan.stop_daemon()
-    if ours_first:
-        lab.restart_daemon()
-    lan.start_daemon()
-    if not ours_first:
-        lab.restart_daemon()
-    wait_logged(lab, "dhcp.lease_renewed")
-    assert lan.count("DHCPACK") == acks + 1
-    assert (address(container), lan.leases()) == (before, [before])
-    lab.docker("rm", "-f", container.name)
-    lan.wait_released(before)
-
-
-@pytest.mark.long
-def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
-    """The leases are the DHCP daemon's, so nothing is asked of the server."""
-    scene = private_scene
-    lab = scene.lab
-    lan.start_daemon()
-    lan.start_server()
-    container = scene.run(scene.network(scene.configure([MACVLAN]), *SANDBOX))
-    leased, acks = address(container), lan.count("DHCPACK")
-    lab.restart_daemon()
-    wait_until(lambda: get_objects(ask_status(lab), "dhcp") != (), "the daemon is connected")
-    lab.docker("rm", "-f", container.name)
-    lan.wait_released(leased)
-    assert lan.count("DHCPACK") == acks
-
-
-@pytest.mark.long
 def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     """The container keeps its address; the status has the server's, which is released."""
     scene = private_scene

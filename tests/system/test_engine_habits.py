@@ -64,22 +64,6 @@ def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
-def test_restart_policies(private_scene: Scene, policy: str) -> None:
-    """A container that Docker restarts has its network again, and is removed completely."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network(ipv6=True)
-    before = lab.state()
-    container = private_scene.run(network, "--restart", policy)
-    first = lab.docker("inspect", "-f", "{{.State.Pid}}", container.name)
-    lab.run("kill", "-KILL", first)
-    _wait_restarted(lab, container.name, first)
-    assert reaches(container, subnet.gateway)
-    lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before) == ""
-
-
-@pytest.mark.long
 def test_a_restart_policy_and_a_daemon_that_starts_late(private_scene: Scene) -> None:
     """Dockerd waits for the daemon before it restarts containers, so that they have their networks."""
     lab = private_scene.lab

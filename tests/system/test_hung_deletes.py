@@ -6,16 +6,15 @@ The daemon's log proves that such a call returned before any of these plugins en
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_object, get_objects
+from cni_bridge_spec import JsonObject, get_object
 from cni_invoker import Limits
 from tests.lab import Lab, wait_until
-from tests.system.calls import NETWORK, ask_status, call, create_network, wait_torn_down
+from tests.system.calls import NETWORK, call, create_network, wait_torn_down
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
@@ -139,46 +138,6 @@ def test_an_address_that_is_needed_again(all_slots: Hanging) -> None:
     all_slots.assert_none_ended()
 
 
-@pytest.mark.long
-def test_the_network_of_the_hanging_plugins(hanging: Hanging) -> None:
-    """A container that needs a held address is refused after a while; others on the same network start meanwhile."""
-    scene = hanging.scene
-    lab = scene.lab
-    subnet = scene.subnet()
-    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet.ipv4}]]}
-    network = scene.docker_network(
-        scene.configure([{**bridge(subnet)[0], "ipam": ipam}, HANGING]),
-        f"--subnet={subnet.ipv4}",
-        f"--gateway={subnet.gateway}",
-    )
-    address = f"10.80.{subnet.number}.77"
-    first = scene.run(network, "--ip", address)
-    more = [scene.run(network, "--ip", f"10.80.{subnet.number}.{number}").name for number in (78, 79)]
-    endpoint = _endpoint_of(lab, network, first.name)
-    lab.docker("rm", "-f", first.name, *more)
-    hanging.wait_held(3)
-    assert reaches(scene.run(network), subnet.gateway)
-    with ThreadPoolExecutor() as threads:
-        refused = threads.submit(scene.run_refusal, network, "--ip", address)
-        another = threads.submit(scene.run, network)
-        inspected = threads.submit(lab.docker, "network", "inspect", network)
-        error = refused.result()
-        hanging.assert_none_ended()
-        another.result()
-        inspected.result()
-    for part in (
-        f"address {address} is not free yet",
-        endpoint[:12],
-        "plugin hanging has not completed",
-        "cni-bridge status",
-    ):
-        assert part in error
-    assert _is_deleting(lab, endpoint)
-    lab.remove(GATE)
-    wait_torn_down(lab)
-    scene.run(network, "--ip", address)
-
-
 def _log(lab: Lab) -> str:
     assert lab.daemon is not None
     return lab.daemon.log()
@@ -187,16 +146,3 @@ def _log(lab: Lab) -> str:
 def _held(lab: Lab) -> list[str]:
     """Return the endpoints whose DEL hangs."""
     return lab.read(HELD).split()
-
-
-def _endpoint_of(lab: Lab, network: str, container: str) -> str:
-    """Return the ID of a container's endpoint on a network."""
-    return lab.docker(
-        *("inspect", "-f", f'{{{{(index .NetworkSettings.Networks "{network}").EndpointID}}}}', container)
-    )
-
-
-def _is_deleting(lab: Lab, endpoint: str) -> bool:
-    """Return whether an endpoint is being deleted and still has a record."""
-    found = get_objects(ask_status(lab), "endpoints")
-    return any((one["id"], one["phase"]) == (endpoint, "deleting") for one in found)

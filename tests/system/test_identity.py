@@ -18,8 +18,6 @@ from tests.system.scene import Scene, bridge
 
 STARTS = 20
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
-LONGEST_LABEL = 131_000
-"""As many characters as a word of a command line can have, and CNI_ARGS cannot."""
 WAITING = 4
 LISTEN = """
 import os, socket, sys, time
@@ -115,29 +113,6 @@ def test_selected_labels(private_scene: Scene, network: str) -> None:
     stdin = as_object(record["stdin"], "configuration")
     cni = as_object(as_object(stdin["args"], "args")["cni"], "cni")
     assert list(get_objects(cni, "labels")) == [{"key": "app", "value": "shop"}]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mode", ["hybrid", "direct"])
-def test_labels_that_no_plugin_can_receive(private_scene: Scene, network: str, mode: str) -> None:
-    """They are left out with a warning, the others are passed, and the address is free when the container is gone."""
-    scene = private_scene
-    options = ("-o", "cni.identity=docker", "-o", "cni.identity-labels=*")
-    name = scene.network(network, *options, mode=mode)
-    before = scene.lab.state()
-    labels = (f"{PROJECT}=a=b", f"{SERVICE}={'x' * LONGEST_LABEL}", "tier=front")
-    container = scene.run(name, *(word for label in labels for word in ("--label", label)))
-    (record,) = received(scene)
-    assert set(arguments(record)) == {
-        "IgnoreUnknown",
-        *(f"DOCKER_{key}" for key in ("CONTAINER_ID", "CONTAINER_NAME", "IMAGE")),
-    }
-    cni = as_object(as_object(as_object(record["stdin"], "configuration")["args"], "args")["cni"], "cni")
-    assert {one["key"]: one["value"] for one in get_objects(cni, "labels")} == {PROJECT: "a=b", "tier": "front"}
-    (warning,) = entries(log_of(scene), "endpoint.identity_incomplete")
-    assert warning["left_out"] == ["DOCKER_COMPOSE_PROJECT", "DOCKER_COMPOSE_SERVICE", f"label {SERVICE}"]
-    scene.lab.docker("rm", "--force", container.name)
-    assert scene.lab.wait_clean(before) == ""
 
 
 @pytest.mark.long

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, get_strings, load_validator
-from tests.lab import CommandFailed, Engine, Lab, wait_until
+from tests.lab import Engine, Lab, wait_until
 from tests.system.calls import ask_status
 from tests.system.plugin_lists import BANDWIDTH, PORTMAP
-from tests.system.scene import PASS, PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, wait_logged
+from tests.system.scene import PASS, PREV_RESULT, Scene, Subnet, bridge, ptp, wait_logged
 
 LAST = ("--last", "5000", "--no-follow")
 
@@ -298,16 +298,3 @@ def test_a_docker_network(scene: Scene) -> None:
             == "IgnoreUnknown=1;A=1;B=2"
         )
     assert scene.lab.state() == before
-
-
-@pytest.mark.long
-def test_bound_by_name(scene: Scene) -> None:
-    """A network without `cni.network` uses the configuration of its name; a network of another driver is refused."""
-    name = scene.configure(macvlan(scene.subnet()))
-    assert explain(scene, name)["dockerNetwork"] is None
-    network = scene.network(None, name=name)
-    assert explain(scene, network)["dockerNetwork"] == network
-    with pytest.raises(CommandFailed, match="of driver bridge, not of cni-bridge"):
-        explain(scene, scene.builtin_network())
-    with pytest.raises(CommandFailed, match="there is no Docker network 'nowhere'"):
-        explain(scene, "nowhere")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.lab import CommandFailed, wait_until
+from tests.lab import wait_until
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.ports import port_network, published
 from tests.system.scene import Scene
@@ -99,29 +99,3 @@ def test_many_ports_have_a_longer_time_limit(private_scene: Scene) -> None:
     assert scene.lab.wait_clean(before, 30) == ""
     assert scene.lab.daemon is not None
     assert "within" not in scene.lab.daemon.log()
-
-
-@pytest.mark.long
-def test_an_orphaned_portmap_is_killed(private_scene: Scene) -> None:
-    """The restarted daemon kills it: otherwise it would add its rules after those of the next container."""
-    scene = private_scene
-    lab = scene.lab
-    scene.plugin(
-        "portmap",
-        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) echo $$ >/run/portmap-runs; '
-        "while [ -e /run/gate ]; do sleep 0.05; done;; esac; "
-        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
-    )
-    network, _ = port_network(scene)
-    lab.write("/run/gate", "")
-    before = lab.state()
-    name = scene.create(network, "-p", "8110:110")
-    lab.spawn("docker", "start", name)
-    wait_until(lambda: lab.path("/run/portmap-runs").exists(), "portmap to publish")
-    lab.restart_daemon(9)
-    with pytest.raises(CommandFailed):
-        lab.run("sh", "-c", f"kill -0 {lab.read('/run/portmap-runs')}")
-    lab.remove("/run/gate")
-    lab.docker("rm", "-f", name)
-    lab.remove("/run/portmap-runs")
-    assert lab.wait_clean(before, 30) == ""

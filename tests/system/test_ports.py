@@ -231,25 +231,6 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
         assert ask(scene.lab, there, HOST_IP, 8086) == name
 
 
-@pytest.mark.long
-def test_two_cni_networks(scene: Scene) -> None:
-    """A port is published once although both networks can publish it, whichever is the gateway."""
-    first, _ = port_network(scene)
-    second, _ = port_network(scene)
-    name = scene.create(first, "-p", "8087:87")
-    scene.lab.docker("network", "connect", second, name)
-    scene.lab.docker("start", name)
-    container = Container(scene.lab.namespaces, name)
-    with outside(scene.lab) as there, serving(scene.lab, container, 87):
-        assert ask(scene.lab, there, HOST_IP, 8087) == name
-    for _ in range(2):  # one of them is the gateway
-        for network in (first, second):
-            scene.lab.docker("network", "disconnect", network, name)
-            scene.lab.docker("network", "connect", network, name)
-    with outside(scene.lab) as there, serving(scene.lab, container, 87):
-        assert ask(scene.lab, there, HOST_IP, 8087) == name
-
-
 def test_a_list_that_cannot_publish(scene: Scene) -> None:
     """The container does not start, the error shows the plugin to add, and nothing is left behind."""
     network, _ = scene.bridge_network()
@@ -305,20 +286,6 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
     error = scene.run_refusal(network, "-p", "8095:95")
     assert "Address already in use by a container that Docker itself has published" in error
     assert scene.lab.docker("ps", "--quiet", "--filter", "publish=8095").strip()
-
-
-@pytest.mark.long
-def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
-    """A daemon that was killed and restarted still refuses the port, and frees it when the container is removed."""
-    scene = private_scene
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    owner = scene.run(network, "-p", "8100:100")
-    scene.lab.restart_daemon(9)
-    assert f"it is already published for container {owner.name}" in scene.run_refusal(network, "-p", "8100:100")
-    scene.lab.docker("rm", "-f", owner.name)
-    assert scene.lab.wait_clean(before) == ""
-    scene.run(network, "-p", "8100:100")
 
 
 STARTS: Final = 8

@@ -82,20 +82,6 @@ def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
-@pytest.mark.long
-def test_a_network_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
-    """Docker gives up after 15 seconds; the restarted daemon forgets the network."""
-    lab = private_scene.lab
-    kept, _ = private_scene.bridge_network()
-    network, _ = private_scene.bridge_network()
-    network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
-    lab.stop_daemon(signal.SIGKILL)
-    lab.docker("network", "rm", network)
-    lab.start_daemon(*OFTEN)
-    assert network_id in wait_logged(lab, "network.forgotten")
-    private_scene.run(kept)
-
-
 def test_a_lost_state(private_scene: Scene) -> None:
     """Networks and running containers are rebuilt, and can be removed completely."""
     lab = private_scene.lab

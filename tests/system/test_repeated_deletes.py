@@ -5,18 +5,15 @@
 `firewall` finds its rules by the address alone. The plugins here fail while a file exists.
 """
 
-import json
-import signal
-import sys
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_objects
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_logged
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge
 
 BROKEN: Final = "/run/broken"
 FAIL: Final = f'[ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ] && {{ echo "xtables lock is held" >&2; exit 1; }}'
@@ -75,12 +72,6 @@ def broken(scene: Scene) -> Iterator[Scene]:
     yield from _with_plugins(scene)
 
 
-@pytest.fixture
-def private_broken(private_scene: Scene) -> Iterator[Scene]:
-    """The same on a lab whose daemon may be stopped."""
-    yield from _with_plugins(private_scene)
-
-
 def _with_plugins(scene: Scene) -> Iterator[Scene]:
     scene.plugin("late-bridge", LATE_BRIDGE)
     scene.plugin("breaks", f"{FAIL}; {PASS}")
@@ -134,35 +125,3 @@ def _repeat(scene: Scene, network: str, address: str, *options: str) -> None:
     assert rules_of(lab, address) == rules
     lab.docker("rm", "-f", second.name)
     wait_until(lambda: not rules_of(lab, address), "the end of the rules", LIMIT_S)
-
-
-@pytest.mark.long
-def test_a_former_record_that_was_imported(private_broken: Scene) -> None:
-    """The teardown of an endpoint that no longer exists leaves the rules of the address's new owner alone."""
-    lab, subnet = private_broken.lab, private_broken.subnet()
-    main: JsonObject = {**bridge(subnet)[0], "ipam": single(subnet)}
-    network = private_broken.network(private_broken.configure([main, {"type": "firewall"}]))
-    address = f"10.80.{subnet.number}.9"
-    first = private_broken.run(network)
-    former = _export(lab)
-    lab.start_daemon()
-    lab.docker("rm", "-f", first.name)
-    private_broken.run(network)
-    rules = rules_of(lab, address)
-    assert rules
-    current = _export(lab)
-    both = {**current, "endpoints": [*get_objects(current, "endpoints"), *get_objects(former, "endpoints")]}
-    lab.write("/run/state.json", json.dumps(both))
-    lab.run(sys.executable, "-m", "cnm_bridge", "state", "import", "--replace", "/run/state.json")
-    lab.remove("/run/state.json")
-    lab.start_daemon()
-    (gone,) = (get_str(record, "id") for record in get_objects(former, "endpoints"))
-    assert gone in wait_logged(lab, "endpoint.torn_down")
-    assert rules_of(lab, address) == rules
-
-
-def _export(lab: Lab) -> JsonObject:
-    """Stop the daemon and return its exported state."""
-    lab.stop_daemon(signal.SIGTERM)
-    text = lab.run(sys.executable, "-m", "cnm_bridge", "state", "export", "-").stdout
-    return as_object(json.loads(text), "the state")
