@@ -2,20 +2,19 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Asks a running daemon at its admin socket. Every failure is a `DaemonError`, whose text says what to do."""
 
-import http.client
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 from urllib.parse import quote, urlencode
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
 from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.http_client import ask_server
 
 _API: Final = "/v1"
 _LIMIT_S: Final = 60.0
@@ -71,31 +70,28 @@ class AdminClient:
 
     def lines(self, *path: str, **query: str) -> Iterator[JsonObject]:
         """Yield the lines of an answer, one document each, as they arrive. Errors as in `get`."""
-        with self._answered("GET", path, query, limit_s=None) as response:
-            while line := response.readline():
+        with self._answered("GET", path, query, limit_s=None) as body:
+            while line := body.readline():
                 yield self._parse(line)
 
     def _ask(self, verb: str, path: tuple[str, ...], query: Mapping[str, str]) -> JsonObject:
-        with self._answered(verb, path, query, limit_s=self._limit_s) as response:
-            return self._parse(response.read())
+        with self._answered(verb, path, query, limit_s=self._limit_s) as body:
+            return self._parse(body.read())
 
     @contextmanager
     def _answered(
         self, verb: str, path: tuple[str, ...], query: Mapping[str, str], *, limit_s: float | None
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Yield a successful answer, whose body has not been read."""
+    ) -> Iterator[IO[bytes]]:
+        """Yield the body of a successful answer, which has not been read."""
         target = "/".join((_API, *(quote(part, safe="") for part in path)))
-        connection = UnixConnection(self._path, limit_s)
+        target = f"{target}?{urlencode(query)}" if query else target
         try:
-            connection.request(verb, f"{target}?{urlencode(query)}" if query else target)
-            response = connection.getresponse()
-            if response.status != HTTPStatus.OK:
-                raise self._refused(response.status, response.read())
-            yield response
-        except (OSError, http.client.HTTPException) as exc:
+            with ask_server(f"unix://{quote(str(self._path))}", verb, target, limit_s) as (status, body):
+                if status != HTTPStatus.OK:
+                    raise self._refused(status, body.read())
+                yield body
+        except OSError as exc:
             raise self._no_answer(exc) from exc
-        finally:
-            connection.close()
 
     def _parse(self, body: bytes) -> JsonObject:
         try:
@@ -140,17 +136,3 @@ class AdminClient:
 
     def _stranger(self, reason: object) -> DaemonError:
         return DaemonError(f"another program answers on {self._path}: {reason}", ExitStatus.NO_DAEMON)
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """A connection to a server at a Unix socket."""
-
-    def __init__(self, path: Path, limit_s: float | None) -> None:
-        super().__init__("cni-bridge", timeout=limit_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect it."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))

@@ -5,12 +5,11 @@
 The engine is asked by the command, not by the daemon. Without an answer only names are missing.
 """
 
-import http.client
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
+from http import HTTPStatus
 from typing import Final
 
 from cni_bridge_spec import (
@@ -28,8 +27,9 @@ from cni_bridge_spec import (
 )
 from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, UnixConnection
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.http_client import ask_server
 from cnm_bridge.operator.cli.output import SHORT
 
 ENGINE_LIMIT_S: Final = 10.0
@@ -207,37 +207,22 @@ def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[Engine
     Raises:
         EngineUnavailable: There is no valid answer.
     """
-    connection = _connection(host, limit_s)
     try:
-        containers = tuple(map(EngineContainer.from_json, _listed(connection, "/containers/json?all=true")))
-        networks = _listed(connection, "/networks")
+        containers = tuple(map(EngineContainer.from_json, _list(host, "/containers/json?all=true", limit_s)))
+        networks = _list(host, "/networks", limit_s)
         return containers, {get_str(network, "Id"): get_str(network, "Name") for network in networks}
     except TimeoutError as exc:
         raise EngineUnavailable(f"Docker Engine at {host} did not answer within {limit_s:g} s") from exc
     except OSError as exc:
         why = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else str(exc)
         raise EngineUnavailable(f"Docker Engine at {host} cannot be reached: {why}") from exc
-    except (http.client.HTTPException, JsonError) as exc:
+    except JsonError as exc:
         raise EngineUnavailable(f"Docker Engine at {host} sent an invalid answer: {exc!r}") from exc
-    finally:
-        connection.close()
 
 
-def _connection(host: str, limit_s: float) -> http.client.HTTPConnection:
-    scheme, _, address = host.partition("://")
-    if scheme == "unix":
-        return UnixConnection(Path(address), limit_s)
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    return kind(address.partition("/")[0], timeout=limit_s)
-
-
-def _listed(connection: http.client.HTTPConnection, path: str) -> tuple[JsonObject, ...]:
-    connection.request("GET", path)
-    response = connection.getresponse()
-    body = response.read()
-    if response.status != http.HTTPStatus.OK:
-        raise JsonError(f"status {response.status}")
-    answer = parse_json(body)
-    if not isinstance(answer, list):
-        raise JsonError(f"the answer to GET {path} must be an array")
-    return tuple(as_object(item, f"each item of the answer to GET {path}") for item in answer)
+def _list(host: str, target: str, limit_s: float) -> tuple[JsonObject, ...]:
+    with ask_server(host, "GET", target, limit_s) as (status, body):
+        answer = parse_json(body.read())
+    if status != HTTPStatus.OK or not isinstance(answer, list):
+        raise JsonError(f"the answer to GET {target} has the status {status}, and must be an array")
+    return tuple(as_object(item, f"each item of the answer to GET {target}") for item in answer)
