@@ -6,22 +6,24 @@ A schema is named by its path below this package without `.json`: `cnm/CreateNet
 References between schemas are relative paths (`_defs.json#/$defs/networkId`).
 """
 
-import importlib.resources
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 from cni_bridge_spec.quick_check import Check, compile_check
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, parse_json
 from cni_invoker.documents.schema import SchemaError, inline_references
 
+_ROOT: Final = Path(__file__).parent
+
 
 def schema_names() -> tuple[str, ...]:
     """Return the names of all schemas of this package, sorted."""
-    root = importlib.resources.files("cni_bridge_spec")
     return tuple(
         sorted(
             f"{folder.name}/{file.name.removesuffix('.json')}"
-            for folder in root.iterdir()
+            for folder in _ROOT.iterdir()
             if folder.is_dir()
             for file in folder.iterdir()
             if file.name.endswith(".json")
@@ -78,4 +80,4 @@ def load_validator(name: str) -> Validator:
 
 @cache
 def _read(name: str) -> JsonValue:
-    return parse_json((importlib.resources.files("cni_bridge_spec") / f"{name}.json").read_bytes())
+    return parse_json((_ROOT / f"{name}.json").read_bytes())

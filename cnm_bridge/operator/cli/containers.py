@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Self
 
 from cni_bridge_spec import (
     JsonError,
@@ -25,7 +25,6 @@ from cni_bridge_spec import (
     get_strings,
     parse_json,
 )
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
@@ -35,8 +34,70 @@ from cnm_bridge.operator.cli.output import SHORT
 ENGINE_LIMIT_S: Final = 10.0
 """How long a command waits for an answer of the engine."""
 _CANDIDATES: Final = 10
+_FAMILIES: Final = ("IPAddress", "GlobalIPv6Address")
 RUNNING: Final = frozenset({"running", "paused", "restarting"})
 """States in which a container may have endpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerNetwork:
+    """A network of a container, as Docker shows it.
+
+    Attributes:
+        key: The name by which the container was connected.
+        id: The network's ID; "" before the container is started first.
+        endpoint_id: The endpoint's ID, "" if there is none.
+        addresses: The addresses, without prefix length.
+    """
+
+    key: str
+    id: str = ""
+    endpoint_id: str = ""
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container as Docker lists it; `core.engine_facts` has more, and takes longer to import.
+
+    Attributes:
+        id: Its ID.
+        name: Its name.
+        image: The image, as it was given to `docker run`.
+        state: E.g. `created`, `exited`, `running`.
+        networks: Its networks.
+    """
+
+    id: str
+    name: str
+    image: str
+    state: str
+    networks: tuple[ContainerNetwork, ...] = ()
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one element of `GET /containers/json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        shown = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
+        networks = {key: get_object(shown, key) for key in shown}
+        return cls(
+            id=get_str(document, "Id"),
+            name=next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), ""),  # no link
+            image=find_str(document, "Image") or "",
+            state=find_str(document, "State") or "",
+            networks=tuple(
+                ContainerNetwork(
+                    key=key,
+                    id=find_str(one, "NetworkID") or "",
+                    endpoint_id=find_str(one, "EndpointID") or "",
+                    addresses=tuple(filter(None, (find_str(one, family) for family in _FAMILIES))),
+                )
+                for key, one in networks.items()
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +113,8 @@ class Inventory:
     """
 
     document: JsonObject
-    containers: Mapping[str, EngineContainer]
-    all_containers: Sequence[EngineContainer] = ()
+    containers: Mapping[str, Container]
+    all_containers: Sequence[Container] = ()
     network_names: Mapping[str, str]
     notes: Sequence[str]
 
@@ -145,7 +206,7 @@ class Inventory:
         return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
 
 
-def _without_endpoint(container: EngineContainer) -> str:
+def _without_endpoint(container: Container) -> str:
     """Return why a container that exists is not found among those with an endpoint."""
     if container.state in RUNNING:
         return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
@@ -165,18 +226,6 @@ def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
     return get_strings(endpoint, "dynamicAddresses")
 
 
-def docker_addresses(container: EngineContainer, network: str) -> tuple[str, ...]:
-    """Return the addresses that Docker shows of a container on a network, without prefix length.
-
-    Args:
-        container: The container.
-        network: The network's key in `container.networks`.
-    """
-    networks = find_object(find_object(container.document, "NetworkSettings") or {}, "Networks") or {}
-    shown = get_object(networks, network)
-    return tuple(filter(None, (find_str(shown, key) for key in ("IPAddress", "GlobalIPv6Address"))))
-
-
 def take_inventory(
     client: AdminClient, docker_host: str, *, limit_s: float = ENGINE_LIMIT_S, dynamic: bool = False
 ) -> Inventory:
@@ -187,19 +236,19 @@ def take_inventory(
     """
     document = client.get("endpoints", **({"dynamic": "1"} if dynamic else {}))
     notes: list[str] = []
-    containers: tuple[EngineContainer, ...] = ()
+    containers: tuple[Container, ...] = ()
     names: Mapping[str, str] = {}
     try:
         containers, names = ask_engine(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
-    by_endpoint = {found: container for container in containers for found in container.endpoint_ids}
+    by_endpoint = {one.endpoint_id: container for container in containers for one in container.networks}
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )
 
 
-def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:
+def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[Container, ...], Mapping[str, str]]:
     """Ask the engine for all containers and the names of networks, without what only the daemon's client needs.
 
     That client's imports take a tenth of a second.
@@ -208,7 +257,7 @@ def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[Engine
         EngineUnavailable: There is no valid answer.
     """
     try:
-        containers = tuple(map(EngineContainer.from_json, _list(host, "/containers/json?all=true", limit_s)))
+        containers = tuple(map(Container.from_json, _list(host, "/containers/json?all=true", limit_s)))
         networks = _list(host, "/networks", limit_s)
         return containers, {get_str(network, "Id"): get_str(network, "Name") for network in networks}
     except TimeoutError as exc:

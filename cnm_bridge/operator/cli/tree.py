@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str
-from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses, docker_addresses
+from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses
 from cnm_bridge.operator.cli.output import UNKNOWN, ports_text
 
 __all__ = ["draw_tree"]
@@ -69,10 +69,10 @@ def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:
     ours = inventory.networks
     rows: dict[str, list[Row]] = {}
     for container in inventory.all_containers:
-        for key, network_id in container.networks.items() if container.state in RUNNING else ():
-            name = inventory.network_names.get(network_id, key)  # it may have been connected by an ID
-            if network_id not in ours and name not in _WITHOUT_LINK:
-                rows.setdefault(name, []).append((container.name, " ".join(docker_addresses(container, key))))
+        for one in container.networks if container.state in RUNNING else ():
+            name = inventory.network_names.get(one.id, one.key)  # it may have been connected by an ID
+            if one.id not in ours and name not in _WITHOUT_LINK:
+                rows.setdefault(name, []).append((container.name, " ".join(one.addresses)))
     return {f"{_OTHERS}  network {name}": _aligned(found) for name, found in sorted(rows.items())}
 
 

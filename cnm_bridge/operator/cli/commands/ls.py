@@ -11,14 +11,13 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
+    Container,
     Inventory,
     ask_engine,
-    docker_addresses,
     dynamic_addresses,
     take_inventory,
 )
@@ -138,7 +137,7 @@ def _list_addresses(client: AdminClient, docker_host: str) -> Shown:
     return show_addresses(document, containers)
 
 
-def show_addresses(document: JsonObject, containers: Sequence[EngineContainer], notes: Sequence[str] = ()) -> Shown:
+def show_addresses(document: JsonObject, containers: Sequence[Container], notes: Sequence[str] = ()) -> Shown:
     """Return the table of the addresses that Docker has requested.
 
     Args:
@@ -146,7 +145,7 @@ def show_addresses(document: JsonObject, containers: Sequence[EngineContainer], 
         containers: The engine's, which have the addresses of this driver's pools.
         notes: What the reader should know.
     """
-    names = {ip: one.name for one in containers for key in one.networks for ip in docker_addresses(one, key)}
+    names = {ip: one.name for one in containers for network in one.networks for ip in network.addresses}
     found: list[JsonObject] = [
         {**one, "name": find_str(one, "name") or names.get((find_str(one, "address") or "").partition("/")[0])}
         if get_str(one, "use") == "any"

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.commands.ls import show_tree
-from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory
 from cnm_bridge.operator.cli.tree import draw_tree
 from tests.unit.cnm_bridge.operator.cli.commands.test_ls import BLUE, DB, OTHER, RED, WEB, container, entry
 
@@ -18,14 +17,13 @@ PORT: JsonObject = {"hostIP": "0.0.0.0", "hostPort": 8080, "containerPort": 80, 
 GREEN = "8f" * 32
 
 
-def on_docker(name: str, state: str, **networks: str) -> EngineContainer:
+def on_docker(name: str, state: str, **networks: str) -> Container:
     """Return a container on networks of Docker's own drivers, with its address on each."""
-    shown: JsonObject = {
-        "NetworkSettings": {
-            "Networks": {one: {"NetworkID": f"{one}-id", "IPAddress": address} for one, address in networks.items()}
-        }
-    }
-    return EngineContainer(id="cc" * 32, name=name, image="box", state=state, document=shown)
+    shown = tuple(
+        ContainerNetwork(key=one, id=f"{one}-id", addresses=(address,) if address else ())
+        for one, address in networks.items()
+    )
+    return Container(id="cc" * 32, name=name, image="box", state=state, networks=shown)
 
 
 def host() -> Inventory:

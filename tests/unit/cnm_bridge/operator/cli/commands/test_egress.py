@@ -5,10 +5,9 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.commands.egress import show_policies
-from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.containers import Container, Inventory
 from cnm_bridge.operator.cli.guarded_names import GuardedNames
 from cnm_bridge.operator.cli.output import Shown, render
 
@@ -48,8 +47,7 @@ LISTED: JsonObject = {
 def make_names() -> GuardedNames:
     """Two Docker networks of the list `lan`, with three containers; the engine does not know the last one's name."""
     containers = {
-        one: EngineContainer(id=one, name=name, image="box", state="running", endpoint_ids=frozenset({one}))
-        for one, name in ((WEB, "web"), (DB, "db"))
+        one: Container(id=one, name=name, image="box", state="running") for one, name in ((WEB, "web"), (DB, "db"))
     }
     endpoints: list[JsonObject] = [
         {"id": one, "networkId": network, "phase": "joined", "addresses": [], "containerId": one}

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.commands import events
 from cnm_bridge.operator.cli.commands.events import Names, batches_of, by_subject, event_line, with_words
-from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.containers import Container, Inventory
 
 GONE: JsonObject = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -89,7 +88,7 @@ def test_what_follows_at_once_is_shown_together() -> None:
 
 def test_titles_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container that has just started is asked for again; an event of a plugin does not have its network."""
-    listed: list[EngineContainer] = []
+    listed: list[Container] = []
 
     def take(*_: object) -> Inventory:
         found = {"77" * 32: listed.pop()} if listed else {}
@@ -105,8 +104,6 @@ def test_titles_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names.title(plugin) == "endpoint 777777777777 on blue"
     assert names.title(call) == "network blue"
     assert names.title({"time": "", "event": "events.lost"}) == "cni-bridge"
-    listed.append(
-        EngineContainer(id="aa", name="web", image="busybox", state="running", endpoint_ids=frozenset({"77" * 32}))
-    )
+    listed.append(Container(id="aa", name="web", image="busybox", state="running"))
     names.learn([{**GONE, "phase": "joined"}])
     assert names.title(plugin) == "web (777777777777) on blue"

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.core.engine_facts import EngineContainer
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
 from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
-from cnm_bridge.operator.cli.containers import Inventory
+from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory
 from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
 
 BLUE, RED = "6f" * 32, "7f" * 32
@@ -40,16 +39,18 @@ def entry(endpoint_id: str, address: str, network: str = BLUE, **more: object) -
     return document  # type: ignore[return-value]
 
 
-def container(container_id: str, name: str, *endpoint_ids: str) -> EngineContainer:
+def container(container_id: str, name: str, *endpoint_ids: str) -> Container:
     """Return a container with some endpoints."""
-    return EngineContainer(
-        id=container_id, name=name, image="box", state="running", endpoint_ids=frozenset(endpoint_ids)
+    return Container(
+        id=container_id,
+        name=name,
+        image="box",
+        state="running",
+        networks=tuple(ContainerNetwork(key=one, endpoint_id=one) for one in endpoint_ids),
     )
 
 
-def inventory(
-    containers: Mapping[str, EngineContainer] | None = None, all_containers: Sequence[EngineContainer] = ()
-) -> Inventory:
+def inventory(containers: Mapping[str, Container] | None = None, all_containers: Sequence[Container] = ()) -> Inventory:
     """Return three endpoints on two networks, of the containers web (on both networks) and db."""
     web, database = container("aa" * 32, "web", WEB, OTHER), container("ab" * 32, "db", DB)
     networks: list[JsonObject] = [
@@ -163,9 +164,8 @@ def test_addresses_have_the_names_of_their_containers() -> None:
     texts = ("10.1.2.3/24", "10.1.2.5/24", "fd00::3/64")
     gateway, named = address("10.1.2.1/24", use="gateway"), address("10.1.2.2/24", "db")
     document: JsonObject = {"pools": [], "addresses": [gateway, named, *map(address, texts)]}
-    addresses: JsonObject = {"NetworkID": BLUE, "IPAddress": "10.1.2.3", "GlobalIPv6Address": "fd00::3"}
-    networks: JsonObject = {"blue": addresses, "red": {"NetworkID": RED, "IPAddress": "10.1.2.1"}}
-    web = replace(container("aa" * 32, "web"), document={"NetworkSettings": {"Networks": networks}})
+    own = ContainerNetwork(key="blue", addresses=("10.1.2.3", "fd00::3"))
+    web = replace(container("aa" * 32, "web"), networks=(own, ContainerNetwork(key="red", addresses=("10.1.2.1",))))
     shown = show_addresses(document, [web])
     (drawn,) = (part for part in shown.parts if isinstance(part, Table))
     assert {row["address"]: row["container"] for row in drawn.rows} == {
