@@ -65,10 +65,11 @@ def count_connections(sources: Container[IpAddress]) -> Counter[tuple[IpAddress,
         return Counter(one for one in parsed if one[0] in sources)
 
 
-def forget_connections(address: IpAddress, stays: Callable[[Connection], bool] | None = None) -> int:
+def forget_connections(netlink: Socket, address: IpAddress, stays: Callable[[Connection], bool] | None = None) -> int:
     """Delete tracked connections of a container; returns how many.
 
     Args:
+        netlink: A socket of netfilter. Closing one may wait for the kernel for milliseconds, so the caller has one.
         address: Its address.
         stays: Says which of those that it has begun stay; those that others began with it stay as well. None: all are
             deleted.
@@ -76,17 +77,16 @@ def forget_connections(address: IpAddress, stays: Callable[[Connection], bool] |
     Raises:
         NetlinkError: The kernel has refused.
     """
-    with Socket(NETFILTER) as netlink:
-        found: dict[bytes, None] = {}
-        for direction in (_ORIGINAL, _REPLY) if stays is None else (_ORIGINAL,):
-            found.update(dict.fromkeys(_find(netlink, address, direction, stays)))
-        for body in found:
-            try:
-                netlink.request(_DELETE, ACKNOWLEDGE, body)
-            except NetlinkError as exc:
-                if exc.errno != errno.ENOENT:  # it has ended meanwhile
-                    raise
-        return len(found)
+    found: dict[bytes, None] = {}
+    for direction in (_ORIGINAL, _REPLY) if stays is None else (_ORIGINAL,):
+        found.update(dict.fromkeys(_find(netlink, address, direction, stays)))
+    for body in found:
+        try:
+            netlink.request(_DELETE, ACKNOWLEDGE, body)
+        except NetlinkError as exc:
+            if exc.errno != errno.ENOENT:  # it has ended meanwhile
+                raise
+    return len(found)
 
 
 def _find(

@@ -33,6 +33,7 @@ _BATCH_END: Final = 0x11
 _GET_CHAIN: Final = _SUBSYSTEM | 4
 _DELETE_CHAIN: Final = _SUBSYSTEM | 5
 _GET_RULES: Final = _SUBSYSTEM | 7
+_GET_SET: Final = _SUBSYSTEM | 10
 _DELETE_SET: Final = _SUBSYSTEM | 11
 _GET_ELEMENTS: Final = _SUBSYSTEM | 13
 _GET_GENERATION: Final = _SUBSYSTEM | 16
@@ -108,10 +109,14 @@ def key_service(protocol: int, port: int) -> bytes:
 
 
 class Nftables:
-    """The tables of this network namespace."""
+    """The tables of this network namespace.
+
+    Attributes:
+        netlink: The socket, for other parts of netfilter.
+    """
 
     def __init__(self) -> None:
-        self._socket = Socket(NETFILTER)
+        self.netlink = Socket(NETFILTER)
 
     def __enter__(self) -> Self:
         return self
@@ -119,14 +124,9 @@ class Nftables:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def port(self) -> int:
-        """The netlink port of its changes."""
-        return self._socket.port
-
     def close(self) -> None:
         """Close the socket."""
-        self._socket.close()
+        self.netlink.close()
 
     def commit(self, changes: Iterable[Change]) -> None:
         """Carry out changes in their order, all of them or none, and return when they are in force.
@@ -149,7 +149,7 @@ class Nftables:
             NetlinkError: The kernel has refused to answer.
         """
         (body,) = _element_messages(Change(Verb.ADD, family, set_name, (Element(key),)))
-        answer = self._socket.ask(_GET_ELEMENTS, _head(family) + body)
+        answer = self.netlink.ask(_GET_ELEMENTS, _head(family) + body)
         return None if answer is None else next(_elements(answer), None)
 
     def elements(self, family: Family, set_name: str, part: bytes = b"") -> list[Element]:
@@ -160,7 +160,7 @@ class Nftables:
         """
         body = _head(family) + attribute(1, _text(TABLE)) + attribute(2, _text(set_name))
         found = []
-        for message in self._socket.dump(_GET_ELEMENTS, body):
+        for message in self.netlink.dump(_GET_ELEMENTS, body):
             if part in message:  # a hundred thousand elements would take seconds otherwise
                 found += [one for one in _elements(message) if one.key.startswith(part)]
         return found
@@ -173,6 +173,30 @@ class Nftables:
         """
         return [one.key for one in self.elements(family, set_name)]
 
+    def chains(self, family: Family) -> list[str]:
+        """Return the names of the chains of the table.
+
+        Raises:
+            NetlinkError: The kernel has refused to answer.
+        """
+        return self._names(_GET_CHAIN, family, 3)
+
+    def sets(self, family: Family) -> list[str]:
+        """Return the names of the sets of the table.
+
+        Raises:
+            NetlinkError: The kernel has refused to answer.
+        """
+        return self._names(_GET_SET, family, 2)
+
+    def _names(self, kind: int, family: Family, attribute_of_name: int) -> list[str]:
+        found = []
+        for message in self.netlink.dump(kind, _head(family) + attribute(1, _text(TABLE))):
+            fields = dict(attributes(message[4:]))
+            if fields.get(1) == _text(TABLE):  # chains are listed of all tables
+                found.append(fields[attribute_of_name].rstrip(b"\0").decode())
+        return found
+
     def has_chain(self, family: Family, chain: str) -> bool:
         """Return whether there is a chain.
 
@@ -180,7 +204,7 @@ class Nftables:
             NetlinkError: The kernel has refused to answer.
         """
         body = _head(family) + attribute(1, _text(TABLE)) + attribute(3, _text(chain))
-        return self._socket.ask(_GET_CHAIN, body) is not None
+        return self.netlink.ask(_GET_CHAIN, body) is not None
 
     def count_rules(self, family: Family, chain: str) -> int:
         """Return the number of rules of a chain; 0 if there is no such chain.
@@ -190,7 +214,7 @@ class Nftables:
         """
         names = attribute(1, _text(TABLE)) + attribute(2, _text(chain))
         found = 0
-        for message in self._socket.dump(_GET_RULES, _head(family) + names):
+        for message in self.netlink.dump(_GET_RULES, _head(family) + names):
             fields = dict(attributes(message[4:]))
             found += (fields.get(1), fields.get(2)) == (_text(TABLE), _text(chain))  # an old kernel lists all
         return found
@@ -217,20 +241,20 @@ class Nftables:
         Raises:
             NetlinkError: The kernel has no nf_tables, or this process may not use it.
         """
-        return self._socket.ask(_GET_GENERATION, _head(0)) or b""
+        return self.netlink.ask(_GET_GENERATION, _head(0)) or b""
 
     def _batch(self, requests: Sequence[tuple[int, int, int, bytes]]) -> None:
         if not requests:
             return
-        messages = [self._socket.message(_BATCH_BEGIN, 0, _head(0, 10))]
+        messages = [self.netlink.message(_BATCH_BEGIN, 0, _head(0, 10))]
         for kind, family, flags, body in requests[:-1]:
-            messages.append(self._socket.message(kind, flags, _head(family) + body))
+            messages.append(self.netlink.message(kind, flags, _head(family) + body))
         kind, family, flags, body = requests[-1]
         # Errors arrive for any message, and before this acknowledgement.
-        messages.append(self._socket.message(kind, flags | ACKNOWLEDGE, _head(family) + body))
-        last = self._socket.sequence
-        messages.append(self._socket.message(_BATCH_END, 0, _head(0, 10)))
-        self._socket.send(messages, last)
+        messages.append(self.netlink.message(kind, flags | ACKNOWLEDGE, _head(family) + body))
+        last = self.netlink.sequence
+        messages.append(self.netlink.message(_BATCH_END, 0, _head(0, 10)))
+        self.netlink.send(messages, last)
 
 
 def _head(family: int, resource: int = 0) -> bytes:

@@ -42,7 +42,7 @@ class OpeningThread:
     @property
     def port(self) -> int:
         """The netlink port of what it changes."""
-        return self._nftables.port
+        return self._nftables.netlink.port
 
     async def open(
         self, record: Record, addresses: tuple[IpAddress, ...], ports: Ports, timeout_s: float

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from cni_egress.netlink import NETFILTER, attributes
 from cni_egress.nftables import TABLE
+from cni_egress.tables import is_of_policy
 
 __all__ = ["TableWatch", "tells_removal"]
 
@@ -17,8 +18,6 @@ _GROUPS: Final = 1 << 6  # NFNLGRP_NFTABLES
 _SUBSYSTEM: Final = 10 << 8
 _NAMES: Final = {_SUBSYSTEM | 2: 1, _SUBSYSTEM | 5: 3, _SUBSYSTEM | 8: 2, _SUBSYSTEM | 11: 2}
 """The messages about a removed table, chain, rule and set, and which attribute names table, chain or set."""
-_OF_POLICIES: Final = (b"policy-", b"any-", b"tcp-", b"udp-")
-"""How the names of chains and sets begin that DEL removes with a policy. One that is in use cannot be removed."""
 _HEADER: Final = struct.Struct("=LHHLL")
 _FAMILY_BYTES: Final = 4
 _TABLE_NAME: Final = 1
@@ -88,7 +87,7 @@ def tells_removal(data: bytes) -> bool:
         if kind in _NAMES:
             found = dict(attributes(data[at + _HEADER.size + _FAMILY_BYTES : at + length]))
             name = found.get(_NAMES[kind], b"")
-            if found.get(_TABLE_NAME) == TABLE.encode() + b"\0" and not name.startswith(_OF_POLICIES):
+            if found.get(_TABLE_NAME) == TABLE.encode() + b"\0" and not is_of_policy(name.decode(errors="replace")):
                 return True
         at += (length + 3) & ~3
     return False

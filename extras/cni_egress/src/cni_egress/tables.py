@@ -27,6 +27,8 @@ __all__ = [
     "RESPONDER_LINK",
     "chain_of",
     "count_rules",
+    "is_chain_of_policy",
+    "is_of_policy",
     "is_special",
     "render_base",
     "render_policy",
@@ -43,6 +45,8 @@ LOG_GROUP: Final = 5353
 
 CLOSING: Final = "closing"
 """The chain of containers whose policy is being narrowed; a process that finds a container there completes that."""
+
+_CHAIN: Final = "policy-"
 
 METADATA: Final = tuple(
     map(ip_network, ("100.100.100.200", "169.254.0.0/16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254", "fe80::/10"))
@@ -221,7 +225,17 @@ table bridge {TABLE} {{
 
 def chain_of(policy: Policy, subnets: Iterable[IpNetwork]) -> str:
     """Return the name of a policy's chain: the same for all containers that may reach the same."""
-    return f"policy-{hashlib.sha256(_body(policy, subnets).encode()).hexdigest()[:12]}"
+    return f"{_CHAIN}{hashlib.sha256(_body(policy, subnets).encode()).hexdigest()[:12]}"
+
+
+def is_chain_of_policy(name: str) -> bool:
+    """Return whether a name is that of the chain of a policy."""
+    return name.startswith(_CHAIN)
+
+
+def is_of_policy(name: str) -> bool:
+    """Return whether a name is that of a chain or a set which goes with the policies that use it."""
+    return name.startswith((_CHAIN, "any-", "tcp-", "udp-"))
 
 
 def render_policy(policy: Policy, subnets: Iterable[IpNetwork]) -> str:

@@ -48,6 +48,8 @@ def make_records() -> Iterator[Records]:
     records = Records()
     yield records
     assert records.all() == ()
+    with records.locked(), Enforcement(records) as enforcement:
+        enforcement.sweep()
     with Nftables() as nftables:
         for name in ("sources4", "sources6", "askers4", "names4", "names6", "any-4"):
             assert nftables.keys(Family.INET, name) == []
@@ -334,6 +336,28 @@ def test_a_process_that_runs_before_add(network: Network, outside: Internet) -> 
     assert {line for line in arrived if line.startswith("17 ")} == {f"17 {address} > {OPEN}:443"}
 
 
+def test_a_policy_that_comes_again(network: Network, outside: Internet) -> None:
+    """Its chain stays for the next container, which need not wait for `nft`, until something is swept."""
+    entries = ("a.example:100-200/tcp",)
+
+    def chains() -> list[str]:
+        lines = HOST.run("nft -a list table inet cni-egress").decode().splitlines()
+        return [line for line in lines if "chain policy-" in line or "tcp-100-200-" in line]  # with their handles
+
+    with Records().responding():
+        with network.container("one", *entries):
+            before = chains()
+        assert len([line for line in before if line.startswith("\tset")]) == 2
+        assert chains() == before
+        with network.container("two", *entries) as two:
+            assert reach(two, outside) == (True, False)
+            assert chains() == before
+            network.gc("two")
+            assert chains() == before
+        network.gc()
+    assert chains() == []
+
+
 def test_gc(network: Network, outside: Internet) -> None:
     """What no valid attachment has is removed, also of a container whose link is gone."""
     with network.container("one") as one, network.container("two") as two:
@@ -501,7 +525,7 @@ def test_the_watch_of_the_tables(private_namespaces: int) -> None:
     """The changes of others arrive, and not those through the socket that it ignores."""
     assert private_namespaces
     subprocess.run(["nft", "table inet cni-egress { set links { type ifname; }; chain guard { }; }"], check=True)
-    with Nftables() as own, Nftables() as other, TableWatch(ignored=own.port) as watch:
+    with Nftables() as own, Nftables() as other, TableWatch(ignored=own.netlink.port) as watch:
         element = Change(Verb.ADD, Family.INET, "links", (Element(key_ifname("br0")),))
         own.commit([element])
         assert not select.select([watch], [], [], 0.2)[0]
