@@ -11,12 +11,10 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import (
-    SUPPORTED_VERSIONS,
     ConfigurationDirectories,
     Limits,
     NetworkConfigurationList,
     PluginFinding,
-    Preflight,
     Runtime,
     installed_plugins,
     run_preflight,
@@ -33,7 +31,6 @@ from cnm_bridge.operator.host import read_links, read_routes
 from cnm_bridge.operator.networks.collisions import PREDEFINED, HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
     make_list,
-    newest_version,
     render_list,
 )
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
@@ -57,8 +54,8 @@ _FURTHER: Final = "*.conf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DockerRequest:
-    """A request for a Docker network.
+class PlannedNetwork:
+    """A Docker network that can be made, and its list.
 
     Attributes:
         name: Its name.
@@ -66,6 +63,10 @@ class DockerRequest:
         options: Its options.
         internal: Whether it has no gateway.
         version: The engine's version, which decides how Docker's own addresses are switched off.
+        file: The file of its list.
+        document: The list, None if the file exists.
+        notes: What the operator should know.
+        name_server: The value of `--dns` that each of its containers needs; None if it needs none.
     """
 
     name: str
@@ -73,14 +74,32 @@ class DockerRequest:
     options: Mapping[str, str] = field(hash=False)
     internal: bool
     version: EngineVersion
+    file: Path | None = None
+    document: JsonObject | None = field(default=None, hash=False)
+    notes: tuple[str, ...] = ()
+    name_server: str | None = None
 
     @property
-    def command(self) -> str:
-        """The docker command, for a shell."""
+    def configuration(self) -> str:
+        """The name of its list."""
+        return self.options[CONFIGURATION]
+
+    @property
+    def run_command(self) -> str:
+        """The command that runs a container on it."""
+        dns = "" if self.name_server is None else f" --dns {self.name_server}"
+        return f"docker run{dns} --network {self.name} IMAGE"
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that do the same, for a shell."""
         flags = ["--ipv4=false"] if self.version.makes_sandbox_first else ["--ipam-driver", "null"]
         flags += ["--internal"] if self.internal else []
         options = [part for key, value in self.options.items() for part in ("-o", f"{key}={value}")]
-        return shlex.join(["docker", "network", "create", "-d", self.driver, *flags, *options, self.name])
+        command = shlex.join(["docker", "network", "create", "-d", self.driver, *flags, *options, self.name])
+        if self.document is None or self.file is None:
+            return (command,)
+        return (show_file(self.file, render_list(self.document)), command)
 
     @property
     def body(self) -> JsonObject:
@@ -96,41 +115,6 @@ class DockerRequest:
             "CheckDuplicate": True,
             **addressing,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedNetwork:
-    """A network that can be made.
-
-    Attributes:
-        request: The request for the Docker network.
-        configuration: The name of its list.
-        file: The file of its list.
-        document: The list, None if the file exists.
-        notes: What the operator should know.
-        name_server: The value of `--dns` that each of its containers needs; None if it needs none.
-    """
-
-    request: DockerRequest
-    configuration: str
-    file: Path | None
-    document: JsonObject | None = None
-    notes: tuple[str, ...] = ()
-    name_server: str | None = None
-
-    @property
-    def run_command(self) -> str:
-        """The command that runs a container on it."""
-        dns = "" if self.name_server is None else f" --dns {self.name_server}"
-        return f"docker run{dns} --network {self.request.name} IMAGE"
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """The commands that do the same, for a shell."""
-        written = (
-            () if self.document is None or self.file is None else (show_file(self.file, render_list(self.document)),)
-        )
-        return (*written, self.request.command)
 
 
 async def plan_docker_network(
@@ -157,9 +141,16 @@ async def plan_docker_network(
         raise Refused(f"Docker keeps the name {name} for a network of its own; choose another name")
     if name in (await engine.network_names()).values():
         raise Refused(f"a Docker network {name} already exists; choose another name, or docker network rm {name}")
-    request = DockerRequest(name=name, driver=settings.driver_name, options=given, internal=internal, version=version)
     doubts = (await run_preflight(_runtime(settings), found)).all_warnings  # what is wrong, the daemon refuses
-    return PlannedNetwork(request=request, configuration=configuration, file=found.source, notes=doubts)
+    return PlannedNetwork(
+        name=name,
+        driver=settings.driver_name,
+        options=given,
+        internal=internal,
+        version=version,
+        file=found.source,
+        notes=doubts,
+    )
 
 
 async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mapping[str, str]) -> PlannedNetwork:
@@ -189,17 +180,14 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
     plugin = find_dhcp(network)
     if plugin is not None:
         await find_listener(daemon_socket(plugin))
-    request = DockerRequest(
+    internal = wanted.is_isolated or (wanted.is_guarded and version.calls_before_start)
+    needs_dns = wanted.is_guarded and not internal
+    return PlannedNetwork(
         name=wanted.name,
         driver=settings.driver_name,
         options=given,
-        internal=wanted.is_isolated or (wanted.is_guarded and version.calls_before_start),
+        internal=internal,
         version=version,
-    )
-    needs_dns = wanted.is_guarded and not request.internal
-    return PlannedNetwork(
-        request=request,
-        configuration=wanted.name,
         file=file,
         document=network.document,
         notes=(*_notes(wanted), *([_NEEDS_DNS] if needs_dns else [])),
@@ -217,11 +205,11 @@ async def make_network(planned: PlannedNetwork, settings: Settings) -> None:
     """
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
     if planned.document is None or planned.file is None:
-        await engine.create_network(planned.request.body)
+        await engine.create_network(planned.body)
         return
     write_list(planned.file, render_list(planned.document))
     try:
-        await engine.create_network(planned.request.body)
+        await engine.create_network(planned.body)
     except EngineRefused as exc:
         planned.file.unlink(missing_ok=True)
         raise Refused(f"{exc}; {planned.file} was removed again") from exc
@@ -244,25 +232,17 @@ async def _version(engine: Engine) -> EngineVersion:
 
 
 async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> NetworkConfigurationList:
-    """Return the list of a network, in the newest version that all its plugins support."""
+    """Return the list of a network, if its plugins can be used."""
     if wanted.parent is None and shutil.which("iptables") is None:
         raise Refused(
             "the plugins of a bridge run iptables, which this host does not have: apt-get install iptables; or write a "
             "list for nftables by hand (docs/recipes.md)"
         )
-    runtime = _runtime(settings)
-
-    async def examine(cni_version: str) -> tuple[NetworkConfigurationList, Preflight]:
-        document = make_list(wanted, cni_version=cni_version)
-        network = NetworkConfigurationList.from_document(document, source=file)
-        found = await run_preflight(runtime, network)
-        if found.all_problems:
-            hints = [_NO_EGRESS] if wanted.is_guarded and any(map(_is_missing_egress, found.plugins)) else []
-            raise Refused("\n".join([*found.all_problems, *hints]))
-        return network, found
-
-    _, found = await examine(SUPPORTED_VERSIONS[-1])
-    network, _ = await examine(newest_version(one.supported for one in found.plugins))
+    network = NetworkConfigurationList.from_document(make_list(wanted), source=file)
+    found = await run_preflight(_runtime(settings), network)
+    if found.all_problems:
+        hints = [_NO_EGRESS] if wanted.is_guarded and any(map(_is_missing_egress, found.plugins)) else []
+        raise Refused("\n".join([*found.all_problems, *hints]))
     return network
 
 

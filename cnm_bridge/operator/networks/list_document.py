@@ -4,37 +4,20 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
-from cni_invoker import SUPPORTED_VERSIONS
-from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, AddressRange
 from cnm_bridge.core.lists.guard import guard_plugin
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 
+_VERSION: Final = "1.0.0"
+"""That all plugins since 1.0.0 support."""
 _PREFIX: Final = "cni-"
 _SHORT: Final = re.compile(r"[A-Za-z0-9_-]{1,11}")
 _DIGITS: Final = 11
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
-
-
-def newest_version(supported: Iterable[Sequence[str]]) -> str:
-    """Return the newest CNI version that this runtime and all plugins support.
-
-    Args:
-        supported: What each plugin supports; nothing if it does not say, which restricts nothing.
-
-    Raises:
-        Refused: They have none in common.
-    """
-    known = [frozenset(versions) for versions in supported if versions]
-    for version in reversed(SUPPORTED_VERSIONS):
-        if all(version in versions for versions in known):
-            return version
-    raise Refused("the installed plugins have no CNI version in common: install all of them from one release")
 
 
 def bridge_name(name: str) -> str:
@@ -42,15 +25,10 @@ def bridge_name(name: str) -> str:
     return _PREFIX + (name if _SHORT.fullmatch(name) else sha256(name.encode()).hexdigest()[:_DIGITS])
 
 
-def make_list(wanted: WantedNetwork, *, cni_version: str) -> JsonObject:
-    """Return the list of a network.
-
-    Args:
-        wanted: The network.
-        cni_version: The version of the list.
-    """
+def make_list(wanted: WantedNetwork) -> JsonObject:
+    """Return the list of a network."""
     plugins = _on_parent(wanted) if wanted.parent is not None else _on_bridge(wanted)
-    return {"cniVersion": cni_version, "name": wanted.name, "plugins": plugins}
+    return {"cniVersion": _VERSION, "name": wanted.name, "plugins": plugins}
 
 
 def render_list(document: JsonObject) -> str:

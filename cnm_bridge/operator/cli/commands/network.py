@@ -224,7 +224,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
-    name, file = planned.request.name, str(planned.file)
+    name, file = planned.name, str(planned.file)
     document: JsonObject = {
         "name": name,
         "configuration": planned.configuration,

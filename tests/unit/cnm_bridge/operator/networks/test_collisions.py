@@ -220,5 +220,5 @@ def test_several_causes() -> None:
 def test_the_bridges_of_a_list() -> None:
     """A plugin `bridge` without a name uses cni0."""
     assert set(bridges(listed({"type": "bridge"}, {"type": "bridge", "bridge": "br1"}))) == {"cni0", "br1"}
-    document = make_list(BLUE, cni_version="1.0.0")
+    document = make_list(BLUE)
     assert set(bridges(NetworkConfigurationList.from_document(document))) == {"cni-blue"}

@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.engine_facts import EngineVersion
-from cnm_bridge.operator.networks.creation import DockerRequest, show_file
+from cnm_bridge.operator.networks.creation import PlannedNetwork, show_file
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ from cnm_bridge.operator.networks.creation import DockerRequest, show_file
 )
 def test_the_flags_of_an_engine(major: int, flags: str, addressing: JsonObject) -> None:
     """The command and the request say the same."""
-    request = DockerRequest(
+    request = PlannedNetwork(
         name="blue",
         driver="cni-bridge",
         options={"cni.network": "a b"},
         internal=False,
         version=EngineVersion(major, 0),
     )
-    assert request.command == f"docker network create -d cni-bridge {flags} -o 'cni.network=a b' blue"
+    assert request.commands[0] == f"docker network create -d cni-bridge {flags} -o 'cni.network=a b' blue"
     assert request.body == {
         "Name": "blue",
         "Driver": "cni-bridge",
@@ -38,8 +38,8 @@ def test_the_flags_of_an_engine(major: int, flags: str, addressing: JsonObject) 
 
 def test_an_internal_network() -> None:
     """Both have the flag."""
-    request = DockerRequest(name="blue", driver="cni-bridge", options={}, internal=True, version=EngineVersion(29, 0))
-    assert request.command == "docker network create -d cni-bridge --ipv4=false --internal blue"
+    request = PlannedNetwork(name="blue", driver="cni-bridge", options={}, internal=True, version=EngineVersion(29, 0))
+    assert request.commands[0] == "docker network create -d cni-bridge --ipv4=false --internal blue"
     assert request.body["Internal"] is True
 
 

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, get_objects, parse_json
-from cni_invoker import SUPPORTED_VERSIONS, NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_ifname
-from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.networks.list_document import (
     bridge_name,
     make_list,
-    newest_version,
     render_list,
 )
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
@@ -26,17 +24,16 @@ from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 def plugins(wanted: WantedNetwork) -> tuple[JsonObject, ...]:
     """Return the plugins of a network's list."""
-    return get_objects(make_list(wanted, cni_version="1.0.0"), "plugins")
+    return get_objects(make_list(wanted), "plugins")
 
 
 def test_a_bridge() -> None:
     """It has a gateway, masquerades, lets packets pass Docker's rules, and publishes ports."""
     document = make_list(
         parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"], ranges=["10.22.9.0/24"], mtu=1400),
-        cni_version="1.1.0",
     )
     assert document == {
-        "cniVersion": "1.1.0",
+        "cniVersion": "1.0.0",
         "name": "blue",
         "plugins": [
             {
@@ -70,7 +67,7 @@ def test_a_bridge() -> None:
 
 def test_the_text_of_a_list() -> None:
     """A plugin is a line, so that an operator sees all of them at once."""
-    document = make_list(parse_wanted("lan", parent="eth0", dhcp=True), cni_version="1.0.0")
+    document = make_list(parse_wanted("lan", parent="eth0", dhcp=True))
     assert render_list(document).splitlines() == [
         "{",
         '  "cniVersion": "1.0.0",',
@@ -119,14 +116,6 @@ def test_a_long_name_has_a_short_bridge() -> None:
     one, other = bridge_name("twelve-chars"), bridge_name("twelve-charz")
     assert (len(one), len(other), one != other) == (15, 15, True)
     assert bridge_name("a.b") != "cni-a.b"  # in the name of a sysctl a dot separates
-
-
-def test_the_newest_version_in_common() -> None:
-    """A plugin that does not say what it supports restricts nothing."""
-    assert newest_version([["0.4.0", "1.0.0", "1.1.0"], ["1.0.0", "0.4.0"], []]) == "1.0.0"
-    assert newest_version([[]]) == SUPPORTED_VERSIONS[-1]
-    with pytest.raises(Refused, match="one release"):
-        newest_version([["0.4.0"], ["9.0.0"]])
 
 
 IPV4 = st.builds(
@@ -180,7 +169,7 @@ def test_what_is_accepted_gives_a_valid_list(
     except BadOption as exc:  # the gateway is the only address of the range
         assert "has no address for a container" in str(exc)  # noqa: PT017
         reject()
-    document = make_list(wanted, cni_version="1.0.0")
+    document = make_list(wanted)
     network = NetworkConfigurationList.from_document(parse_json(render_list(document).encode()))
     assert network.name == name
     found = find_ranges(network)
