@@ -57,6 +57,10 @@ class Refused(BridgeError):
     """A request is valid, but not possible; nothing has been changed."""
 
 
+class UnknownName(Refused):
+    """Nothing has the name that an operator gave."""
+
+
 class CannotPublish(Refused):
     """A network cannot publish ports; another network of the container may be able to."""
 

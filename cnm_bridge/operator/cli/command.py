@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cni_invoker.cli.echo import echo
-from cnm_bridge.core.errors import BadOption, BridgeError
+from cnm_bridge.core.errors import BadOption, BridgeError, UnknownName
 
 _UNLIMITED: Final = 1 << 16
 _WHOLE_WORDS: Final = 30
@@ -40,7 +40,7 @@ class ExitStatus(IntEnum):
 def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
     """Return a command's function that ends the process with the exit status that `command` returns.
 
-    A `BridgeError` ends it with its text, and with the exit status that it has, else 2 for an option, else 1.
+    A `BridgeError` ends it with its text, and with the exit status that it has, else 2 for an option or a name, else 1.
     """
 
     @wraps(command)
@@ -52,7 +52,7 @@ def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:
             sys.exit(ExitStatus.FINDINGS)
         except BridgeError as exc:
             echo(f"cni-bridge: {exc}", err=True)
-            default = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
+            default = ExitStatus.USAGE if isinstance(exc, BadOption | UnknownName) else ExitStatus.FINDINGS
             sys.exit(getattr(exc, "exit_status", default))
 
     return run

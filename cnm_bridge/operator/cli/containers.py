@@ -25,9 +25,8 @@ from cni_bridge_spec import (
     get_strings,
     parse_json,
 )
-from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
-from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.core.errors import EngineUnavailable, UnknownName
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.http_client import ask_server
 from cnm_bridge.operator.cli.output import SHORT
 
@@ -131,6 +130,23 @@ class Inventory:
         documents = get_objects(self.document, "networks")
         return tuple({**one, "name": self.network_names.get(get_str(one, "id")) or one["name"]} for one in documents)
 
+    def find_network(self, name: str) -> str:
+        """Return the ID of the network that a name, or the beginning of an ID, stands for.
+
+        Raises:
+            UnknownName: There is none, or there are several.
+        """
+        networks = self.networks
+        found = [one for one, known in networks.items() if known == name]
+        found = found or [one for one in networks if one.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownName(f"network {name} is ambiguous: {', '.join(found)}")
+        near = get_close_matches(name, networks.values(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows all"
+        raise UnknownName(f"no network {name} of cni-bridge; {hint}")
+
     def with_container(self, endpoint: JsonObject) -> JsonObject:
         """Return a document of an endpoint with its network's name and its container.
 
@@ -150,7 +166,7 @@ class Inventory:
             name: The name of a container, an address, or the beginning of the ID of an endpoint or a container.
 
         Raises:
-            DaemonError: There are none, or it stands for several things.
+            UnknownName: There are none, or it stands for several things.
         """
         endpoints = get_objects(self.document, "endpoints")
         ids = [get_str(one, "id") for one in endpoints]
@@ -184,10 +200,8 @@ class Inventory:
         if found:
             labels = [label for label, _ in found]
             more = f" and {len(labels) - _CANDIDATES} more" if len(labels) > _CANDIDATES else ""
-            raise DaemonError(
-                f"{name} is ambiguous: {', '.join(labels[:_CANDIDATES])}{more}; give more digits", ExitStatus.USAGE
-            )
-        raise DaemonError(self._unknown(name), ExitStatus.USAGE)
+            raise UnknownName(f"{name} is ambiguous: {', '.join(labels[:_CANDIDATES])}{more}; give more digits")
+        raise UnknownName(self._unknown(name))
 
     def _unknown(self, name: str) -> str:
         there = [one for one in self.all_containers if one.name == name or one.id.startswith(name)]

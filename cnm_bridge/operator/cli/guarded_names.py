@@ -5,8 +5,7 @@
 from collections.abc import Mapping
 
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str
-from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.core.errors import UnknownName
 from cnm_bridge.operator.cli.containers import Inventory
 from cnm_bridge.operator.cli.output import SHORT, UNKNOWN
 from cnm_bridge.operator.egress import list_egress
@@ -31,19 +30,9 @@ class GuardedNames:
         """The names of networks by ID."""
         return self.inventory.networks
 
-    def network_id(self, name: str) -> str:
-        """Return the ID of a network.
-
-        Raises:
-            DaemonError: There is no such network.
-        """
-        for found, known in self.networks.items():
-            if name == known or found.startswith(name):
-                return found
-        raise DaemonError(f"no network {name} of cni-bridge; `cni-bridge ls --networks` shows all", ExitStatus.USAGE)
-
-    def configuration(self, network_id: str) -> str:
-        """Return the name of a network's list."""
+    def configuration(self, network: str) -> str:
+        """Return the name of the list of a network; errors as in `Inventory.find_network`."""
+        network_id = self.inventory.find_network(network)
         documents = {get_str(one, "id"): one for one in get_objects(self.inventory.document, "networks")}
         return find_str(documents[network_id], "configuration") or self.networks[network_id]
 
@@ -62,13 +51,13 @@ class GuardedNames:
         """Return the IDs of the guarded CNI containers that a name, an address or an ID stands for.
 
         Raises:
-            DaemonError: There are none.
+            UnknownName: There are none.
         """
         guarded = {get_str(it, "containerId") for one in list_egress("ls") for it in get_objects(one, "attachments")}
         named = self.inventory.find(name)
         found = tuple(one for one, endpoint in self._endpoints.items() if endpoint["id"] in named and one in guarded)
         if not found:
-            raise DaemonError(f"{name} is on no guarded network; `cni-bridge egress ls` shows all", ExitStatus.USAGE)
+            raise UnknownName(f"{name} is on no guarded network; `cni-bridge egress ls` shows all")
         return found
 
     def row(self, attachment: JsonObject) -> JsonObject:

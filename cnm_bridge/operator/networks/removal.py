@@ -14,7 +14,7 @@ from typing import Final
 from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.core.lists.plugin_needs import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
@@ -36,13 +36,6 @@ _ISOLATION: Final = ("CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2")
 """The chains of the plugin `firewall` with an `ingressPolicy`; its DEL leaves the rules of a bridge, for other
 containers (plugins 1.1.1 and 1.9.1, `ingresspolicy.go`)."""
 _RULE_LIMIT_S: Final = 10.0
-
-
-class UnknownNetwork(Refused):
-    """There is nothing of this name."""
-
-    exit_status = 2
-    """As for other wrong names."""
 
 
 async def remove_network(settings: Settings, name: str, *, with_list: bool) -> tuple[str, ...]:
@@ -86,7 +79,7 @@ async def _refuse_unknown(engine: Engine, settings: Settings, name: str) -> None
     ]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows those of this driver"
-    raise UnknownNetwork(f"Docker has no network {name}; {hint}")
+    raise UnknownName(f"Docker has no network {name}; {hint}")
 
 
 def _refuse_used(found: EngineNetwork, settings: Settings) -> None:
@@ -118,7 +111,7 @@ async def _find_list(
         network = index.find(configuration)
     except ConfigurationNotFound as exc:
         if found is None:
-            raise UnknownNetwork(f"Docker has no network {name}, and there is {exc}") from exc
+            raise UnknownName(f"Docker has no network {name}, and there is {exc}") from exc
         raise Refused(f"there is {exc}; leave out --configuration") from exc
     users = await _other_users(engine, settings, configuration, found)
     if users:

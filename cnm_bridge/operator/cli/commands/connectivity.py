@@ -17,7 +17,7 @@ import click
 from cni_bridge_spec import get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
@@ -35,12 +35,6 @@ _DETAIL: Final = 20
 """Where the detail of a step begins, in columns."""
 _NOT_TESTED: Final = frozenset({"none", "host"})
 """Docker's networks that are never meant."""
-
-
-class _UnknownNetwork(Refused):
-    """Docker has no network of this name."""
-
-    exit_status = ExitStatus.USAGE
 
 
 @click.command(
@@ -135,7 +129,7 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
             raise Refused(f"docker network ls: {listed.error}")
         near = get_close_matches(network, set(listed.output.split()) - _NOT_TESTED, n=1)
         hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"
-        raise _UnknownNetwork(f"Docker has no network {network}; {hint}")
+        raise UnknownName(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
     if document["Driver"] != settings.driver_name:
         return "", None

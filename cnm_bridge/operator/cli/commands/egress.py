@@ -79,7 +79,7 @@ def ls(socket: Path, *, network: str | None, docker_host: str) -> tuple[Shown, E
     addresses are shown as well, how long they stay open for new connections, and where the connections went.
     """
     names = _ask_names(socket, docker_host)
-    configuration = [] if network is None else ["--network", names.configuration(names.network_id(network))]
+    configuration = [] if network is None else ["--network", names.configuration(network)]
     return show_policies(names, list_egress("ls", *configuration), network), ExitStatus.FINE
 
 
@@ -153,7 +153,7 @@ def log(socket: Path, *, network: str | None, follow: bool, docker_host: str, as
     The kernel logs a connection to the same destination twice a minute at most. With --json each line is a JSON object.
     """
     names = _ask_names(socket, docker_host)
-    own = [] if network is None else ["--network", names.configuration(names.network_id(network))]
+    own = [] if network is None else ["--network", names.configuration(network)]
     try:
         for line in follow_egress("log", *own, *(["--follow"] if follow else [])):
             container = names.container(find_str(line, "container") or "")
@@ -280,7 +280,7 @@ def check(socket: Path, *, container: str, destination: str, docker_host: str) -
 def learn(socket: Path, *, network: str, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Print as --allow options what containers of NETWORK, which only watches (--audit), have reached."""
     names = _ask_names(socket, docker_host)
-    entries = ask_egress("learn", names.configuration(names.network_id(network)))
+    entries = ask_egress("learn", names.configuration(network))
     lines = [f"--allow {entry}" for entry in entries] if isinstance(entries, list) else []
     text = "\n".join(lines) or f"The log has nothing of {network} that passed because of --audit."
     return Shown(document=entries, parts=[text]), ExitStatus.FINE

@@ -25,7 +25,7 @@ from cni_invoker.advanced import requests_for_add
 from cni_invoker.cli.echo import echo
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts import EngineNetwork
-from cnm_bridge.core.errors import EngineUnavailable, Refused
+from cnm_bridge.core.errors import EngineUnavailable, Refused, UnknownName
 from cnm_bridge.core.lists.dhcp import attachment_with_identifier
 from cnm_bridge.core.lists.reserved_list import with_reservation
 from cnm_bridge.core.naming import pin_path, staging_path
@@ -146,12 +146,6 @@ def _split(option: str) -> tuple[str, str]:
     return key, value
 
 
-class _UnknownNetwork(Refused):
-    """Neither Docker nor the directories of configurations have the name."""
-
-    exit_status = ExitStatus.USAGE
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedNetwork:
     """A resolved name.
@@ -183,7 +177,7 @@ async def find_explained_network(
 
     Raises:
         BadOption: An option is unknown, or its value is invalid.
-        _UnknownNetwork: There is no Docker network and no CNI configuration with that name.
+        UnknownName: There is no Docker network and no CNI configuration with that name.
         Refused: The Docker network has the name of no configuration.
         CniError: The configuration that the options name does not exist.
     """
@@ -209,7 +203,7 @@ async def find_explained_network(
         if ours is not None:
             raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
         if exc.own:
-            raise _UnknownNetwork(str(exc)) from exc
+            raise UnknownName(str(exc)) from exc
         other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
-        raise _UnknownNetwork(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
+        raise UnknownName(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
     return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

@@ -4,7 +4,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
     Container,
@@ -84,9 +83,9 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     """Return the table of endpoints, of one network if it is given.
 
     Raises:
-        DaemonError: There is no such network.
+        UnknownName: There is no such network.
     """
-    network_id = None if network is None else _find_network(inventory, network)
+    network_id = None if network is None else inventory.find_network(network)
     found = _endpoints(inventory, network_id)
     rows = [_row(one, inventory) for one in found]
     rows.sort(key=lambda row: (str(row["container"]), str(row["network"])))
@@ -100,7 +99,7 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
 
 def show_tree(inventory: Inventory, network: str | None) -> Shown:
     """Return the picture of all networks, or of one of them; errors as in `show_endpoints`."""
-    network_id = None if network is None else _find_network(inventory, network)
+    network_id = None if network is None else inventory.find_network(network)
     return Shown(
         document=_document(inventory, _endpoints(inventory, network_id)),
         parts=[draw_tree(inventory, network_id)],
@@ -110,7 +109,7 @@ def show_tree(inventory: Inventory, network: str | None) -> Shown:
 
 def show_networks(inventory: Inventory, network: str | None) -> Shown:
     """Return the table of networks, or one of them; errors as in `show_endpoints`."""
-    wanted = None if network is None else _find_network(inventory, network)
+    wanted = None if network is None else inventory.find_network(network)
     counts = Counter(get_str(one, "networkId") for one in get_objects(inventory.document, "endpoints"))
     rows: list[JsonObject] = [
         {
@@ -206,16 +205,3 @@ def _key(endpoint: JsonObject) -> str:
 
 def _not_published(endpoint: JsonObject) -> str:
     return "not published" if find_str(endpoint, "notPublished") else ""
-
-
-def _find_network(inventory: Inventory, name: str) -> str:
-    networks = inventory.networks
-    found = [one for one, known in networks.items() if known == name]
-    found = found or [one for one in networks if one.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DaemonError(f"network {name} is ambiguous: {', '.join(found)}", ExitStatus.USAGE)
-    near = get_close_matches(name, networks.values(), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows all"
-    raise DaemonError(f"no network {name} of cni-bridge; {hint}", ExitStatus.USAGE)

@@ -9,7 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cnm_bridge.operator.cli.command import Command
+from cnm_bridge.core.errors import BadOption, Refused, UnknownName
+from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.operator.cli.command import Command, ExitStatus, exits
 from cnm_bridge.operator.cli.main import main
 
 
@@ -51,3 +53,24 @@ def test_only_the_nearest_option_is_suggested() -> None:
     """Other options that are a little like it are no help."""
     done = CliRunner().invoke(main, ["network", "create", "green", "--subnt", "10.9.0.0/16"])
     assert (done.exit_code, "'--subnet'?" in done.output, "--json" in done.output) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownName("there is no blue"), ExitStatus.USAGE),
+        (BadOption("--mtu", "is too large"), ExitStatus.USAGE),
+        (Refused("it is in use"), ExitStatus.FINDINGS),
+        (DaemonError("no answer", ExitStatus.NO_DAEMON), ExitStatus.NO_DAEMON),
+    ],
+)
+def test_an_error_ends_a_command(error: Exception, status: ExitStatus, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its text, and a status that says whose fault it is."""
+
+    def fail() -> ExitStatus:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        exits(fail)()
+    assert ended.value.code == status
+    assert str(error) in capsys.readouterr().err

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
-from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.core.errors import UnknownName
 from cnm_bridge.operator.cli.commands.ls import show_tree
 from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory
 from cnm_bridge.operator.cli.tree import draw_tree
@@ -78,7 +78,7 @@ def test_one_network() -> None:
         "host\n└── no common link  network red\n    └── web  10.9.9.9/24 fd09::9/64",
     ]
     assert [get_str(one, "id") for one in get_objects(as_object(shown.document, "it"), "endpoints")] == [OTHER]
-    with pytest.raises(DaemonError, match="no network pink"):
+    with pytest.raises(UnknownName, match="no network pink"):
         show_tree(host(), "pink")
 
 

@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.admin_client import DaemonError
+from cnm_bridge.core.errors import UnknownName
 from cnm_bridge.operator.cli.commands.egress import show_policies
 from cnm_bridge.operator.cli.containers import Container, Inventory
 from cnm_bridge.operator.cli.guarded_names import GuardedNames
@@ -113,7 +113,7 @@ def test_nothing_is_there(names: GuardedNames, capsys: pytest.CaptureFixture[str
 
 def test_names(names: GuardedNames) -> None:
     """Networks have the name of their list; an unknown one has a hint."""
-    assert names.configuration(names.network_id("agents")) == "lan"
+    assert names.configuration("agents") == "lan"
     assert [names.container(one) for one in (WEB, JOB, "")] == ["web", JOB[:12], "?"]
-    with pytest.raises(DaemonError, match="cni-bridge ls --networks"):
-        names.network_id("none")
+    with pytest.raises(UnknownName, match="cni-bridge ls --networks"):
+        names.configuration("none")

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cnm_bridge.operator.cli.admin_client import DaemonError
-from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.core.errors import UnknownName
 from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory
 from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
@@ -205,9 +204,8 @@ def test_what_is_named_is_found(name: str, found: tuple[str, ...]) -> None:
 )
 def test_what_is_not_found_has_a_hint(name: str, text: str) -> None:
     """The nearest name, or the candidates."""
-    with pytest.raises(DaemonError, match=text) as caught:
+    with pytest.raises(UnknownName, match=text):
         inventory().find(name)
-    assert caught.value.exit_status is ExitStatus.USAGE
 
 
 @pytest.mark.parametrize(
@@ -222,14 +220,13 @@ def test_what_is_not_found_has_a_hint(name: str, text: str) -> None:
 def test_a_container_without_an_endpoint_is_not_unknown(state: str, text: str, name: str) -> None:
     """It does not run, or is on other networks."""
     old = replace(container("ee" * 32, "old"), state=state)
-    with pytest.raises(DaemonError, match=text) as caught:
+    with pytest.raises(UnknownName, match=text):
         inventory(all_containers=[old]).find(name)
-    assert caught.value.exit_status is ExitStatus.USAGE
 
 
 def test_an_unknown_network_has_a_hint() -> None:
     """As an unknown container."""
-    with pytest.raises(DaemonError, match="did you mean blue"):
+    with pytest.raises(UnknownName, match="did you mean blue"):
         show_endpoints(inventory(), "bleu")
 
 
