@@ -25,7 +25,7 @@ SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind in SMOKE)) for kind in LISTS])
-@pytest.mark.representatives("bridge all chained", "bridge dual stack", "ptp IPv6-only", "macvlan", "wrapper")
+@pytest.mark.representatives("bridge all chained", "ptp IPv6-only", "macvlan", "wrapper")
 def test_a_container_equals_a_namespace_with_the_same_list(
     scene: Scene, cni_plugins: Plugins | None, kind: str
 ) -> None:

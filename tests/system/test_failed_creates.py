@@ -65,7 +65,7 @@ def test_a_bridge_that_a_failed_create_has_left(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.representatives("the plugin's file is missing", "the xtables lock is held")
+@pytest.mark.representatives("the xtables lock is held")
 def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
     """Docker shows the error of ADD; DEL is repeated until no rule and no reservation is left."""
     lab, subnet = sabotaged.lab, sabotaged.subnet()

@@ -49,6 +49,7 @@ def assert_nothing_is_pending(scene: Scene) -> None:
     )
 
 
+@pytest.mark.representatives("hybrid")
 def test_a_device_that_goes_while_it_is_in_use(scene: Scene, network: str) -> None:
     """DEL releases its address, and none is pending."""
     container = scene.run(network)

@@ -102,6 +102,7 @@ def test_what_the_container_made_of_the_file_stays(scene: Scene) -> None:
     assert scene.lab.read("/run/own.hosts") == "::ffff:192.0.2.3\tbox\n"
 
 
+@pytest.mark.representatives("cni-bridge")
 @pytest.mark.parametrize("ipam", ["docker", "cni-bridge"])
 def test_addresses_of_an_ipam_driver(scene: Scene, ipam: str) -> None:
     """Those of Docker's own IPAM, and of this driver's."""

@@ -81,6 +81,7 @@ def released(lab: Lab, name: str) -> Iterator[None]:
     wait_until(lambda: not reservations(lab, name), f"{name} has no reservations", timeout_s=20)
 
 
+@pytest.mark.representatives("bridge", "macvlan")
 @pytest.mark.smoke
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_addresses_of_dockers_own_drivers(scene: Scene, driver: str) -> None:
@@ -234,6 +235,7 @@ BAD: dict[str, tuple[Callable[[Subnet], JsonObject], Sequence[str], str]] = {
 }
 
 
+@pytest.mark.representatives("another subnet", "no plugin")
 @pytest.mark.parametrize("case", BAD)
 def test_refused_networks(scene: Scene, case: str) -> None:
     """What can be known to be wrong is refused when the network is made, with the reason; nothing is left."""

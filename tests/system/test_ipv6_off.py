@@ -105,6 +105,7 @@ def test_a_list_that_enables_ipv6(scene: Scene) -> None:
     assert has_ipv4_alone(scene.run(network, *OFF), "eth0")
 
 
+@pytest.mark.representatives("cni-bridge")
 @pytest.mark.parametrize("driver", ["cni-bridge", "docker"])
 def test_addresses_of_an_ipam_driver(scene: Scene, engine: Engine, driver: str) -> None:
     """From Engine 28 on, Docker requests no IPv6 address for such a container, although its network has a pool."""

@@ -109,7 +109,7 @@ def of_tuning(subnet: Subnet) -> Sequence[JsonObject]:
 
 @pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
 @pytest.mark.parametrize("plugins", [of_macvlan, of_bridge, of_tuning])
-@pytest.mark.representatives("of_bridge-move", "of_tuning-hybrid", "of_macvlan-direct")
+@pytest.mark.representatives("of_bridge-move", "of_macvlan-direct")
 def test_the_mac_that_the_list_gives(
     scene: Scene, engine: Engine, plugins: Callable[[Subnet], Sequence[JsonObject]], mode: str
 ) -> None:

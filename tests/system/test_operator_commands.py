@@ -163,7 +163,7 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.parametrize("options", [(), ("--pid=host",), ("--mac-address=02:42:AC:00:00:07",)])
 @pytest.mark.parametrize("mode", ["auto", "fast"])
-@pytest.mark.representatives("fast-options0", "auto-options1")
+@pytest.mark.representatives("auto-options1")
 def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[str], mode: str) -> None:
     """`ptp` makes a link with a MAC of its own; that Docker knows another one, which the link has, is no difference."""
     network = scene.network(scene.configure(ptp(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
@@ -174,7 +174,7 @@ def test_a_mac_that_the_plugin_did_not_choose(scene: Scene, options: Sequence[st
 
 @pytest.mark.parametrize("attach", ["move", "hybrid"])
 @pytest.mark.parametrize(("maker", "later"), [(ptp, ()), (bridge, ({"type": "sbr"},))], ids=["ptp", "sbr"])
-@pytest.mark.representatives("ptp-hybrid", "sbr-move")
+@pytest.mark.representatives("ptp-hybrid")
 def test_addresses_that_no_check_can_find(
     scene: Scene,
     engine: Engine,

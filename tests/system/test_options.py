@@ -186,6 +186,7 @@ def test_another_configuration(scene: Scene, attach: AttachOption) -> None:
     assert '"nowhere"' in scene.run_refusal(f"name={network},driver-opt=cni.network=nowhere")
 
 
+@pytest.mark.representatives("cni.label.x=1-cni.labels.KEY")
 @pytest.mark.parametrize(
     ("misspelt", "meant"),
     [("cni.bandwith.ingress-rate=1M", "cni.bandwidth.ingress-rate"), ("cni.label.x=1", "cni.labels.KEY")],

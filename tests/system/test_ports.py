@@ -268,6 +268,7 @@ def test_a_port_of_another_container(scene: Scene) -> None:
     scene.run(network, "-p", "8088:88")
 
 
+@pytest.mark.representatives("tcp")
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_port_of_a_program(scene: Scene, protocol: str) -> None:
     """A port on which a program of the host listens is refused."""

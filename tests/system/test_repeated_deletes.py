@@ -89,7 +89,7 @@ def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
 
 
 @pytest.mark.parametrize("way", ["static", "--ip", "cni.ips"])
-@pytest.mark.representatives("cni.ips", "--ip")
+@pytest.mark.representatives("--ip")
 def test_a_fixed_address_after_a_failed_delete(broken: Scene, way: str) -> None:
     """`firewall` runs only after a new container has received the address; the rules of that container stay."""
     lab, subnet = broken.lab, broken.subnet()

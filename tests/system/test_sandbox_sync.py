@@ -56,20 +56,12 @@ def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> No
     assert_equivalent(private_scene.lab, container, wanted)
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("ip link add dummy0 type veth peer name dummy1", "a further link, dummy"),
-        ("nft add table inet odd", "packet filter rules (nftables tables)"),
-        ("tc qdisc add dev eth0 root handle 1: htb", "qdisc htb"),
-    ],
-)
-def test_what_cannot_be_carried_is_refused(scene: Scene, script: str, words: str) -> None:
+def test_what_cannot_be_carried_is_refused(scene: Scene) -> None:
     """The error names the plugin and what it made, and nothing is left behind."""
-    write_wrapper(scene, script)
+    write_wrapper(scene, "nft add table inet odd")
     error = scene.run_refusal(scene.network(scene.configure([simple(scene.subnet(), kind="wrapper")])))
     assert "plugin wrapper made" in error
-    assert words in error
+    assert "packet filter rules (nftables tables)" in error
 
 
 @pytest.mark.long

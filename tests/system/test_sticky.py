@@ -97,7 +97,7 @@ def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.representatives("move", "direct")
+@pytest.mark.representatives("move")
 def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> None:
     """Another container may get the address; the next one with the key gets another, and `ls` and the log say so."""
     name = scene.configure(host_local(scene.subnet(), 10, 11))
@@ -166,6 +166,7 @@ def test_another_network_with_the_same_list(scene: Scene) -> None:
     assert facts(scene.run(sticky(scene.network(name), "web"))) == before
 
 
+@pytest.mark.representatives("ipam2-does not reserve an address that is asked for")
 @pytest.mark.parametrize(
     ("ipam", "reason"),
     [
