@@ -56,8 +56,6 @@ class Runtime:
             the host share it. None: no lock.
         running_dir: Where the running plugins are recorded, so that those of a killed process can be killed; with a
             `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
-        has_chain: Returns whether the host has an iptables chain: called with 4 or 6, a table and a chain. So the first
-            ADD after an operator has removed it takes the lock again. None: chains are assumed to stay.
         in_process: The plugins that run in this process, by type, e.g. `installed_plugins()`; executables of these
             types are not used. What they get and give is that of an executable, but they cannot be killed: after a
             timeout or a cancellation the call goes on in its thread, and the next one for the container waits for it.
@@ -76,7 +74,6 @@ class Runtime:
         find_trace: Callable[[], TraceContext | None] = lambda: None,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
-        has_chain: Callable[[int, str, str], bool] | None = None,
         in_process: Mapping[str, Answer] | None = None,
     ) -> None:
         limits = limits or Limits()
@@ -90,7 +87,7 @@ class Runtime:
         running = RunningPlugins(None if running_dir is None else Path(running_dir))
         self._executor = Executor(directories, limits, observer, running, in_process)
         self._negotiation = Negotiation(self._executor, self._requests)
-        self._first_iptables_use = FirstIptablesUse(None if lock_dir is None else Path(lock_dir), has_chain=has_chain)
+        self._first_iptables_use = FirstIptablesUse(None if lock_dir is None else Path(lock_dir))
         self._locks = TaskLocks()
         self._limits = limits
 

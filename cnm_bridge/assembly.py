@@ -73,7 +73,7 @@ from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_dr
 from cnm_bridge.server.server import answering
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.kernel import HostPorts, Kernel, has_chain
+from cnm_bridge.system.kernel import HostPorts, Kernel
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.log import LogWriter, find_trace
 from cnm_bridge.system.process import find_plugin_oom_score
@@ -286,7 +286,6 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             environment=dict(os.environ),  # reading it takes long, and it is read for every execution
             observer=journal,
             find_trace=find_trace,
-            has_chain=has_chain,
             in_process=installed_plugins(),
         ),
         limits=limits,

@@ -5,13 +5,13 @@
 Plugins check first and write later, so concurrent first users all write: 16 parallel first ADDs left duplicate jumps in
 4 of 4 trials. Once the chains exist, parallel use is safe.
 
-Each object tracks which chains exist, and looks whether they still do if it can: an operator may remove them. The lock
-is shared by all objects and processes: each runs its own first ADD under it.
+Each object tracks for which of them an ADD has succeeded. The lock is shared by all objects and processes: each runs
+its own first ADD under it.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_interface
 from pathlib import Path
@@ -34,15 +34,6 @@ _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
 """Pause between attempts to take the lock."""
 
-HasChain = Callable[[int, str, str], bool]
-
-_CHAINS: Final = {
-    "firewall": ("filter", "CNI-FORWARD"),
-    "portmap": ("nat", "CNI-HOSTPORT-DNAT"),
-    "masquerade": ("nat", "POSTROUTING"),
-}
-"""For each owner the table and a chain that exists after its first ADD."""
-
 _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
 
@@ -56,18 +47,13 @@ class FirstIptablesUse:
     Args:
         directory: Directory of the lock file. None, or if it cannot be created, which is logged once: only users of
             this object are serialized.
-        has_chain: Returns whether the host has a chain, by address family, table and name. One that it has found after
-            the first ADD, and finds no more, has been removed: the next ADD is a first one. None: not known.
         wait_s: How long to wait, in seconds.
     """
 
-    def __init__(
-        self, directory: Path | None = None, *, has_chain: HasChain | None = None, wait_s: float = WAIT_S
-    ) -> None:
+    def __init__(self, directory: Path | None = None, *, wait_s: float = WAIT_S) -> None:
         self._directory = directory
-        self._has_chain: HasChain = (lambda *_: False) if has_chain is None else has_chain
         self._wait_s = wait_s
-        self._made: dict[_Kind, bool] = {}  # whether its chain was found
+        self._made: set[_Kind] = set()
         self._first = Slots(1)
         self._is_reported = False
 
@@ -77,32 +63,21 @@ class FirstIptablesUse:
     ) -> AsyncIterator[None]:
         """Run the body, the ADD of `plugin`, under the lock unless one of the same kind has already succeeded."""
         kinds = _kinds(plugin, attachment, prev_result)
-        if self._exist(kinds):
+        if kinds <= self._made:
             yield
             return
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(self._wait_s):
                     await held.enter_async_context(self._first.held())
-                    if not kinds <= self._made.keys():
+                    if not kinds <= self._made:
                         await self._lock_file(held)
             except TimeoutError:
                 self._report_wait()
-            if kinds <= self._made.keys():  # its predecessor has made them
+            if kinds <= self._made:  # its predecessor has made them
                 await held.aclose()
             yield
-            self._made |= {kind: self._is_found(kind) for kind in kinds}
-
-    def _exist(self, kinds: frozenset[_Kind]) -> bool:
-        """Return whether no ADD has to create chains; forget those that have been removed."""
-        for kind in kinds & self._made.keys():
-            if self._made.get(kind) and not self._is_found(kind):
-                self._made.pop(kind, None)
-        return kinds <= self._made.keys()
-
-    def _is_found(self, kind: _Kind) -> bool:
-        owner, family = kind
-        return isinstance(family, int) and self._has_chain(family, *_CHAINS[owner])
+            self._made |= kinds
 
     async def _lock_file(self, held: AsyncExitStack) -> None:
         """Wait for the first ADDs of other processes."""

@@ -11,7 +11,6 @@ from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.kernel import Kernel
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.netlink.packet_filter import has_chain
 from cnm_bridge.system.kernel.pin import Finish, Pin
 from cnm_bridge.system.kernel.processes import SandboxProcess
 from cnm_bridge.system.kernel.sandboxes import MarkedLink, Sandboxes
@@ -33,7 +32,6 @@ __all__ = [
     "SandboxProcess",
     "Sandboxes",
     "StagedLink",
-    "has_chain",
     "is_ipv6_on",
     "read_host_config",
 ]

@@ -18,18 +18,12 @@ from pyroute2.netlink import (
     NLMSG_ERROR,
 )
 
-from cnm_bridge.system.kernel.netlink.socket import render_attribute, split_attributes
-
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
 _GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY
 _GET_STATE: Final = 0x12  # XFRM_MSG_GETSA
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _ANY_FAMILY: Final = bytes(4)  # nfgenmsg
 _IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
-_GET_CHAIN: Final = 10 << 8 | 4  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN
-_TABLE, _NAME, _HOOK, _USE = 1, 3, 4, 6  # NFTA_CHAIN_TABLE and so on
-_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
-_FAMILY: Final = struct.Struct("=BBH")  # nfgenmsg
 
 
 def find_firewall(*, reply_limit_s: float) -> str | None:
@@ -62,34 +56,3 @@ def _has_any(protocol: int, question: int, body: bytes, reply_limit_s: float) ->
         conversation.send(header + body)
         _, kind, *_ = _HEADER.unpack_from(conversation.recv(65536))
     return kind not in {NLMSG_DONE, NLMSG_ERROR}
-
-
-def has_chain(version: int, table: str, chain: str) -> bool:
-    """Return whether a table of iptables has a chain.
-
-    It takes one request, some 20 µs, whatever the number of rules. iptables keeps its chains in nftables tables of the
-    same names. iptables-legacy does not: its chains are not found.
-
-    A chain without rules to which no rule jumps is left of a flush (`iptables -F`) and does not count, unless it is one
-    of the kernel's. What cannot be asked, for example because no descriptor is free, counts as existing.
-
-    Args:
-        version: 4 for iptables, 6 for ip6tables.
-        table: The table, e.g. `nat`.
-        chain: The chain.
-    """
-    names = ((_TABLE, table), (_NAME, chain))
-    body = _FAMILY.pack(_FAMILIES[version], 0, 0)
-    body += b"".join(render_attribute(number, name.encode() + b"\0") for number, name in names)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as conversation:
-            conversation.send(_HEADER.pack(_HEADER.size + len(body), _GET_CHAIN, NLM_F_REQUEST, 1, 0) + body)
-            # The kernel has answered before `send` returns.
-            reply = conversation.recv(65536, socket.MSG_DONTWAIT)
-    except OSError:
-        return True
-    length, kind, *_ = _HEADER.unpack_from(reply)
-    if kind == NLMSG_ERROR:
-        return False
-    found = dict(split_attributes(reply[_HEADER.size + _FAMILY.size : length]))
-    return _HOOK in found or any(found.get(_USE, b"?"))
