@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cni_invoker.documents.checks import StrPath
     from cni_invoker.documents.jsontypes import JsonObject, JsonValue
     from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
-    from cni_invoker.documents.request import Request, TraceContext
+    from cni_invoker.documents.request import Request
     from cni_invoker.documents.results import Dns, Interface, IpAssignment, Result, Route
     from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
     from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
@@ -80,7 +80,6 @@ __all__ = [
     "Runtime",
     "ShadowedConfiguration",
     "StrPath",
-    "TraceContext",
     "Verb",
     "VersionInfo",
     "installed_plugins",
@@ -104,7 +103,7 @@ _HOMES: Final = {
     "documents.checks": ("StrPath",),
     "documents.jsontypes": ("JsonObject", "JsonValue"),
     "documents.lists": ("NetworkConfigurationList", "PluginConfiguration"),
-    "documents.request": ("Request", "TraceContext"),
+    "documents.request": ("Request",),
     "documents.results": ("Dns", "Interface", "IpAssignment", "Result", "Route"),
     "documents.versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
     "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),

@@ -22,7 +22,7 @@ from cni_invoker.documents.checks import (
     check_plugin_dir,
 )
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.documents.request import Request, Requests, TraceContext
+from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result, parse_result
 from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
 from cni_invoker.errors import CniError, GcFailed, PluginNotFound
@@ -51,7 +51,6 @@ class Runtime:
         limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
         observer: Called after every execution.
         environment: The environment that plugins inherit.
-        find_trace: Called before each execution; returns the span that the execution belongs to.
         lock_dir: Directory of the lock on shared iptables chains, normally `DEFAULT_LOCK_DIR`, so that all runtimes of
             the host share it. None: no lock.
         running_dir: Where the running plugins are recorded, so that those of a killed process can be killed; with a
@@ -71,7 +70,6 @@ class Runtime:
         *,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
-        find_trace: Callable[[], TraceContext | None] = lambda: None,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
         in_process: Mapping[str, Answer] | None = None,
@@ -83,7 +81,7 @@ class Runtime:
         for directory in directories:
             check_plugin_dir(directory)
 
-        self._requests = Requests(plugin_dirs=directories, environment=environment, find_trace=find_trace)
+        self._requests = Requests(plugin_dirs=directories, environment=environment)
         running = RunningPlugins(None if running_dir is None else Path(running_dir))
         self._executor = Executor(directories, limits, observer, running, in_process)
         self._negotiation = Negotiation(self._executor, self._requests)

@@ -75,7 +75,7 @@ from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel
 from cnm_bridge.system.known_version import KnownVersion
-from cnm_bridge.system.log import LogWriter, find_trace
+from cnm_bridge.system.log import LogWriter
 from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -285,7 +285,6 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             running_dir=running_dir,
             environment=dict(os.environ),  # reading it takes long, and it is read for every execution
             observer=journal,
-            find_trace=find_trace,
             in_process=installed_plugins(),
         ),
         limits=limits,

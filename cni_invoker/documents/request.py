@@ -2,8 +2,7 @@
 """The inputs of one execution of a plugin: its environment and its standard input."""
 
 import os
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,52 +12,12 @@ from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.results import Result
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, is_at_least
-from cni_invoker.errors import ErrorCode, InvalidParameter
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
 
 _DUMMY: Final = "dummy"
 """libcni's placeholder for VERSION: some old plugins require variables that this verb does not need."""
-
-_TRACE_VARIABLES: Final = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-"""The variables that carry a trace context, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
-
-# W3C Trace Context: version ff is forbidden, and so are all-zero trace and span IDs.
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_HEADER: Final = re.compile(r"[\x20-\x7e\t]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceContext:
-    """A span that an operation belongs to (W3C Trace Context, W3C Baggage).
-
-    Attributes:
-        traceparent: E.g. `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
-        tracestate: Data of tracing systems, e.g. `congo=t61rcWkgMzE`; may be empty.
-        baggage: Data of the application, e.g. `tenant=blue`; may be empty.
-
-    Raises:
-        InvalidParameter: A value violates the W3C format.
-    """
-
-    traceparent: str
-    tracestate: str = ""
-    baggage: str = ""
-
-    def __post_init__(self) -> None:
-        if _TRACEPARENT.fullmatch(self.traceparent) is None:
-            rule = "it must be a version, a trace, a span and flags, as in W3C Trace Context"
-            raise InvalidParameter("traceparent", self.traceparent, rule, code=ErrorCode.INVALID_ENVIRONMENT)
-        for name, value in (("tracestate", self.tracestate), ("baggage", self.baggage)):
-            if _HEADER.fullmatch(value) is None:
-                raise InvalidParameter(name, value, "it must be printable ASCII", code=ErrorCode.INVALID_ENVIRONMENT)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables that carry it, without empty ones."""
-        values = zip(_TRACE_VARIABLES, (self.traceparent, self.tracestate, self.baggage), strict=True)
-        return {name: value for name, value in values if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +49,6 @@ class Requests:
 
     plugin_dirs: tuple[Path, ...]
     environment: Mapping[str, str] = field(hash=False)
-    find_trace: Callable[[], TraceContext | None] = lambda: None
 
     def attachment(
         self,
@@ -156,7 +114,7 @@ class Requests:
             plugin=plugin_type,
             verb=verb,
             environment={
-                **self._inherited(),
+                **self.environment,
                 "CNI_COMMAND": verb.value,
                 "CNI_CONTAINERID": container_id,
                 "CNI_NETNS": netns,
@@ -169,14 +127,6 @@ class Requests:
             ipam=ipam,
             network=network,
         )
-
-    def _inherited(self) -> Mapping[str, str]:
-        trace = self.find_trace()
-        if trace is None:
-            return self.environment
-        # Replace all trace variables: an inherited TRACESTATE belongs to another TRACEPARENT.
-        others = {key: value for key, value in self.environment.items() if key not in _TRACE_VARIABLES}
-        return {**others, **trace.environment}
 
 
 def requests_for_add(

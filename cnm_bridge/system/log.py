@@ -25,7 +25,6 @@ from typing import Final, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from cni_invoker import TraceContext
 from cnm_bridge.core.settings import LogFormat, LogLevel
 from cnm_bridge.system.systemd import is_journal
 
@@ -48,7 +47,6 @@ _WAITING_BYTES: Final = 1 << 20
 
 _TRACE_FIELD: Final = "trace_id"
 _TRACE_BYTES: Final = 16
-_SPAN_BYTES: Final = 8
 
 
 class RateLimit:
@@ -207,18 +205,6 @@ def _with_priority(render: Processor) -> Processor:
 
 @contextmanager
 def traced(**fields: str) -> Iterator[None]:
-    """Give the work of the block, such as a call of Docker or a teardown, an ID and these fields in the log.
-
-    Plugins that write traces receive the ID in TRACEPARENT (libcni's variables, OpenTelemetry's "Environment Variables
-    as Carriers"). Nothing is sent anywhere; the flags say "not sampled".
-    """
+    """Give the work of the block, such as a call of Docker or a teardown, an ID and these fields in the log."""
     with structlog.contextvars.bound_contextvars(**{_TRACE_FIELD: secrets.token_hex(_TRACE_BYTES)}, **fields):
         yield
-
-
-def find_trace() -> TraceContext | None:
-    """Return the context for a plugin that is executed now; None outside `traced`."""
-    trace_id = structlog.contextvars.get_contextvars().get(_TRACE_FIELD)
-    if trace_id is None:
-        return None
-    return TraceContext(traceparent=f"00-{trace_id}-{secrets.token_hex(_SPAN_BYTES)}-00")

@@ -2,13 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a plugin receives: environment and standard input."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result, TraceContext, Verb
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result, Verb
 from cni_invoker.advanced import parse_configuration
 from cni_invoker.documents.request import Request, Requests
 
@@ -211,11 +210,3 @@ def test_version_is_sent_in_the_newest_version() -> None:
     assert (made.plugin, made.verb, made.stdin) == ("noop", Verb.VERSION, b'{"cniVersion":"1.1.0"}')
     dummies = dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")
     assert made.environment == {**INHERITED, **NO_ATTACHMENT, **dummies, "CNI_COMMAND": "VERSION"}
-
-
-def test_the_trace_context_replaces_an_inherited_one() -> None:
-    """All variables of an inherited trace context are removed."""
-    trace = TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage="a=b")
-    made = replace(REQUESTS, find_trace=lambda: trace).version("noop").environment
-    trace_variables = {key: value for key, value in made.items() if key.startswith(("TRACE", "BAGGAGE"))}
-    assert trace_variables == {"TRACEPARENT": trace.traceparent, "BAGGAGE": "a=b"}

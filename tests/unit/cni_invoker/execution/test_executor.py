@@ -18,7 +18,6 @@ from cni_invoker import (
     NetworkConfigurationList,
     PluginFailed,
     Runtime,
-    TraceContext,
     Verb,
 )
 from cni_invoker.errors import PluginTimeout
@@ -123,15 +122,6 @@ async def test_an_add_that_cannot_be_undone_is_not_retried(plugins: FakePlugins,
         assert "could not be undone" in caught.value.__notes__[0]
         assert "banana" in caught.value.__notes__[0]
     assert plugins.calls == (("first", "ADD"), ("first", "DEL")) * 2
-
-
-async def test_plugins_receive_the_trace_context(plugins: FakePlugins) -> None:
-    """Each execution gets the span that is current when it starts."""
-    spans = [TraceContext(traceparent=f"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{n}-01") for n in range(3)]
-    left = iter(spans)
-    runtime = Runtime([plugins.directory], LIMITS, find_trace=lambda: next(left))
-    await runtime.add(THREE, ATTACHMENT)
-    assert [command.environment["TRACEPARENT"] for command in plugins.commands] == [span.traceparent for span in spans]
 
 
 async def test_cancellation_kills_the_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
