@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.in_process import installed_plugins
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
+    from cni_invoker.preflight import PluginFinding, Preflight, run_preflight
     from cni_invoker.runtime import Runtime
 
 __all__ = [
@@ -75,7 +75,6 @@ __all__ = [
     "Preflight",
     "Request",
     "Result",
-    "Role",
     "Route",
     "Runtime",
     "ShadowedConfiguration",
@@ -111,7 +110,7 @@ _HOMES: Final = {
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.in_process": ("installed_plugins",),
     "execution.limits": ("Limits",),
-    "preflight": ("PluginFinding", "Preflight", "Role", "run_preflight"),
+    "preflight": ("PluginFinding", "Preflight", "run_preflight"),
     "runtime": ("Runtime",),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.documents.jsontypes import JsonObject, find_str
+from cni_invoker.documents.jsontypes import JsonObject, get_object
 from cni_invoker.documents.known_plugins import find_key_doubts, find_key_problems
-from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
+from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
@@ -37,19 +36,6 @@ _MAKES_LINK: Final = frozenset({"bridge", "dummy", "host-device", "ipvlan", "mac
 _EXECUTES_IPAM: Final = _MAKES_LINK | {"win-bridge", "win-overlay"}
 """Plugins that are known to execute what `ipam.type` names; other plugins may interpret the name differently."""
 
-_FLANNEL: Final = "flannel"
-_FLANNEL_SUBNET: Final = "/run/flannel/subnet.env"
-"""The file of flanneld, unless `subnetFile` says otherwise."""
-
-
-class Role(StrEnum):
-    """The role of a plugin in a list."""
-
-    PLUGIN = "plugin"
-    """The runtime executes it."""
-    IPAM = "ipam"
-    """Another plugin executes it to assign addresses."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFinding:
@@ -57,7 +43,7 @@ class PluginFinding:
 
     Attributes:
         type: Name of its executable.
-        role: Its role in the list.
+        user: The plugin of the list that names it as its IPAM plugin; empty for one of the list itself.
         path: Its executable; None if it was not found, or runs in this process.
         in_process: Whether it runs in this process.
         supported: The CNI versions that it reports to support, empty if it could not be asked.
@@ -67,7 +53,7 @@ class PluginFinding:
     """
 
     type: str
-    role: Role
+    user: str = ""
     path: Path | None = None
     in_process: bool = False
     supported: tuple[str, ...] = ()
@@ -77,8 +63,13 @@ class PluginFinding:
 
     @property
     def label(self) -> str:
-        """Its name, with its role if it is not one of the list's own plugins, e.g. `host-local (ipam)`."""
-        return self.type if self.role is Role.PLUGIN else f"{self.type} ({self.role.value})"
+        """Its name, e.g. `bridge` or `host-local (ipam)`."""
+        return f"{self.type} (ipam)" if self.user else self.type
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether the runtime, or the plugin that names it, is known to execute it."""
+        return not self.user or self.user in _EXECUTES_IPAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,40 +105,12 @@ class Preflight:
         """The warnings about plugins, each with the plugin's name."""
         return tuple(f"{found.label}: {warning}" for found in self.plugins for warning in found.warnings)
 
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        """The capabilities of all plugins of the list, sorted."""
-        return tuple(sorted({capability for found in self.plugins for capability in found.capabilities}))
-
-    def render_json(self) -> JsonObject:
-        """Return the report as JSON, with CNI's keys where CNI defines them."""
-        return {
-            "name": self.network,
-            "source": None if self.source is None else str(self.source),
-            "cniVersion": self.cni_version,
-            "capabilities": list(self.capabilities),
-            "plugins": [
-                {
-                    "type": found.type,
-                    "role": found.role.value,
-                    "path": None if found.path is None else str(found.path),
-                    "inProcess": found.in_process,
-                    "supportedVersions": list(found.supported),
-                    "capabilities": list(found.capabilities),
-                    "problems": list(found.problems),
-                    "warnings": list(found.warnings),
-                }
-                for found in self.plugins
-            ],
-            "problems": list(self.problems),
-        }
-
     def render_text(self) -> str:
         """Return the report as text for people: a line for each plugin, problem and warning."""
         source = "" if self.source is None else f" ({self.source})"
         lines = [f"{self.network}{source}: " + (f"CNI {self.cni_version}" if self.cni_version else "not usable")]
         for found in self.plugins:
-            name = found.label if found.role is Role.PLUGIN else f"  {found.label}"
+            name = f"  {found.label}" if found.user else found.label
             facts = [str(found.path)] if found.path else ["in process"] if found.in_process else []
             if found.supported:
                 facts.append(f"CNI {', '.join(found.supported)}")
@@ -169,10 +132,8 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: The runtime that would run the plugins.
         network: The list.
     """
-    needed = [pair for plugin in network.plugins for pair in _needed(plugin)]
-    plugins = tuple(
-        await asyncio.gather(*(_look(runtime, found, user, network.cni_versions) for found, user in needed))
-    )
+    needed = [found for plugin in network.plugins for found in _needed(plugin)]
+    plugins = tuple(await asyncio.gather(*(_look(runtime, found, network.cni_versions) for found in needed)))
     problems = tuple(_find_second_link(network))
     cni_version = None
     if not problems and not any(found.problems for found in plugins):
@@ -208,58 +169,42 @@ def _has_pci_address(document: JsonObject) -> bool:
     return "pciBusID" in document or (isinstance(capabilities, Mapping) and bool(capabilities.get("deviceID")))
 
 
-def _needed(plugin: PluginConfiguration) -> Iterator[tuple[PluginFinding, str]]:
-    """Yield an initial finding for a plugin of the list, and one for its IPAM plugin (CNI SPEC section 4).
-
-    Each comes with the type of the plugin that names it, empty for the first.
-    """
+def _needed(plugin: PluginConfiguration) -> Iterator[PluginFinding]:
+    """Yield an initial finding for a plugin of the list, and one for its IPAM plugin (CNI SPEC section 4)."""
     document = plugin.document
-    declared = document.get("capabilities")
-    understood = declared.items() if isinstance(declared, Mapping) else ()
-    reserved = ", ".join(filter(is_reserved, document))
-    warnings = (
-        *([f"only a runtime may set {reserved}; that is not passed on"] if reserved else ()),
-        *find_key_doubts(document),
-    )
-    own = PluginFinding(
+    reserved = ", ".join(plugin.reserved_keys)
+    yield PluginFinding(
         type=plugin.type,
-        role=Role.PLUGIN,
-        capabilities=tuple(sorted(key for key, wanted in understood if wanted)),
+        capabilities=tuple(sorted(plugin.capabilities)),
         problems=tuple(find_key_problems(document, "")),
-        warnings=warnings + (_warnings_of_flannel(document) if plugin.type == _FLANNEL else ()),
+        warnings=(
+            *([f"only a runtime may set {reserved}; that is not passed on"] if reserved else ()),
+            *find_key_doubts(document),
+        ),
     )
-    yield own, ""
-    ipam = document.get("ipam")
-    ipam_type = ipam.get("type") if isinstance(ipam, Mapping) else None
-    if isinstance(ipam, Mapping) and isinstance(ipam_type, str) and ipam_type:
-        is_executed = _is_executed(Role.IPAM, plugin.type) or plugin.type == ipam_type  # its own section, as alone
-        problems, doubts = (
-            (tuple(find_key_problems(ipam, plugin.type)), tuple(find_key_doubts(ipam))) if is_executed else ((), ())
-        )
-        yield PluginFinding(type=ipam_type, role=Role.IPAM, problems=problems, warnings=doubts), plugin.type
+    if plugin.ipam_type is not None:
+        found = PluginFinding(type=plugin.ipam_type, user=plugin.type)
+        ipam = get_object(document, "ipam")
+        if found.is_executed or plugin.type == plugin.ipam_type:  # its own section, as alone
+            problems, doubts = find_key_problems(ipam, plugin.type), find_key_doubts(ipam)
+            found = replace(found, problems=tuple(problems), warnings=tuple(doubts))
+        yield found
 
 
-def _warnings_of_flannel(document: JsonObject) -> tuple[str, ...]:
-    subnet = find_str(document, "subnetFile") or _FLANNEL_SUBNET
-    if Path(subnet).exists():
-        return ()
-    return (f"there is no {subnet}, so ADD fails; flanneld writes it when it has a subnet for this host",)
-
-
-async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequence[str]) -> PluginFinding:
-    """Complete the finding about a plugin that the plugin `user` names."""
-    is_own = found.role is Role.PLUGIN or found.type == user
+async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
+    """Complete the finding about a plugin."""
+    is_own = found.user in {"", found.type}
     try:
         path = runtime.find_plugin(found.type) if is_own else runtime.find_executable(found.type)
     except PluginNotFound as exc:
-        return _unusable(found, user, f"{exc.where}{_hint(exc, user)}")
+        return _unusable(found, f"{exc.where}{_hint(exc, found.user)}")
     except CniError as exc:
-        return _unusable(found, user, str(exc))
+        return _unusable(found, str(exc))
     found = replace(found, path=path, in_process=path is None)
     try:
         supported = (await runtime.version(found.type)).supported
     except PluginNotStarted as exc:
-        return _unusable(found, user, f"cannot execute {exc.path}: {exc.reason}")
+        return _unusable(found, f"cannot execute {exc.path}: {exc.reason}")
     except CniError as exc:
         # Simple plugins do not have the verb.
         guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
@@ -283,16 +228,11 @@ def _warn(found: PluginFinding, warning: str) -> PluginFinding:
     return replace(found, warnings=(*found.warnings, warning))
 
 
-def _unusable(found: PluginFinding, user: str, reason: str) -> PluginFinding:
+def _unusable(found: PluginFinding, reason: str) -> PluginFinding:
     """Return the finding about a plugin that cannot be executed: a problem if another one is known to need it."""
-    if _is_executed(found.role, user):
+    if found.is_executed:
         return replace(found, problems=(reason,))
-    return _warn(found, f"{reason} (right if {user} does not execute it; otherwise ADD will fail)")
-
-
-def _is_executed(role: Role, user: str) -> bool:
-    """Return whether the runtime, or the plugin that names it, is known to execute a plugin in this role."""
-    return role is Role.PLUGIN or user in _EXECUTES_IPAM
+    return _warn(found, f"{reason} (right if {found.user} does not execute it; otherwise ADD will fail)")
 
 
 def _hint(missing: PluginNotFound, user: str) -> str:

@@ -126,28 +126,8 @@ def print_usage_error(exc: click.UsageError) -> None:
     exc.show()
 
 
-def render_index(index: ConfigurationIndex) -> JsonObject:
-    """Return the networks with their files, and the unusable files, as JSON."""
-    networks = tuple(map(index.find, index.names))
-    return {
-        "networks": [
-            {
-                "name": network.name,
-                "source": str(network.source),
-                "cniVersion": network.cni_version,
-                "plugins": [plugin.type for plugin in network.plugins],
-            }
-            for network in networks
-        ],
-        "shadowed": [
-            {"name": shadowed.name, "source": str(shadowed.file), "by": str(shadowed.by)} for shadowed in index.shadowed
-        ],
-        "problems": [str(problem) for problem in index.problems],
-    }
-
-
-def render_index_text(index: ConfigurationIndex) -> str:
-    """Return the same for a reader: the networks by name, each with its shadowed files, then the broken files."""
+def render_index(index: ConfigurationIndex) -> str:
+    """Return the networks by name, each with its shadowed files, and then the broken files."""
     lines = []
     for network in map(index.find, index.names):
         plugins = ", ".join(plugin.type for plugin in network.plugins)
@@ -157,25 +137,8 @@ def render_index_text(index: ConfigurationIndex) -> str:
     return "\n".join(lines) or f"no net configurations found in {', '.join(map(str, index.directories))}"
 
 
-def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:
-    """Return the cached attachments as JSON."""
-    return {
-        "attachments": [
-            {
-                "network": cached.network,
-                "containerID": cached.attachment.container_id,
-                "ifname": cached.attachment.ifname,
-                "netns": cached.attachment.netns,
-                "addresses": list(_addresses(cached)),
-                "state": _state(cached),
-            }
-            for cached in attachments
-        ]
-    }
-
-
-def render_attachments_text(attachments: Iterable[CachedAttachment]) -> str:
-    """Return the same for a reader."""
+def render_attachments(attachments: Iterable[CachedAttachment]) -> str:
+    """Return a line for each attachment."""
     lines = []
     for cached in attachments:
         attachment = cached.attachment

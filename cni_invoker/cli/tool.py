@@ -31,9 +31,7 @@ from cni_invoker.cli.forms import (
     print_json,
     print_usage_error,
     render_attachments,
-    render_attachments_text,
     render_index,
-    render_index_text,
 )
 from cni_invoker.config_directories import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.documents.attachment import Attachment
@@ -57,7 +55,6 @@ _LIMITS: Final = Limits()
 _network = click.argument("network")
 _netns = click.argument("netns")
 _ignored_netns = click.argument("netns", required=False, expose_value=False)
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _ifname = click.option("-i", "--ifname", help="Name of the interface; the default is $CNI_IFNAME, or eth0.")
 _cache_dir = click.option(
     "--cache-dir",
@@ -163,18 +160,13 @@ def _del(
 
 @_command("attachments", "blue")
 @click.argument("network", required=False)
-@_as_json
 @_cache_dir
-def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
+def _attachments(network: str | None, cache_dir: Path) -> None:
     """List the cached attachments.
 
     Those whose add or del has not completed are marked; a del removes them.
     """
-    found = _run(lambda: FileCache(cache_dir).list(network))
-    if as_json:
-        print_json(render_attachments(found))
-    else:
-        echo(render_attachments_text(found))
+    echo(render_attachments(_run(lambda: FileCache(cache_dir).list(network))))
 
 
 @_command("gc", "--valid web/eth0 blue")
@@ -208,34 +200,25 @@ def _status(network: str) -> None:
 @_command("validate", "blue")
 @_network
 @_ignored_netns
-@_as_json
-def _validate(network: str, as_json: bool) -> None:
+def _validate(network: str) -> None:
     """Look for problems of a network.
 
     Nothing is changed.
     """
     found = _find_network(network)
     report = _run(lambda: run_preflight(_runtime(), found))
-    if as_json:
-        print_json(report.render_json())
-    else:
-        echo(report.render_text())
+    echo(report.render_text())
     if not report.is_good:
         sys.exit(1)
 
 
 @_command("list", "")
-@_as_json
-def _list(as_json: bool) -> None:
+def _list() -> None:
     """List the networks and where they come from.
 
     Files that are shadowed by others, or broken, are listed too.
     """
-    index = _index()
-    if as_json:
-        print_json(render_index(index))
-    else:
-        echo(render_index_text(index))
+    echo(render_index(_index()))
 
 
 def _index() -> ConfigurationIndex:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Limits, NetworkConfigurationList, Preflight, Role, Runtime, run_preflight
+from cni_invoker import Limits, NetworkConfigurationList, Preflight, Runtime, run_preflight
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(version_s=20.0, grace_s=0.3, executions=4)
@@ -45,10 +45,9 @@ async def test_the_report_of_a_usable_list(plugins: FakePlugins) -> None:
     )
     assert report.is_good
     assert (report.network, report.cni_version) == ("blue", "1.0.0")
-    assert report.capabilities == ("mac", "portMappings")
-    assert [(found.type, found.role, found.path, found.supported) for found in report.plugins] == [
-        (name, role, plugins.directory / name, ("0.4.0", "1.0.0"))
-        for name, role in (("bridge", Role.PLUGIN), ("host-local", Role.IPAM), ("portmap", Role.PLUGIN))
+    assert [(found.label, found.path, found.supported) for found in report.plugins] == [
+        (label, plugins.directory / label.partition(" ")[0], ("0.4.0", "1.0.0"))
+        for label in ("bridge", "host-local (ipam)", "portmap")
     ]
     assert {verb for _, verb in plugins.calls} == {"VERSION"}
     both = "capabilities mac, portMappings"
@@ -113,9 +112,6 @@ async def test_a_plugin_that_fails_version_is_a_warning(plugins: FakePlugins) ->
     assert warning.startswith(failure)
     assert warning.endswith("; ADD will show")
     assert "\n  WARNING  bridge               does not say which" in single.render_text()
-    found = single.render_json()["plugins"]
-    assert isinstance(found, list)
-    assert found[0]["warnings"] == [warning.removeprefix("bridge: ")]
 
 
 async def test_an_ipam_type_without_executable_is_a_warning(plugins: FakePlugins) -> None:
@@ -151,31 +147,6 @@ async def test_incompatible_versions_are_reported(plugins: FakePlugins) -> None:
     assert report.cni_version is None
 
 
-async def test_the_report_as_json(plugins: FakePlugins) -> None:
-    """`render_json` has the same content for programs."""
-    (plugins.directory / "host-local").unlink()
-    report = (await preflight(plugins, BRIDGE)).render_json()
-    assert {key: report[key] for key in ("name", "source", "cniVersion", "capabilities", "problems")} == {
-        "name": "blue",
-        "source": "/etc/blue.conflist",
-        "cniVersion": None,
-        "capabilities": ["mac"],
-        "problems": [],
-    }
-    found = report["plugins"]
-    assert isinstance(found, list)
-    assert found[0] == {
-        "type": "bridge",
-        "role": "plugin",
-        "path": str(plugins.directory / "bridge"),
-        "inProcess": False,
-        "supportedVersions": ["0.4.0", "1.0.0"],
-        "capabilities": ["mac"],
-        "problems": [],
-        "warnings": [],
-    }
-
-
 async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
     plugins: FakePlugins, tmp_path: Path
 ) -> None:
@@ -186,21 +157,6 @@ async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
     )
     (problem,) = report.all_problems
     assert problem.endswith("; did you mean 'flannel'?")
-
-
-async def test_flannel_needs_the_file_of_flanneld(plugins: FakePlugins, tmp_path: Path) -> None:
-    """Without it ADD would fail. The plugin that flannel executes is not searched."""
-    subnet = tmp_path / "subnet.env"
-    listed: JsonObject = {"type": "flannel", "subnetFile": str(subnet), "delegate": {"isDefaultGateway": True}}
-    report = await preflight(plugins, listed)
-    assert [(found.type, found.role) for found in report.plugins] == [("flannel", Role.PLUGIN)]
-    assert report.all_warnings == (
-        f"flannel: there is no {subnet}, so ADD fails; flanneld writes it when it has a subnet for this host",
-    )
-    subnet.touch()
-    report = await preflight(plugins, {**listed, "delegate": {"type": "gone"}})
-    assert report.is_good
-    assert not report.all_warnings
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 
 from pathlib import Path
 
-from cni_bridge_spec import JsonObject, get_objects, parse_json
+from cni_bridge_spec import JsonObject
 from tests.unit.cni_invoker.tool_host import ID, NETNS, RESULT, Host
 
 LOCKED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
@@ -12,9 +12,8 @@ LOCKED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 
 def states(host: Host, *arguments: str) -> dict[str, object]:
     """Return the state of each listed attachment, by interface."""
-    printed = parse_json(host.do("attachments", *arguments, "--json").encode())
-    assert isinstance(printed, dict)
-    return {str(one["ifname"]): one["state"] for one in get_objects(printed, "attachments")}
+    rows = [line.split("  ") for line in host.do("attachments", *arguments).splitlines() if line != "no attachment"]
+    return {row[-4].rpartition("/")[2]: row[-1] for row in rows}
 
 
 def test_attachments_are_listed_with_their_state(host: Host) -> None:
