@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON schemas of everything that is received or stored, and typed access to JSON."""
 
-from cni_bridge_spec.validate import Validator, load_schema, load_validator, schema_names
+from cni_bridge_spec.validate import SchemaError, Validator, load_schema, load_validator, schema_names
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -23,7 +23,6 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
-from cni_invoker.documents.schema import SchemaError
 
 __all__ = [
     "JsonError",

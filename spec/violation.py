@@ -16,8 +16,7 @@ from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
 from cni_bridge_spec.quick_check import compile_check
-from cni_invoker.documents.jsontypes import JsonObject, JsonValue
-from cni_invoker.documents.schema import show
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, show
 
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 

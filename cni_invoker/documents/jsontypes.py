@@ -8,7 +8,7 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Never, TypeVar
+from typing import Final, NamedTuple, Never, TypeVar
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
@@ -208,6 +208,45 @@ def get_strings(obj: JsonObject, key: str) -> tuple[str, ...]:
 def get_ints(obj: JsonObject, key: str) -> tuple[int, ...]:
     """Return the array of whole numbers under `key`, empty if it is absent or null."""
     return tuple(_check(item, int, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
+
+
+ANY: Final = "*"
+"""Stands for every key of an object, in its shape."""
+
+
+class Required(NamedTuple):
+    """The shape of a value that must be there."""
+
+    shape: "Shape"
+
+
+Shape = type | list["Shape"] | Mapping[str, "Shape | Required"]
+"""What a value must be: of a type, an array of a shape, or an object whose known keys have shapes."""
+
+
+def check_shape(value: JsonValue, shape: Shape, where: str = "") -> None:
+    """Raise `JsonError`, which names the place, e.g. `ips[0].address`, if a value does not have a shape.
+
+    Objects may have further keys. A null stands for an absent key, as Go prints it.
+    """
+    if isinstance(shape, type):
+        _check(value, shape, where)
+    elif isinstance(shape, list):
+        for index, item in enumerate(_check(value, list, where)):
+            check_shape(item, shape[0], f"{where}[{index}]")
+    else:
+        found = _check(value, dict, where or "the document")
+        for key, inner in (dict.fromkeys(found, shape[ANY]) if ANY in shape else shape).items():
+            place = f"{where}.{key}" if where else key
+            if found.get(key) is not None:
+                check_shape(found[key], inner.shape if isinstance(inner, Required) else inner, place)
+            elif isinstance(inner, Required):
+                raise JsonError(f"{place} is missing")
+
+
+def show(value: object) -> str:
+    """Return how an error shows a value: only the type of what may be a credential, or the whole document."""
+    return _TYPE_NAMES[type(value)] if isinstance(value, str | list | dict) else repr(value)
 
 
 def _get(obj: JsonObject, key: str, wanted: type[T]) -> T:

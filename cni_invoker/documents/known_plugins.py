@@ -12,8 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from cni_invoker.documents.checks import check_ifname
-from cni_invoker.documents.jsontypes import JsonObject, JsonValue
-from cni_invoker.documents.schema import show
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, show
 from cni_invoker.errors import InvalidParameter
 
 _IpAddress = IPv4Address | IPv6Address

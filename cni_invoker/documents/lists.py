@@ -13,20 +13,26 @@ from typing import Final, Self
 
 from cni_invoker.documents.checks import StrPath, check_network_name, check_plugin_type
 from cni_invoker.documents.jsontypes import (
+    ANY,
     JsonError,
     JsonObject,
     JsonSyntaxError,
     JsonValue,
+    Required,
+    Shape,
+    as_object,
     check_json,
+    check_shape,
     find_object,
     find_str,
+    get_bool,
     get_list,
     get_objects,
     get_str,
     get_strings,
     parse_json,
+    show,
 )
-from cni_invoker.documents.schema import load_validator, show
 from cni_invoker.documents.versions import offered_versions, parse_version
 from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
 
@@ -59,8 +65,17 @@ _SIGNS: Final = tuple(
 """What a file that is not JSON has, its texts in quotes left out, and what to say about it; the first one counts.
 Parsers only say where they stopped."""
 
-_check_list: Final = load_validator("list")  # now, because later there may be no descriptor to read it with
-_check_plugin: Final = load_validator("plugin")
+_PLUGIN: Final[Shape] = {
+    "type": Required(str),
+    "name": str,
+    "cniVersion": str,
+    "capabilities": {ANY: bool},
+    "ipam": {"type": str},
+}
+"""CNI SPEC §1 "Plugin configuration objects"; alone in a file, the format before CNI 0.3.0."""
+_LIST: Final[Shape] = {"name": Required(str), "cniVersion": str, "cniVersions": [str], "plugins": [_PLUGIN]}
+"""CNI SPEC §1 "Configuration format"."""
+_NEVER_NULL: Final = ("cniVersion", "cniVersions", "plugins", "name")
 
 _RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
 _RESERVED_PREFIX: Final = "cni.dev/"
@@ -155,7 +170,7 @@ class NetworkConfigurationList:
         """
         try:
             check_json([document, *further])
-            found = _check_list(_require_object(document))
+            found = _as_checked(document, _LIST)
             name = get_str(found, "name")
             check_network_name(name)
             _require_plugins(found)
@@ -192,7 +207,7 @@ class NetworkConfigurationList:
         """
         try:
             check_json(document)
-            found = _check_plugin(_require_object(document))
+            found = _as_checked(document, _PLUGIN)
         except JsonError as exc:
             hint = " (a list, with 'plugins', belongs into a .conflist file)" if _has_plugins(document) else ""
             raise BadConfiguration(f"{exc}{hint}", file=source, phrase=PARSING_PLUGIN) from exc
@@ -267,7 +282,7 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
         BadConfiguration: It is not JSON (with line and column), or not a plugin configuration.
     """
     try:
-        document = _check_plugin(_parse_document(data, file, PARSING_PLUGIN))
+        document = _as_checked(_parse_document(data, file, PARSING_PLUGIN), _PLUGIN)
         _parse_plugin(document)
     except (JsonError, InvalidParameter) as exc:
         raise BadConfiguration(str(exc), file=file, phrase=PARSING_PLUGIN) from exc
@@ -277,7 +292,7 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
 def _find_incomplete(document: JsonValue) -> str | None:
     """Return the name of a list that may have plugins in other files; None if it has none or is invalid."""
     try:
-        found = _check_list(document)
+        found = _as_checked(document, _LIST)
         name = get_str(found, "name")
         check_network_name(name)  # it becomes part of a path
         return None if _flag(found, _ONLY_INLINED) else name
@@ -316,14 +331,17 @@ def _flag(document: JsonObject, key: str) -> bool:
         if value.lower() not in {"true", "false"}:
             raise JsonError(f'invalid value for {key}: {show(value)} that is neither "true" nor "false"')
         return value.lower() == "true"
-    return value is True
+    return get_bool(document, key)
 
 
-def _require_object(document: JsonValue) -> JsonValue:
-    """Return a document unless it is a text, as a file in quotes is."""
-    if isinstance(document, str):
+def _as_checked(document: JsonValue, shape: Shape) -> JsonObject:
+    if isinstance(document, str):  # as a file in quotes is
         raise JsonError("the whole document is one text in quotes; remove the quotes around it")
-    return document
+    found = as_object(document, "the document")
+    if null := next((key for key in _NEVER_NULL if key in found and found[key] is None), None):
+        raise JsonError(f"{null} must not be null")
+    check_shape(found, shape)
+    return found
 
 
 def _has_plugins(document: JsonValue) -> bool:

@@ -13,7 +13,11 @@ from typing import Final
 from cni_invoker.documents.jsontypes import (
     JsonObject,
     JsonValue,
+    Required,
+    Shape,
+    as_object,
     check_json,
+    check_shape,
     copy_json,
     find_object,
     find_str,
@@ -21,14 +25,28 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     get_strings,
 )
-from cni_invoker.documents.schema import load_validator
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS, is_at_least
 from cni_invoker.errors import BadResult
 
 IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
 
-_check_schema: Final = load_validator("result")  # now, because later there may be no descriptor to read it with
+_ROUTES: Final[Shape] = [
+    {"dst": Required(str), "gw": str, "mtu": int, "advmss": int, "priority": int, "table": int, "scope": int}
+]
+_IPS: Final[Shape] = [{"version": str, "address": Required(str), "gateway": str, "interface": int}]
+_FAMILY: Final[Shape] = {"ip": Required(str), "gateway": str, "routes": _ROUTES}
+_RESULT: Final[Shape] = {
+    "cniVersion": str,
+    "interfaces": [{"name": str, "mac": str, "sandbox": str, "mtu": int, "socketPath": str, "pciID": str}],
+    "ips": _IPS,
+    "ip": _IPS,
+    "routes": _ROUTES,
+    "dns": {"nameservers": [str], "domain": str, "search": [str], "options": [str]},
+    "ip4": _FAMILY,
+    "ip6": _FAMILY,
+}
+"""CNI SPEC §5 "ADD Success", of any version: `ip4` and `ip6` up to 0.2.0, later `ips` (or `ip`) and `routes`."""
 _RECENT: Final = 1024
 """How many addresses are remembered: those of gateways, routes and prefixes recur."""
 _MAPPED: Final = 96
@@ -48,7 +66,8 @@ def check_result(document: JsonValue, cni_version: str) -> JsonObject:
     """
     try:
         check_json(document)
-        found = _check_schema({} if document is None else document)
+        found = as_object({} if document is None else document, "the document")
+        check_shape(found, _RESULT)
         version = find_str(found, "cniVersion") or cni_version or "0.1.0"
         if version not in SUPPORTED_VERSIONS:
             raise BadResult(f'unsupported CNI result version "{version}"')
@@ -126,7 +145,7 @@ _SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
 
 def convert_result(document: JsonObject, version: str) -> JsonObject:
-    """Return a result, which matches its schema and has `cniVersion`, converted to a version.
+    """Return a result, which `check_result` has returned, converted to a version.
 
     Raises:
         BadResult: A version is unknown, an address is invalid, or there is none, which 0.2.0 requires.

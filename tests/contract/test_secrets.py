@@ -37,12 +37,12 @@ ARGUMENTS: Final = [
 DOCUMENTS: Final = [
     (SECRET, "not"),
     (json.dumps(SECRET), "one text in quotes"),
-    (json.dumps({"name": "blue", "plugins": {"password": SECRET}}), "plugins: an object is not of type 'array'"),
-    (json.dumps({"name": "blue", "plugins": [SECRET]}), "plugins[0]: a string is not of type 'object'"),
-    (json.dumps({"name": {"password": SECRET}, "plugins": []}), "name: an object is not of type 'string'"),
+    (json.dumps({"name": "blue", "plugins": {"password": SECRET}}), "plugins must be an array, not an object"),
+    (json.dumps({"name": "blue", "plugins": [SECRET]}), "plugins[0] must be an object, not a string"),
+    (json.dumps({"name": {"password": SECRET}, "plugins": []}), "name must be a string, not an object"),
     (
         json.dumps({"name": "blue", "plugins": [{"type": "tiny", "ipam": SECRET}]}),
-        "plugins[0].ipam: a string is not of type 'object'",
+        "plugins[0].ipam must be an object, not a string",
     ),
 ]
 SECTIONS: Final = [

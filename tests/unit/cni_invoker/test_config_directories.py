@@ -114,7 +114,7 @@ def test_an_invalid_plugin_file_invalidates_its_list_only(tmp_path: Path) -> Non
     broken = write_plugin_file(tmp_path / "net", "10.conf", '{"name": "x"}')
     found = index(tmp_path)
     assert found.names == ("other",)
-    assert [(problem.file, problem.reason) for problem in found.problems] == [(broken, "'type' is a required property")]
+    assert [(problem.file, problem.reason) for problem in found.problems] == [(broken, "type is missing")]
     broken.write_text('{"type": "../x"}')
     assert [problem.reason for problem in index(tmp_path).problems] == [
         "invalid plugin type '../x': it must be the name of a file"
@@ -179,7 +179,7 @@ def test_an_invalid_file_hides_no_other(tmp_path: Path) -> None:
     assert found.names == ("net",)
     assert [(problem.file and problem.file.name, problem.line, problem.reason) for problem in found.problems] == [
         ("00-syntax.conflist", 2, "Expecting property name enclosed in double quotes"),
-        ("01-type.conf", None, "'type' is a required property"),
+        ("01-type.conf", None, "type is missing"),
         ("02-fifo.conf", None, "not a regular file"),
         ("03-dangling.conf", None, "No such file or directory"),
         ("04-large.conf", None, "it has more than 1048576 bytes"),

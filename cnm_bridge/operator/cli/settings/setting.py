@@ -54,7 +54,7 @@ def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str,
         if key not in kinds:
             raise BadOption.unknown(key, kinds)
         if not fits(kinds[key], value):
-            from cni_invoker.documents.schema import show  # noqa: PLC0415 - only a mistake needs it
+            from cni_invoker.documents.jsontypes import show  # noqa: PLC0415 - only a mistake needs it
 
             raise BadOption(key, f"must be {kinds[key].value}, not {show(value)}")
     return document

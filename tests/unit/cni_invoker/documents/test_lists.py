@@ -139,7 +139,7 @@ def test_plugin_types_include_ipam_plugins() -> None:
         ({"name": "a/b"}, "network name"),
         ({"plugins": []}, "no plugins in list"),
         ({"plugins": {}}, "plugins"),
-        ({"plugins": [{"type": "bridge"}, {"some-key": 1}]}, r"plugins\[1\]: 'type' is a required property"),
+        ({"plugins": [{"type": "bridge"}, {"some-key": 1}]}, r"plugins\[1\].type is missing"),
         ({"plugins": [{"type": "../bridge"}]}, "plugin type"),
         ({"plugins": [{"type": "bridge", "ipam": {"type": "a/b"}}]}, "plugin type"),
         ({"plugins": [{"type": "bridge", "ipam": 1}]}, r"plugins\[0\].ipam"),
@@ -231,11 +231,11 @@ def test_a_plugin_in_a_list_file_is_an_error() -> None:
     """The error says that a single plugin belongs in a .conf file, or in a list."""
     with pytest.raises(BadConfiguration, match=r"single plugin.*belongs into a \.conf file, or into 'plugins'"):
         parse_configuration(b'{"name": "net", "type": "bridge"}', Path("10-net.conflist"))
-    with pytest.raises(BadConfiguration, match=r"'name' is a required property.*single plugin"):
+    with pytest.raises(BadConfiguration, match=r"name is missing.*single plugin"):
         parse_configuration(b'{"type": "bridge"}', Path("10-net.conflist"))
 
 
 def test_a_list_in_a_conf_file_is_an_error() -> None:
     """The error says that a list belongs in a .conflist file."""
-    with pytest.raises(BadConfiguration, match=r"'type' is a required property.*belongs into a \.conflist file"):
+    with pytest.raises(BadConfiguration, match=r"type is missing.*belongs into a \.conflist file"):
         parse_configuration(b'{"name": "net", "plugins": [{"type": "bridge"}]}', Path("10-net.conf"))
