@@ -75,7 +75,7 @@ _PLUGIN: Final[Shape] = {
 """CNI SPEC §1 "Plugin configuration objects"; alone in a file, the format before CNI 0.3.0."""
 _LIST: Final[Shape] = {"name": Required(str), "cniVersion": str, "cniVersions": [str], "plugins": [_PLUGIN]}
 """CNI SPEC §1 "Configuration format"."""
-_NEVER_NULL: Final = ("cniVersion", "cniVersions", "plugins", "name")
+_NEVER_NULL: Final = ("cniVersion", "cniVersions", "disableCheck", "disableGC", _ONLY_INLINED, "name", "plugins")
 
 _RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
 _RESERVED_PREFIX: Final = "cni.dev/"
