@@ -30,8 +30,6 @@ NOT_TYPED = {
     "command-missing": "it installs a package of the distribution",
     "dhcp-daemon": "it starts a unit of the package; tests/system/test_dhcp.py starts the daemon itself",
     "engine-silent": "dockerd is no unit in a lab",
-    "module-missing": "it has no fix; it is made by the same call as modules-directory-missing",
-    "modules-directory-missing": "it starts the host again",
     "not-root": "it repeats the command as root",
     "guarded-incomplete": "the lab has no systemd; tests/system/test_guarded_commands.py compares the text",
     "guarded-no-daemon": "the lab has no systemd; tests/system/test_guarded_commands.py compares the command",

@@ -13,17 +13,6 @@ from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.address_ranges import find_ranges
 
-_MODULES: Final = {
-    "bridge": ("bridge", "veth"),
-    "ptp": ("veth",),
-    "macvlan": ("macvlan",),
-    "ipvlan": ("ipvlan",),
-    "vlan": ("8021q",),
-    "dummy": ("dummy",),
-    "vrf": ("vrf",),
-    "tap": ("tun",),
-    "bandwidth": ("ifb", "sch_tbf"),
-}
 _SYSCTL_FILE: Final = "/etc/sysctl.d/90-cni-bridge.conf"
 _FILTERING: Final = frozenset({"firewall", "portmap"})
 
@@ -43,11 +32,6 @@ _IN_CONTAINER: Final = "linkInContainer"
 def has_plugin(network: NetworkConfigurationList, plugin_type: str) -> bool:
     """Return whether a list has a plugin of this type."""
     return any(plugin.type == plugin_type for plugin in network.plugins)
-
-
-def needed_modules(network: NetworkConfigurationList) -> frozenset[str]:
-    """Return the kernel modules that the reference plugins of a list need."""
-    return frozenset(module for plugin in network.plugins for module in _MODULES.get(plugin.type, ()))
 
 
 def packet_filters(network: NetworkConfigurationList) -> frozenset[str]:

@@ -7,7 +7,6 @@ None stands for a fact that could not be read, and has no consequences.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
@@ -22,29 +21,16 @@ SOCKET: Final = "cni-bridge.socket"
 DOCKER: Final = "docker.service"
 
 
-class ModuleState(StrEnum):
-    """Whether the kernel can use a module."""
-
-    USABLE = "usable"
-    """It is loaded, built in, or can be loaded."""
-    MISSING = "missing"
-    """The modules of this kernel are installed, and it is not among them."""
-    UNREACHABLE = "unreachable"
-    """It is not loaded, and the directory of this kernel's modules does not exist."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """The kernel.
 
     Attributes:
         release: As `uname -r`.
-        modules: The modules that the networks' plugins need, by name; without those that are not known.
         sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
     """
 
     release: str
-    modules: Mapping[str, ModuleState] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -56,7 +42,6 @@ class FirewallFacts:
         iptables: What `iptables --version` prints, None if it is not installed.
         rules: The lines of `iptables-save -t filter`; None if they could not be read.
         rules_ipv6: The same of `ip6tables-save`.
-        legacy_tables: Tables of the older backend that the kernel has loaded (/proc/net/ip_tables_names).
         has_nft: Whether the command `nft` is installed.
         dropping_chains: Native nftables chains at the forward hook that drop all new connections, e.g.
             `inet filter forward`.
@@ -65,7 +50,6 @@ class FirewallFacts:
     iptables: str | None = None
     rules: Sequence[str] | None = None
     rules_ipv6: Sequence[str] | None = None
-    legacy_tables: Sequence[str] = ()
     has_nft: bool = False
     dropping_chains: Sequence[str] = ()
 

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whether the packet filter lets the containers' packets pass.
-
-Nothing here loads a kernel module: the older backend of iptables is only looked for.
-"""
+"""Whether the packet filter lets the containers' packets pass."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
-from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_str, get_objects, parse_json
@@ -20,7 +16,6 @@ from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 from cnm_bridge.operator.host import read_lines
 
-_LEGACY: Final = Path("/proc/net/ip_tables_names")
 _FIREWALLD: Final = "firewalld"
 _ACCEPTING: Final = frozenset({"accept", "goto", "jump", "queue", "vmap"})
 _BY_DOCKER: Final = "docker-bridges"
@@ -39,7 +34,6 @@ async def gather_firewall() -> FirewallFacts:
         iptables=version[0] if version else None,
         rules=await read_lines("iptables-save", "-t", "filter"),
         rules_ipv6=await read_lines("ip6tables-save", "-t", "filter"),
-        legacy_tables=_legacy_tables(),
         has_nft=shutil.which("nft") is not None,
         dropping_chains=tuple(
             name
@@ -89,17 +83,9 @@ def _is_judged_elsewhere(chain: JsonObject) -> bool:
     return is_of_iptables or table in {_FIREWALLD, _BY_DOCKER}
 
 
-def _legacy_tables() -> tuple[str, ...]:
-    try:
-        return tuple(_LEGACY.read_text("utf-8").split())
-    except OSError:  # the module of the older backend is not loaded
-        return ()
-
-
 def check_firewall(facts: Facts) -> Iterator[Finding]:
-    """Find missing commands, mixed backends, and chains that drop the packets of a network."""
+    """Find missing commands, and chains that drop the packets of a network."""
     yield from _check_commands(facts)
-    yield from _check_backends(facts)
     for configured in facts.networks:
         links = forwarding_links(configured.network)
         if links:
@@ -119,19 +105,6 @@ def _check_commands(facts: Facts) -> Iterator[Finding]:
                 f"it is not installed, and plugins of {', '.join(users)} run it: their ADD fails",
                 fix=f"apt-get install {package}",
             )
-
-
-def _check_backends(facts: Facts) -> Iterator[Finding]:
-    firewall = facts.firewall
-    if firewall.iptables is not None and "nf_tables" in firewall.iptables and firewall.legacy_tables:
-        yield warning(
-            "backends-mixed",
-            "firewall",
-            f"iptables uses nf_tables, and the older backend has tables ({', '.join(firewall.legacy_tables)}): "
-            "a packet must pass both, and `iptables-save` shows one of them",
-            advice="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
-            "the older backend: update-alternatives --set iptables /usr/sbin/iptables-legacy",
-        )
 
 
 def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) -> Iterator[Finding]:

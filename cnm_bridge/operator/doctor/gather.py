@@ -13,7 +13,6 @@ from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.core.lists.plugin_needs import needed_modules
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
@@ -59,7 +58,7 @@ async def gather(settings: Settings, configuration: Path, held: JsonObject | Non
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     used = None if endpoints is None else await _find_used(kernel, endpoints)
     return Facts(
-        kernel=gather_kernel(frozenset().union(*map(needed_modules, lists))),
+        kernel=gather_kernel(),
         firewall=await gather_firewall(),
         engine=engine,
         networks=await gather_networks(lists, settings, used=used, quick=quick),

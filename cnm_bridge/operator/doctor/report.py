@@ -3,7 +3,7 @@
 """Examines facts, and renders the findings. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
@@ -93,17 +93,7 @@ class Report:
         """Return the report as JSON."""
         return {
             "examined": [{"subject": subject, "text": text} for subject, text in self.examined],
-            "findings": [
-                {
-                    "severity": finding.severity.value,
-                    "code": finding.code,
-                    "subject": finding.subject,
-                    "text": finding.text,
-                    "fix": finding.fix,
-                    "advice": finding.advice,
-                }
-                for finding in self.findings
-            ],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
 

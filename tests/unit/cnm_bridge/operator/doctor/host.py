@@ -16,7 +16,6 @@ from cnm_bridge.operator.doctor.facts import (
     FirewallFacts,
     InstallationFacts,
     KernelFacts,
-    ModuleState,
 )
 from cnm_bridge.operator.doctor.finding import Finding
 from cnm_bridge.operator.doctor.report import Report
@@ -51,7 +50,6 @@ def configured(
 HEALTHY = Facts(
     kernel=KernelFacts(
         release="6.1.0-31-amd64",
-        modules={"bridge": ModuleState.USABLE, "veth": ModuleState.USABLE},
         sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"},
     ),
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),

@@ -13,8 +13,6 @@ from cnm_bridge.operator.doctor.facts import (
     Facts,
     FirewallFacts,
     InstallationFacts,
-    KernelFacts,
-    ModuleState,
     PathFacts,
 )
 from cnm_bridge.operator.doctor.finding import Severity
@@ -87,11 +85,6 @@ def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
     assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.fix
 
 
-def test_two_backends() -> None:
-    """A packet must pass both."""
-    assert codes(replace(HEALTHY, firewall=replace(HEALTHY.firewall, legacy_tables=("filter",)))) == ["backends-mixed"]
-
-
 @pytest.mark.parametrize("command", ["iptables", "nft"])
 def test_a_missing_command(command: str) -> None:
     """Plugins run it."""
@@ -148,16 +141,6 @@ def test_an_old_kernel() -> None:
     """Links have alternative names since 5.5."""
     assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.4.0-100"))) == ["kernel-old"]
     assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.10.0"))) == []
-
-
-@pytest.mark.parametrize(
-    ("state", "code"), [(ModuleState.MISSING, "module-missing"), (ModuleState.UNREACHABLE, "modules-directory-missing")]
-)
-def test_a_missing_module(state: ModuleState, code: str) -> None:
-    """It counts if a plugin needs it."""
-    kernel = KernelFacts(release="6.1.0", modules={"bridge": state, "vrf": state}, sysctls=HEALTHY.kernel.sysctls)
-    assert codes(replace(HEALTHY, kernel=kernel)) == [code]
-    assert codes(replace(with_network(BRIDGE, FIREWALL, {"type": "vrf"}), kernel=kernel)) == [code, code]
 
 
 @pytest.mark.parametrize(
