@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import zip_longest
 from textwrap import fill, wrap
@@ -291,52 +291,19 @@ def duration(seconds: int) -> str:
 
 
 def ports_text(ports: Iterable[JsonObject]) -> str:
-    """Return published ports in order, successive ones as a range, e.g. `127.0.0.1:8080->80/tcp, 9000-9003->80-83/udp`.
+    """Return published ports in order, e.g. `8080->80/tcp, 127.0.0.1:9000->90/udp`.
 
     Args:
         ports: E.g. `{"hostIP": "127.0.0.1", "hostPort": 8080, "containerPort": 80, "protocol": "tcp"}`.
     """
-    return ", ".join(map(str, _merge(sorted(map(_Range.of, ports)))))
+    return ", ".join(map(_port, sorted(ports, key=_order)))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Range:
-    host_ip: str
-    protocol: str
-    host: int
-    container: int
-    more: int = 0
-
-    @classmethod
-    def of(cls, port: JsonObject) -> "_Range":
-        return cls(
-            find_str(port, "hostIP") or "",
-            find_str(port, "protocol") or "tcp",
-            find_int(port, "hostPort") or 0,
-            find_int(port, "containerPort") or 0,
-        )
-
-    def precedes(self, other: "_Range") -> bool:
-        """Return whether another port continues the range."""
-        step = self.more + 1
-        return replace(self, host=self.host + step, container=self.container + step, more=0) == other
-
-    def __str__(self) -> str:
-        host_ip = f"[{self.host_ip}]:" if ":" in self.host_ip else f"{self.host_ip}:" if self.host_ip else ""
-        return f"{host_ip}{self._span(self.host)}->{self._span(self.container)}/{self.protocol}"
-
-    def _span(self, first: int) -> str:
-        return f"{first}-{first + self.more}" if self.more else str(first)
+def _order(port: JsonObject) -> tuple[str, str, int]:
+    return find_str(port, "hostIP") or "", find_str(port, "protocol") or "tcp", find_int(port, "hostPort") or 0
 
 
-def _merge(ports: Iterable[_Range]) -> Iterator[_Range]:
-    current: _Range | None = None
-    for port in ports:
-        if current is not None and current.precedes(port):
-            current = replace(current, more=current.more + 1)
-            continue
-        if current is not None:
-            yield current
-        current = port
-    if current is not None:
-        yield current
+def _port(port: JsonObject) -> str:
+    ip, protocol, host = _order(port)
+    where = f"[{ip}]:" if ":" in ip else f"{ip}:" if ip else ""
+    return f"{where}{host}->{find_int(port, 'containerPort') or 0}/{protocol}"
