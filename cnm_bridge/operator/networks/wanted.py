@@ -97,23 +97,7 @@ def parse_wanted(
     allow: Sequence[str] = (),
     audit: bool = False,
 ) -> WantedNetwork:
-    """Return the network that an operator's options describe.
-
-    Args:
-        name: Its name.
-        subnets: E.g. `10.22.0.0/16`, one at most for each family.
-        gateways: Addresses in these subnets, one at most for each; by default the first one.
-        ranges: Which addresses containers get, e.g. `10.22.9.0/24` or `10.22.0.10-10.22.0.99`, one at most for each
-            subnet; by default all.
-        parent: The name of the parent link.
-        dhcp: Whether the LAN's DHCP server gives the addresses; needs a parent.
-        no_masquerade: Whether packets that leave the host keep the container's address.
-        isolated: Whether containers reach each other only.
-        mtu: The MTU of the containers' links, in bytes.
-        limits: Whether the bandwidth of containers is limited.
-        may_overlap: Whether others may have addresses of its subnets.
-        allow: What containers may reach, e.g. `api.example.com`; their syntax is the business of the plugin `egress`.
-        audit: Whether everything passes, and what `allow` does not have is logged.
+    """Return the network that the options of `network create` describe; see their help, and `WantedNetwork`.
 
     Raises:
         BadOption: A value is invalid, or two options exclude each other.
