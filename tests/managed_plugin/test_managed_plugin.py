@@ -5,6 +5,7 @@
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,42 @@ def test_a_missing_privilege(lab: Lab) -> None:
     assert done.returncode == 1
     assert "Permission denied: '/proc/1/ns/mnt'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_beside_the_package(lab: Lab) -> None:
+    """Under its documented name it leaves the containers of the host's own daemon alone, when dockerd restarts, too."""
+    lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
+    lab.start_daemon()
+    lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "-o", "cni.network=lan", "green")
+    lab.docker(
+        "run", "-d", "--name", "web", "--restart", "unless-stopped", "--net", "green", "busybox", "sleep", "3600"
+    )
+    page = read_blocks(PAGE, section="Install")[0].text
+    lab.run("sh", "-e", "-c", page.replace("make plugin\n", "").replace("build/plugin", str(BUILT)), timeout_s=LIMIT_S)
+    start(lab, "other")  # on the network that the page makes
+    lab.restart_dockerd()
+    for one in ("web", "other"):
+        wait_until(partial(_is_up, lab, one), f"the container {one} after the restart", 60)
+        assert reaches(lab.container(one), GATEWAY)
+
+
+def test_a_plugin_that_is_slow_to_answer(lab: Lab) -> None:
+    """Docker shows it as enabled and does not find its driver; what the page says helps."""
+    lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
+    lab.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=LIMIT_S)
+    enabling = lab.spawn("docker", "plugin", "enable", "--timeout", "2", PLUGIN)
+    wait_until(lambda: daemon_pids(lab) != [], "the daemon", 60)
+    (pid,) = daemon_pids(lab)
+    lab.run("kill", "-STOP", pid)
+    assert enabling.wait(LIMIT_S) == 0  # Docker asks again, for half a minute
+    lab.run("kill", "-CONT", pid)
+    assert lab.docker("plugin", "inspect", "--format", "{{.Enabled}}", PLUGIN) == "true"
+    wait_until(lambda: lab.path(ADMIN).exists(), "the daemon's start", 60)
+    create = ("network", "create", "-d", DRIVER, "--ipam-driver", "null", "-o", "cni.network=lan", "blue")
+    assert f"could not resolve driver {DRIVER} in registry" in refusal(lab, *create)
+    lab.docker("plugin", "disable", PLUGIN)
+    enable(lab)
+    create_network(lab, "blue")
 
 
 def test_a_wrong_name(lab: Lab) -> None:

@@ -13,7 +13,7 @@ from cni_bridge_spec import JsonObject, get_objects, get_str
 from tests.lab import Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import DRIVER, install, list_on, status
 from tests.managed_plugin.older import BEFORE_NAMES, SAME_RECORDS, build_older
-from tests.managed_plugin.swarm import LIMIT_S, remove, resolve, swarm, tasks, two_labs, wait_found
+from tests.managed_plugin.swarm import LIMIT_S, is_removed, remove, resolve, swarm, tasks, two_labs, wait_found
 from tests.pages import read_blocks
 from tests.system.scene import reaches
 
@@ -77,6 +77,8 @@ def test_several_services_on_one_network(nodes: Sequence[Lab]) -> None:
         wait_found(nodes, service)
     manager.docker("service", "rm", "other")
     remove(manager, nodes, "lan", before)
+    for node in nodes:
+        wait_until(partial(is_removed, node, "lan-node"), "the end of the network of settings", LIMIT_S, poll_s=1.0)
 
 
 def create(manager: Lab, nodes: Sequence[Lab]) -> None:
